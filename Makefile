@@ -1,0 +1,71 @@
+# `make demo` and `make test` are all that a fresh clone needs: both set up .venv first.
+
+PYTHON ?= python3
+VENV := .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
+BIN := $(VENV)/bin
+endif
+STAMP := $(VENV)/.ready
+DEMO := .demo
+MANIFEST ?= etc/training_manifest.toml.example
+AGENTS ?= 2
+
+.PHONY: help setup demo demo-real test test-slow lint types imports check generate bench clean
+
+help: ## what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## a virtual environment in .venv; does nothing the second time
+
+$(STAMP): pyproject.toml etc/constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c etc/constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c etc/constraints.txt \
+		-e '.[trainers,dev]'
+	@touch $(STAMP)
+
+$(DEMO)/data/feature_schema_v1.json: $(STAMP)
+	$(BIN)/python -m agent.trainer.simulate --out-dir $(DEMO)/raw
+	$(BIN)/python -m agent.trainer.prepare --raw $(DEMO)/raw/simulated.parquet \
+		--schema $(DEMO)/raw/simulated.schema.json --out-dir $(DEMO)/data
+
+demo: $(DEMO)/data/feature_schema_v1.json ## train every job of the example plan that a CPU may run
+	@rm -rf $(DEMO)/state
+	$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/data \
+		--state $(DEMO)/state --port 0 --prefer-cuda-grace 5 --until-idle
+
+demo-real: $(STAMP) ## the same on real telemetry: make demo-real RAW=servers.parquet SCHEMA=...
+	@test -n "$(RAW)" -a -n "$(SCHEMA)" || \
+		{ echo "usage: make demo-real RAW=FILE.parquet SCHEMA=FILE.schema.json"; exit 2; }
+	@rm -rf $(DEMO)/real-state
+	$(BIN)/python -m agent.trainer.prepare --raw $(RAW) --schema $(SCHEMA) \
+		--out-dir $(DEMO)/real-data
+	$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/real-data \
+		--state $(DEMO)/real-state --port 0 --prefer-cuda-grace 5 --until-idle
+
+test: $(STAMP) ## the tests, without the slow ones
+	$(BIN)/python -m pytest
+
+test-slow: $(STAMP) ## the slow tests alone
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP) ## ruff, both of it
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+imports: $(STAMP) ## who may import whom
+	$(BIN)/lint-imports
+
+check: lint types imports ## everything but the tests
+
+generate: $(STAMP) ## files that are made from the code
+	$(BIN)/python -m broker.asyncapi > docs/asyncapi.yaml
+	$(BIN)/python -m agent.trainer.config > coordinator/trainers.json
+
+clean: ## all that `make` has made
+	rm -rf $(VENV) $(DEMO)

@@ -1,0 +1,206 @@
+"""What this host is. Torch and xgboost are probed in a child process.
+
+So the daemon stays small, and a broken CUDA driver can crash or hang the child, not the agent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from agent import __version__
+from agent.command import PACKAGE_ROOT
+from agent.effects import Vitals
+from agent.lines import clean
+from agent.trainer.config import describe
+from broker.messages import Capability, Gpu, TrainerInfo
+
+PROBE_TIMEOUT_S: Final = 120.0
+SMI_TIMEOUT_S: Final = 10.0
+GIT_TIMEOUT_S: Final = 5.0
+SCHEMA_FILE: Final = "feature_schema_v1.json"
+
+_PROBE: Final = """
+import importlib.metadata as metadata, json
+found = {"torch": None, "xgboost": None, "gpus": [], "problem": ""}
+for name in ("torch", "xgboost"):
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+if found["torch"]:
+    import torch
+    try:
+        for index in range(torch.cuda.device_count()):
+            free, total = torch.cuda.mem_get_info(index)
+            properties = torch.cuda.get_device_properties(index)
+            found["gpus"].append({
+                "index": index,
+                "name": properties.name,
+                "uuid": str(getattr(properties, "uuid", "")),
+                "vram_total_bytes": total,
+                "vram_free_bytes": free,
+            })
+    except Exception as error:
+        found["problem"] = f"{type(error).__name__}: {error}".splitlines()[0][:500]
+print(json.dumps(found))
+"""
+_SMI_FIELDS: Final = "index,memory.total,memory.free,utilization.gpu,power.draw"
+
+
+def probe_capability(
+    *, data: Path | None, slots: int | None, cuda: bool, description: str = ""
+) -> Capability:
+    """Return what this host is, in some seconds. A fault of torch or CUDA is told, not raised."""
+    found = _probe_torch()
+    gpus = tuple(Gpu.model_validate(gpu) for gpu in found["gpus"]) if cuda else ()
+    memory = psutil.virtual_memory()
+    return Capability(
+        session="-",
+        instance="-",
+        description=description,
+        os=f"{platform.system()} {platform.release()}"[:200],
+        arch=platform.machine()[:80] or "unknown",
+        python=platform.python_version(),
+        cpu=platform.processor()[:200],
+        physical_cores=physical_cores(),
+        ram_total_bytes=memory.total,
+        ram_available_bytes=memory.available,
+        gpus=gpus,
+        gpu_problem=found["problem"] if cuda else "",
+        torch=found["torch"],
+        xgboost=found["xgboost"],
+        trainers=_trainers(found["torch"] is not None, found["xgboost"] is not None),
+        trainers_commit=_commit(),
+        data_id=data_id(data),
+        slots=slots or max(1, len(gpus)),
+        agent_version=__version__,
+    )
+
+
+def physical_cores() -> int:
+    """Return the physical cores, or what can be known of them."""
+    return psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+
+
+def data_id(data: Path | None) -> str | None:
+    """Return a fingerprint of the prepared data in a folder, or none if there is none."""
+    if data is None:
+        return None
+    try:
+        return hashlib.sha256((data / SCHEMA_FILE).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def measure(known: tuple[Gpu, ...]) -> Vitals:
+    """Return what the machine can spare now; blocks for as long as `nvidia-smi` does, if at all."""
+    load_1m = psutil.getloadavg()[0] if hasattr(psutil, "getloadavg") else None
+    return Vitals(
+        ram_available_bytes=psutil.virtual_memory().available,
+        cpu_percent=psutil.cpu_percent(),
+        load_1m=load_1m,
+        gpus=_measure_gpus(known) if known else (),
+    )
+
+
+def _probe_torch() -> dict[str, Any]:
+    nothing: dict[str, Any] = {"torch": None, "xgboost": None, "gpus": []}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE],
+            capture_output=True,
+            timeout=PROBE_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        found: dict[str, Any] = json.loads(done.stdout.decode("utf-8", "replace").splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return nothing | {"problem": f"torch did not answer in {PROBE_TIMEOUT_S:.0f} s"}
+    except (OSError, ValueError, IndexError):
+        return nothing | {"problem": "torch could not be asked: its process crashed"}
+    return found
+
+
+def _trainers(has_torch: bool, has_xgboost: bool) -> dict[str, TrainerInfo]:
+    needs_xgboost = {"gbt"}
+    return {
+        model: TrainerInfo(hyper_schema=clean_schema(trainer["schema"]))
+        for model, trainer in describe().items()
+        if (has_xgboost if model in needs_xgboost else has_torch)
+    }
+
+
+def clean_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON schema as plain JSON values."""
+    return {key: clean(value) for key, value in schema.items()}
+
+
+def _commit() -> str | None:
+    """Return the git commit of the trainers, when they run out of a checkout."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(PACKAGE_ROOT), "rev-parse", "--short=12", "HEAD"],  # noqa: S607 - git is where PATH says
+            capture_output=True,
+            timeout=GIT_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = done.stdout.decode("ascii", "replace").strip()
+    return text if done.returncode == 0 and text.isalnum() else None
+
+
+def _measure_gpus(known: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """Ask the driver what is free on each GPU, everybody's processes counted."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"],  # noqa: S607 - likewise
+            capture_output=True,
+            timeout=SMI_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        rows = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
+    except (OSError, subprocess.TimeoutExpired):
+        rows = []
+    measured = {gpu.index: gpu for gpu in map(_smi_row, rows) if gpu is not None}
+    blind = {"vram_free_bytes": None, "use_percent": None, "power_w": None}
+    return tuple(
+        measured[gpu.index].model_copy(update={"name": gpu.name, "uuid": gpu.uuid})
+        if gpu.index in measured
+        else gpu.model_copy(update=blind)
+        for gpu in known
+    )
+
+
+def _smi_row(row: str) -> Gpu | None:
+    """Read one line of nvidia-smi's; every field may be N/A (Windows, WSL)."""
+    cells = [cell.strip() for cell in row.split(",")]
+    if len(cells) != len(_SMI_FIELDS.split(",")) or not cells[0].isdigit():
+        return None
+    total, free, use, power = (_number(cell) for cell in cells[1:])
+    mib = 1024**2
+    return Gpu(
+        index=int(cells[0]),
+        vram_total_bytes=None if total is None else int(total * mib),
+        vram_free_bytes=None if free is None else int(free * mib),
+        use_percent=use,
+        power_w=power,
+    )
+
+
+def _number(cell: str) -> float | None:
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if value >= 0 else None

@@ -1,0 +1,279 @@
+"""The agent's core: a plain state machine over slots, attempts and what is owed; it does no IO.
+
+`handle(event, now)` takes a message, an event of a trainer's process or an answer of the shell;
+`take()` hands over the effects; `next_deadline()` says when `Tick` is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from agent import owed, runs
+from agent.effects import (
+    BundleChecked,
+    BundleFailed,
+    BundleMade,
+    Effect,
+    Leave,
+    Measure,
+    Probed,
+    ShellEvent,
+    Shutdown,
+    Tick,
+    TrainerExited,
+    TrainerLine,
+    TrainerStarted,
+    Vitals,
+)
+from agent.state import CoreSettings, State
+from broker.clock import Now, Randomness
+from broker.errors import BadMessage, BadStream, BadTopic
+from broker.messages import (
+    AGENT_REQUEST,
+    GRANT,
+    STATUS,
+    AgentRequest,
+    Assign,
+    Cancel,
+    Failed,
+    Finished,
+    Gpu,
+    Heartbeat,
+    Noted,
+    Rebirth,
+    Status,
+    decode,
+)
+from broker.topics import Kind, Topic, Topics
+from broker.wire import Connected, Disconnected, Incoming
+
+BIRTH_JITTER_S = 0.5
+
+
+class Core:
+    """Decides; see the module. `spooled` are the reports that an earlier process still owed."""
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        topics: Topics,
+        spooled: Sequence[Finished | Failed] = (),
+        *,
+        rng: Randomness,
+        new_id: Callable[[], str],
+    ) -> None:
+        """Start with nothing running."""
+        self.state = State(settings, topics, rng, new_id)
+        owed.reload(self.state, list(spooled))
+
+    def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
+        """Take one event. Never raises for what came over the wire."""
+        if isinstance(event, Incoming):
+            self._on_message(event, now)
+        else:
+            self._on_local(event, now)
+        for key in self.state.timers.due(now.mono_s):
+            self._on_timer(key, now)
+        self._leave_if_done()
+
+    def take(self) -> list[Effect]:
+        """Hand over the effects, to be performed in order."""
+        effects, self.state.out = self.state.out, []
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """Return when a `Tick` is wanted (monotonic seconds), or none."""
+        return self.state.timers.next_deadline()
+
+    def slot_count(self) -> int:
+        """Return how many slots this host has."""
+        return len(self.state.slots)
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Return the CUDA devices that the probe has found."""
+        return self.state.capability.gpus if self.state.capability else ()
+
+    def status(self, state: str, reason: str, session: str) -> Status:
+        """Return a presence message; the link uses it for the will."""
+        settings = self.state.settings
+        return Status.model_validate(
+            {
+                "state": state,
+                "reason": reason,
+                "session": session,
+                "instance": settings.instance,
+                "boot_id": settings.boot_id,
+            }
+        )
+
+    def _on_local(self, event: Connected | Disconnected | ShellEvent, now: Now) -> None:
+        state = self.state
+        match event:
+            case Connected(session):
+                state.session, state.connected = session, True
+                for run in state.runs.values():
+                    state.timers.cancel(("lease", run.job_id))
+                self._birth(now)
+            case Disconnected():
+                self._on_disconnected(now)
+            case Probed(capability):
+                gpus: list[int | None] = [gpu.index for gpu in capability.gpus] or [None]
+                state.slots = tuple(gpus[slot % len(gpus)] for slot in range(capability.slots))
+                state.capability = capability
+                self._say_capability()
+            case Vitals():
+                runs.on_vitals(state, event, now)
+                self._beat()
+            case Shutdown():
+                self._on_shutdown(now)
+            case Tick():
+                pass
+            case _:
+                self._on_child(event, now)
+
+    def _on_child(self, event: ShellEvent, now: Now) -> None:
+        match event:
+            case TrainerStarted():
+                runs.on_started(self.state, event, now)
+            case TrainerLine():
+                runs.on_line(self.state, event, now)
+            case TrainerExited():
+                runs.on_exited(self.state, event, now)
+            case BundleMade():
+                runs.on_bundle_made(self.state, event, now)
+            case BundleFailed():
+                runs.on_bundle_failed(self.state, event, now)
+            case BundleChecked():
+                owed.on_checked(self.state, event, now)
+
+    def _on_disconnected(self, now: Now) -> None:
+        state = self.state
+        state.connected = False
+        for run in state.runs.values():
+            key = ("lease", run.job_id)
+            if run.assign.on_lost == "stop" and key not in state.timers:
+                state.timers.set(key, now.mono_s + run.assign.lease_s)
+
+    def _on_shutdown(self, now: Now) -> None:
+        state = self.state
+        if state.leaving:
+            return
+        state.leaving = True
+        for run in state.runs.values():
+            runs.stop(state, run, run.stopping or "released", "the agent was shut down", now)
+        # Trainers get their grace; then what is noted is noted, the rest is found by its lease.
+        patience_s = state.settings.stop_grace_s if state.runs else 0.0
+        state.timers.set(("leave",), now.mono_s + patience_s + state.settings.leave_grace_s)
+
+    def _leave_if_done(self) -> None:
+        state = self.state
+        if not state.leaving:
+            return
+        owing = any(not isinstance(held.report, Finished) for held in state.owed.values())
+        waiting = bool(state.runs) or (owing and state.connected)
+        if not waiting or ("leave",) not in state.timers:
+            state.do(Leave())
+
+    def _birth(self, now: Now) -> None:
+        """State everything: who is here, what it is, what it holds, what it owes."""
+        state = self.state
+        topic = state.topics.status(state.settings.host)
+        state.publish(topic, self.status("online", "birth", state.session), retain=True)
+        self._say_capability()
+        state.do(Measure())
+        owed.start_over(state, now)
+
+    def _say_capability(self) -> None:
+        state = self.state
+        if state.capability is not None and state.connected:
+            capability = state.capability.model_copy(
+                update={"session": state.session, "instance": state.settings.instance}
+            )
+            topic = state.topics.capability(state.settings.host)
+            state.publish(topic, capability, retain=True)
+
+    def _beat(self) -> None:
+        state, vitals = self.state, self.state.vitals
+        if not state.connected or vitals is None:
+            return
+        state.seq += 1
+        beat = Heartbeat(
+            session=state.session,
+            instance=state.settings.instance,
+            seq=state.seq,
+            ram_available_bytes=vitals.ram_available_bytes,
+            cpu_percent=vitals.cpu_percent,
+            load_1m=vitals.load_1m,
+            gpus=vitals.gpus,
+            jobs=state.held(),
+            dropped=state.dropped.total(),
+        )
+        state.publish(state.topics.heartbeat(state.settings.host), beat, qos=0)
+
+    def _on_timer(self, key: tuple[str, ...], now: Now) -> None:
+        state = self.state
+        match key:
+            case ("beat",):
+                state.timers.set(("beat",), now.mono_s + state.settings.heartbeat_s)
+                state.do(Measure())
+            case ("beat-soon",):
+                state.do(Measure())
+            case ("birth",):
+                self._birth(now)
+            case ("kill", job_id):
+                runs.on_kill_timer(state, job_id)
+            case ("report", job_id):
+                owed.send(state, job_id, now)
+            case ("upload", job_id):
+                owed.on_upload_timer(state, job_id, now)
+            case ("lease", job_id):
+                if (run := state.runs.get(job_id)) is not None:
+                    why = "the coordinator could not be reached for a whole lease"
+                    runs.stop(state, run, run.stopping or "released", why, now)
+
+    def begin(self, now: Now) -> None:
+        """Start the heartbeat."""
+        self.state.timers.set(("beat",), now.mono_s + self.state.settings.heartbeat_s)
+
+    def _on_message(self, message: Incoming, now: Now) -> None:
+        state = self.state
+        try:
+            topic = state.topics.parse(message.topic)
+        except BadTopic as error:
+            state.drop("unknown", str(error))
+            return
+        try:
+            self._dispatch(topic, message, now)
+        except (BadMessage, BadStream) as error:
+            state.drop(topic.kind.value, str(error))
+
+    def _dispatch(self, topic: Topic, message: Incoming, now: Now) -> None:
+        state, mine = self.state, topic.host == self.state.settings.host
+        if topic.kind is Kind.COORDINATOR_STATUS and message.payload:
+            self._on_coordinator(decode(STATUS, message.payload), now)
+        elif message.retained or not mine:
+            return  # a retained command is a replay
+        elif topic.kind is Kind.REQUEST:
+            self._on_request(decode(AGENT_REQUEST, message.payload), now)
+        elif topic.kind is Kind.GRANT:
+            grant = decode(GRANT, message.payload)
+            owed.on_grant(state, topic.artifact_id, grant, now)
+
+    def _on_request(self, request: AgentRequest, now: Now) -> None:
+        match request:
+            case Assign():
+                runs.on_assign(self.state, request, now)
+            case Cancel():
+                runs.on_cancel(self.state, request, now)
+            case Noted():
+                owed.on_noted(self.state, request, now)
+            case Rebirth():
+                self._birth(now)
+
+    def _on_coordinator(self, status: Status, now: Now) -> None:
+        """A coordinator that has just come knows nothing of us but what is in its ledger."""
+        state = self.state
+        if status.state == "online" and status.session != state.coordinator:
+            state.coordinator = status.session
+            # All agents hear this at once; they need not all answer at once.
+            state.timers.set(("birth",), now.mono_s + BIRTH_JITTER_S * state.rng.random())

@@ -1,0 +1,207 @@
+"""What the agent's core asks of its shell, and what the shell tells it back, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.messages import Assign, Capability, Failed, Finished, Gpu
+from broker.wire import Outgoing
+
+# Effects: core to shell
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Measure free memory, load and GPUs; answer with `Vitals`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartTrainer:
+    """Start the trainer of an assignment in its own process group and work folder.
+
+    `gpu` is the CUDA device of its slot, none for a run on the CPU.
+    """
+
+    assign: Assign
+    slot: int
+    gpu: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalTrainer:
+    """Ask the trainer's process group to end (SIGTERM), or end it (SIGKILL)."""
+
+    job_id: str
+    attempt: int
+    kill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MakeBundle:
+    """Bundle what the trainer wrote into the spool; answer `BundleMade` or `BundleFailed`."""
+
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckBundle:
+    """Hash a spooled bundle again; answer with `BundleChecked`."""
+
+    job_id: str
+    attempt: int
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolReport:
+    """Keep a report on disk until the coordinator has noted it (and stored its artifact)."""
+
+    report: Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class ClearJob:
+    """Delete the work folder of an attempt, and what the spool holds of it."""
+
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendChunk:
+    """Read a piece of a spooled bundle and publish it."""
+
+    artifact_id: str
+    index: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Everything is put away: publish the goodbye and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Log a warning; the core says each thing once."""
+
+    text: str
+
+
+Effect = (
+    Outgoing
+    | Measure
+    | StartTrainer
+    | SignalTrainer
+    | MakeBundle
+    | CheckBundle
+    | SpoolReport
+    | ClearJob
+    | SendChunk
+    | Leave
+    | Warn
+)
+
+# Events: shell to core
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """What the machine can spare now; GPUs' figures count everybody's processes."""
+
+    ram_available_bytes: int
+    cpu_percent: float | None = None
+    load_1m: float | None = None
+    gpus: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The capability probe has ended; session and instance are the core's to fill in."""
+
+    capability: Capability
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStarted:
+    """The trainer's process runs."""
+
+    job_id: str
+    attempt: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerLine:
+    """A line of the trainer's output, without its line end."""
+
+    job_id: str
+    attempt: int
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerExited:
+    """The trainer's process has ended. A negative code is minus the signal that ended it.
+
+    `error` is why it could not be started, if so.
+    """
+
+    job_id: str
+    attempt: int
+    code: int | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleMade:
+    """The bundle is in the spool, fsynced."""
+
+    job_id: str
+    attempt: int
+    artifact_id: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFailed:
+    """The bundle could not be made."""
+
+    job_id: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BundleChecked:
+    """The spooled bundle was hashed again; `whole` if it is still what it was."""
+
+    job_id: str
+    attempt: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Someone on this machine asked the agent to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+ShellEvent = (
+    Vitals
+    | Probed
+    | TrainerStarted
+    | TrainerLine
+    | TrainerExited
+    | BundleMade
+    | BundleFailed
+    | BundleChecked
+    | Shutdown
+    | Tick
+)

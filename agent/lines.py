@@ -1,0 +1,97 @@
+"""What a trainer's output line means: progress, result, error, or plain text for the log.
+
+The format is the one of docs/trainers.md: one JSON object a line. Anything else is text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+MAX_LINE_CHARS: Final = 8192
+_METRICS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line, understood. `text` is what a person reads; at most one of the others is set."""
+
+    text: str
+    phase: str | None = None
+    progress: dict[str, Any] | None = None
+    result: dict[str, JsonValue] | None = None
+    error: str | None = None
+
+
+def understand(line: str) -> Line:
+    """Return what a line of output says; a line that is no event is text."""
+    line = line[:MAX_LINE_CHARS].rstrip("\r\n")
+    if not line.startswith("{"):
+        return Line(line)
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return Line(line)
+    match event:
+        case {"event": "phase", "phase": str(phase)}:
+            return Line(f"phase {phase[:40]}", phase=phase[:40])
+        case {"event": "progress"}:
+            return _progress(event)
+        case {"event": "log", "message": str(message)}:
+            return Line(message)
+        case {"event": "result", "metrics": dict(metrics)}:
+            kept = {str(key): clean(value) for key, value in list(metrics.items())[:_METRICS]}
+            return Line("done", result=kept)
+        case {"event": "error", "message": str(message), **rest}:
+            kind = rest.get("kind")
+            error = f"{kind}: {message}" if isinstance(kind, str) else message
+            return Line(error, error=error)
+    return Line(line)
+
+
+def clean(value: Any) -> JsonValue:
+    """Return a JSON value in which nothing is infinite or not a number: those become none."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): clean(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clean(item) for item in value]
+    return value if isinstance(value, str | int | bool) else None
+
+
+def _progress(event: dict[str, Any]) -> Line:
+    fields: dict[str, Any] = {
+        "epoch": _count(event.get("epoch")),
+        "epochs": _count(event.get("epochs")),
+        "train_loss": _number(event.get("train_loss")),
+        "val_loss": _number(event.get("val_loss")),
+        "eta_s": _number(event.get("eta_s")),
+    }
+    metrics = event.get("metrics")
+    if isinstance(metrics, dict):
+        fields["metrics"] = {str(k): clean(v) for k, v in list(metrics.items())[:_METRICS]}
+    words = [f"epoch {fields['epoch']}/{fields['epochs']}"]
+    words += [
+        f"{name} {fields[name]:.4g}"
+        for name in ("train_loss", "val_loss")
+        if fields[name] is not None
+    ]
+    known = {key: value for key, value in fields.items() if value is not None}
+    if known.get("eta_s", 0) < 0:
+        del known["eta_s"]
+    return Line("  ".join(words), progress=known)
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)

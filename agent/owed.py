@@ -1,0 +1,182 @@
+"""What the agent owes the coordinator: reports until they are noted, bundles until stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from agent.effects import BundleChecked, CheckBundle, ClearJob, SendChunk, SpoolReport
+from agent.state import Owed, Run, State
+from broker.clock import Now, backoff_s
+from broker.messages import Failed, Finished, GrantMessage, Noted, Offer, Released
+from broker.stream import Done, Refused, Sender, SendOffer
+from broker.stream import SendChunk as Send
+
+RESEND_BASE_S: Final = 2.0
+RESEND_CAP_S: Final = 30.0
+ASK_AGAIN_S: Final = 60.0
+
+
+def finished(state: State, run: Run, artifact_id: str, size_bytes: int, now: Now) -> None:
+    """A bundle is in the spool: report it."""
+    report = Finished(
+        **state.about(run.job_id, run.attempt),
+        artifact_id=artifact_id,
+        size_bytes=size_bytes,
+        metrics=run.result or {},
+    )
+    owe(state, report, now)
+
+
+def owe(state: State, report: Finished | Failed | Released, now: Now) -> None:
+    """Send a report, again and again until it is noted; keep it on disk if work would be lost."""
+    state.owed[report.job_id] = Owed(report)
+    if not isinstance(report, Released):
+        state.do(SpoolReport(report))
+    send(state, report.job_id, now)
+
+
+def reload(state: State, reports: list[Finished | Failed]) -> None:
+    """Take over what an earlier process of this agent has left in the spool."""
+    for report in reports:
+        state.owed[report.job_id] = Owed(report)
+        state.end(report.job_id, report.attempt)
+
+
+def send(state: State, job_id: str, now: Now) -> None:
+    """Send one report, and set the time to send it again."""
+    owed = state.owed.get(job_id)
+    if owed is None:
+        return
+    if state.connected:
+        report = owed.report.model_copy(
+            update={"session": state.session, "instance": state.settings.instance}
+        )
+        state.report(report)
+    wait_s = backoff_s(owed.sent, RESEND_BASE_S, RESEND_CAP_S, state.rng)
+    owed.sent += 1
+    state.timers.set(("report", job_id), now.mono_s + wait_s)
+
+
+def start_over(state: State, now: Now) -> None:
+    """A new connection or a new coordinator: report everything anew."""
+    for job_id, owed in state.owed.items():
+        owed.sent, owed.wanted, owed.sender = 0, False, None
+        state.timers.cancel(("upload", job_id))
+        send(state, job_id, now)
+
+
+def on_noted(state: State, noted: Noted, now: Now) -> None:
+    """The coordinator has taken a report: put it away, or hand over what it asks for."""
+    owed = state.owed.get(noted.job_id)
+    if owed is None or owed.report.id != noted.report_id:
+        return
+    if noted.verdict == "wanted" and isinstance(owed.report, Finished):
+        owed.wanted = True
+        # The coordinator's memory of it may go; it is asked again now and then.
+        state.timers.set(("report", noted.job_id), now.mono_s + ASK_AGAIN_S)
+        upload_next(state, now)
+    elif noted.verdict in {"stored", "superseded", "recorded"}:
+        forget(state, noted.job_id)
+        state.beat_soon(now)
+        upload_next(state, now)
+
+
+def upload_next(state: State, now: Now) -> None:
+    """Begin the next uploads, oldest first, as many at once as the settings allow."""
+    under_way = sum(owed.sender is not None for owed in state.owed.values())
+    for job_id, owed in state.owed.items():
+        if under_way >= state.settings.max_uploads:
+            return
+        if owed.wanted and owed.sender is None and isinstance(owed.report, Finished):
+            owed.sender = Sender(owed.report.size_bytes, state.settings.chunk_bytes)
+            under_way += 1
+            _perform(state, job_id, owed, owed.sender.start(now.mono_s), now)
+            state.beat_soon(now)
+
+
+def on_grant(state: State, artifact_id: str, grant: GrantMessage, now: Now) -> None:
+    """The receiver says what it misses, or that it is done."""
+    for job_id, owed in list(state.owed.items()):
+        if isinstance(owed.report, Finished) and owed.report.artifact_id == artifact_id:
+            if owed.sender is not None:
+                _perform(state, job_id, owed, owed.sender.on_grant(grant, now.mono_s), now)
+            elif grant.state == "stored":
+                _perform(state, job_id, owed, [Done()], now)
+
+
+def on_upload_timer(state: State, job_id: str, now: Now) -> None:
+    """Something may be lost: send it again."""
+    owed = state.owed.get(job_id)
+    if owed is not None and owed.sender is not None:
+        _perform(state, job_id, owed, owed.sender.on_timer(now.mono_s), now)
+
+
+def on_checked(state: State, event: BundleChecked, now: Now) -> None:
+    """A bundle that was refused was hashed again: report it anew, or own up that it is broken."""
+    owed = state.owed.get(event.job_id)
+    if owed is None or owed.report.attempt != event.attempt:
+        return
+    owed.checking = False
+    if event.whole:
+        state.timers.set(("report", event.job_id), now.mono_s + RESEND_BASE_S)
+        return
+    forget(state, event.job_id)
+    error = "the finished bundle was damaged on this host's disk before it was handed over"
+    owe(state, Failed(**state.about(event.job_id, event.attempt), error=error), now)
+
+
+def forget(state: State, job_id: str) -> None:
+    """Put away what was owed for a job, on disk as well."""
+    owed = state.owed.pop(job_id)
+    state.timers.cancel(("report", job_id))
+    state.timers.cancel(("upload", job_id))
+    state.end(job_id, owed.report.attempt)
+    state.do(ClearJob(job_id, owed.report.attempt))
+
+
+def _perform(state: State, job_id: str, owed: Owed, effects: Sequence[object], now: Now) -> None:
+    report = owed.report
+    if not isinstance(report, Finished):
+        return
+    for effect in effects:
+        match effect:
+            case SendOffer():
+                _offer(state, report)
+            case Send(index, offset, length):
+                state.do(SendChunk(report.artifact_id, index, offset, length))
+            case Done():
+                forget(state, job_id)
+                state.beat_soon(now)
+                upload_next(state, now)
+                return
+            case Refused(_, final):
+                _refused(state, job_id, owed, report, now, final=final)
+                return
+    deadline_s = owed.sender.next_deadline() if owed.sender else None
+    if deadline_s is not None:
+        state.timers.set(("upload", job_id), deadline_s)
+
+
+def _offer(state: State, report: Finished) -> None:
+    offer = Offer(
+        job_id=report.job_id,
+        attempt=report.attempt,
+        instance=state.settings.instance,
+        size_bytes=report.size_bytes,
+        chunk_bytes=state.settings.chunk_bytes,
+    )
+    state.publish(state.topics.offer(state.settings.host, report.artifact_id), offer)
+
+
+def _refused(
+    state: State, job_id: str, owed: Owed, report: Finished, now: Now, *, final: bool
+) -> None:
+    owed.sender, owed.wanted = None, False
+    state.timers.cancel(("upload", job_id))
+    if final:
+        forget(state, job_id)
+    elif not owed.checking:
+        owed.checking = True
+        state.do(CheckBundle(job_id, report.attempt, report.artifact_id))
+    upload_next(state, now)

@@ -1,0 +1,342 @@
+"""From an assignment to the end of its trainer: slots, refusals, progress, stopping."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent import owed
+from agent.effects import (
+    BundleFailed,
+    BundleMade,
+    ClearJob,
+    MakeBundle,
+    Measure,
+    SignalTrainer,
+    StartTrainer,
+    TrainerExited,
+    TrainerLine,
+    TrainerStarted,
+    Vitals,
+)
+from agent.lines import understand
+from agent.state import Run, State
+from broker.clock import Now
+from broker.messages import (
+    Accepted,
+    Assign,
+    Cancel,
+    Failed,
+    Progress,
+    Refused,
+    Released,
+    Started,
+    Stopped,
+)
+from broker.wire import Outgoing
+
+GIB: Final = 1024**3
+MAX_WAITING: Final = 32
+TAIL_LINES: Final = 30
+LINES_A_SECOND: Final = 50
+
+
+def on_assign(state: State, assign: Assign, now: Now) -> None:
+    """An assignment: answer what is known at once, else judge it by fresh figures."""
+    run = state.runs.get(assign.job_id)
+    if run is not None and run.attempt == assign.attempt:
+        _accept(state, assign)
+        if run.pid:
+            _say_started(state, run)
+        return
+    held = state.owed.get(assign.job_id)
+    if held is not None and held.report.attempt == assign.attempt:
+        owed.send(state, assign.job_id, now)
+        return
+    if assign.attempt <= state.ended.get(assign.job_id, 0):
+        _refuse(state, assign, (f"attempt {assign.attempt} is over on this host",))
+    elif any(one.job_id == assign.job_id for one in state.waiting):
+        pass  # it is being judged
+    elif len(state.waiting) >= MAX_WAITING:
+        _refuse(state, assign, ("too many assignments at once",))
+    else:
+        state.waiting.append(assign)
+        state.do(Measure())
+
+
+def on_vitals(state: State, vitals: Vitals, now: Now) -> None:
+    """Fresh figures: judge the assignments that wait for them."""
+    state.vitals = vitals
+    waiting, state.waiting = state.waiting, []
+    for assign in waiting:
+        against = objections(state, assign)
+        if against:
+            _refuse(state, assign, against)
+        else:
+            _start(state, assign, now)
+
+
+def objections(state: State, assign: Assign) -> tuple[str, ...]:
+    """Return every reason, with figures, why this host cannot start the assignment now."""
+    capability, vitals = state.capability, state.vitals
+    if capability is None or vitals is None:
+        return ("this host is still being probed",)
+    found: list[str] = []
+    if state.leaving:
+        found.append("this agent is shutting down")
+    if assign.job_id in state.runs:
+        found.append(f"attempt {state.runs[assign.job_id].attempt} of it is still stopping here")
+    if assign.model not in capability.trainers:
+        found.append(f"has no trainer for {assign.model!r}")
+    if capability.data_id is None:
+        found.append("has no prepared data")
+    if (cores := assign.needs.min_cores) and cores > capability.physical_cores:
+        found.append(f"needs {cores} cores; this host has {capability.physical_cores}")
+    ram_gib = vitals.ram_available_bytes / GIB
+    if (need_gib := assign.needs.min_ram_gib) and need_gib > ram_gib:
+        found.append(f"needs {need_gib:g} GiB of RAM; {ram_gib:.1f} GiB is available")
+    if _free_slot(state, assign) is None:
+        found.append(_slot_objection(state, assign))
+    return tuple(found)
+
+
+def on_started(state: State, event: TrainerStarted, now: Now) -> None:
+    """The trainer's process runs."""
+    run = _run(state, event.job_id, event.attempt)
+    if run is None:
+        return
+    run.pid = event.pid
+    if run.stopping:
+        state.do(SignalTrainer(run.job_id, run.attempt, kill=False))
+        return
+    run.phase = "running"
+    _say_started(state, run)
+    state.beat_soon(now)
+
+
+def on_line(state: State, event: TrainerLine, now: Now) -> None:
+    """The trainer says something."""
+    run = _run(state, event.job_id, event.attempt)
+    if run is None:
+        return
+    line = understand(event.line)
+    run.tail = [*run.tail[-(TAIL_LINES - 1) :], line.text]
+    run.error = line.error or run.error
+    run.result = line.result if line.result is not None else run.result
+    if line.progress is not None or line.phase is not None:
+        run.progress |= line.progress or {"phase": line.phase}
+        _say_progress(state, run)
+    _log(state, run, line.text, now)
+
+
+def on_exited(state: State, event: TrainerExited, now: Now) -> None:
+    """The trainer's process has ended."""
+    run = _run(state, event.job_id, event.attempt)
+    if run is None:
+        return
+    state.timers.cancel(("kill", run.job_id))
+    state.out.append(Outgoing(_progress_topic(state, run), b"", 0, retain=True))
+    if run.stopping == "cancelled":
+        _over(state, run, now)
+        for request_id in run.stop_requests:
+            _say_stopped(state, run.job_id, run.attempt, request_id)
+        state.do(ClearJob(run.job_id, run.attempt))
+    elif event.code == 0:
+        run.phase = "bundling"
+        state.do(MakeBundle(run.job_id, run.attempt))
+        state.beat_soon(now)
+    elif run.stopping:
+        _over(state, run, now)
+        report = Released(**state.about(run.job_id, run.attempt), reason=run.why)
+        owed.owe(state, report, now)
+    else:
+        _fail(state, run, _error(run, event), event.code, now)
+
+
+def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
+    """The result is safe on this disk: hand it over."""
+    run = _run(state, event.job_id, event.attempt)
+    if run is None:
+        return
+    _over(state, run, now)
+    if run.stopping == "cancelled":
+        state.do(ClearJob(run.job_id, run.attempt))
+        for request_id in run.stop_requests:
+            _say_stopped(state, run.job_id, run.attempt, request_id)
+        return
+    owed.finished(state, run, event.artifact_id, event.size_bytes, now)
+
+
+def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
+    """The result could not be bundled: the job has failed here."""
+    run = _run(state, event.job_id, event.attempt)
+    if run is not None:
+        _fail(state, run, f"the result could not be bundled: {event.reason}", 0, now)
+
+
+def on_cancel(state: State, cancel: Cancel, now: Now) -> None:
+    """Stop an attempt, and any earlier one; answer when it does not run here any more."""
+    state.waiting = [
+        one for one in state.waiting
+        if one.job_id != cancel.job_id or one.attempt > cancel.attempt
+    ]  # fmt: skip
+    state.end(cancel.job_id, cancel.attempt)
+    held = state.owed.get(cancel.job_id)
+    if held is not None and held.report.attempt <= cancel.attempt:
+        owed.forget(state, cancel.job_id)
+    run = state.runs.get(cancel.job_id)
+    if run is None or run.attempt > cancel.attempt:
+        _say_stopped(state, cancel.job_id, cancel.attempt, cancel.id)
+        return
+    if len(run.stop_requests) < 4:
+        run.stop_requests.append(cancel.id)
+    run.why = cancel.why
+    if run.phase == "bundling":
+        run.stopping = "cancelled"
+    else:
+        stop(state, run, "cancelled", cancel.why, now)
+
+
+def stop(state: State, run: Run, how: str, why: str, now: Now) -> None:
+    """Ask a trainer to end, and end it after the grace."""
+    already, run.stopping, run.why = run.stopping, how, why
+    if already or run.phase == "bundling":
+        return
+    run.phase = "stopping"
+    state.timers.set(("kill", run.job_id), now.mono_s + state.settings.stop_grace_s)
+    if run.pid:
+        state.do(SignalTrainer(run.job_id, run.attempt, kill=False))
+    state.beat_soon(now)
+
+
+def on_kill_timer(state: State, job_id: str) -> None:
+    """The grace is over."""
+    run = state.runs.get(job_id)
+    if run is not None and run.stopping:
+        state.do(SignalTrainer(run.job_id, run.attempt, kill=True))
+
+
+def _start(state: State, assign: Assign, now: Now) -> None:
+    older = state.owed.get(assign.job_id)
+    if older is not None:
+        owed.forget(state, assign.job_id)
+    slot = _free_slot(state, assign)
+    if slot is None:
+        raise AssertionError("the objections have looked for a slot")
+    gpu = state.slots[slot] if assign.use_cuda else None
+    state.runs[assign.job_id] = Run(assign, slot, gpu)
+    _accept(state, assign)
+    state.do(StartTrainer(assign, slot, gpu))
+    state.beat_soon(now)
+
+
+def _free_slot(state: State, assign: Assign) -> int | None:
+    """Return the free slot that fits best: a CUDA one only for those who use it, if it can be."""
+    taken = {run.slot for run in state.runs.values()}
+    free = [slot for slot in range(len(state.slots)) if slot not in taken]
+    if assign.needs.require_cuda:
+        free = [slot for slot in free if _vram_objection(state, slot, assign) is None]
+    elif assign.use_cuda:
+        free = [
+            slot for slot in free
+            if state.slots[slot] is None or _vram_objection(state, slot, assign) is None
+        ]  # fmt: skip
+    wants_gpu = assign.use_cuda
+    return min(
+        free, key=lambda slot: ((state.slots[slot] is None) == wants_gpu, slot), default=None
+    )
+
+
+def _vram_objection(state: State, slot: int, assign: Assign) -> str | None:
+    gpu = state.slots[slot]
+    if gpu is None:
+        return "needs CUDA; this host has none"
+    need_gib = assign.needs.min_vram_gib
+    if not need_gib or state.vitals is None:
+        return None
+    for measured in state.vitals.gpus:
+        if measured.index == gpu and measured.vram_free_bytes is not None:
+            free_gib = measured.vram_free_bytes / GIB
+            if free_gib >= need_gib:
+                return None
+            return f"needs {need_gib:g} GiB of VRAM; {free_gib:.1f} GiB is free on GPU {gpu}"
+    return f"needs {need_gib:g} GiB of VRAM; what is free on GPU {gpu} is unknown"
+
+
+def _slot_objection(state: State, assign: Assign) -> str:
+    if len(state.runs) >= len(state.slots):
+        return f"all {len(state.slots)} slots are busy"
+    found = [_vram_objection(state, slot, assign) for slot in range(len(state.slots))]
+    return next((text for text in found if text), "no slot fits")
+
+
+def _run(state: State, job_id: str, attempt: int) -> Run | None:
+    run = state.runs.get(job_id)
+    return run if run is not None and run.attempt == attempt else None
+
+
+def _over(state: State, run: Run, now: Now) -> None:
+    del state.runs[run.job_id]
+    state.end(run.job_id, run.attempt)
+    state.timers.cancel(("kill", run.job_id))
+    state.beat_soon(now)
+
+
+def _fail(state: State, run: Run, error: str, code: int | None, now: Now) -> None:
+    _over(state, run, now)
+    report = Failed(**state.about(run.job_id, run.attempt), error=error[-16_000:], exit_code=code)
+    owed.owe(state, report, now)
+
+
+def _error(run: Run, event: TrainerExited) -> str:
+    if event.error:
+        return event.error
+    if run.error:
+        return run.error
+    code = event.code if event.code is not None else 0
+    what = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
+    said = "\n".join(run.tail[-10:])
+    return f"the trainer ended without a word of its own ({what}); its last lines:\n{said}"
+
+
+def _accept(state: State, assign: Assign) -> None:
+    about = state.about(assign.job_id, assign.attempt)
+    state.report(Accepted(**about, request_id=assign.id))
+
+
+def _refuse(state: State, assign: Assign, reasons: tuple[str, ...]) -> None:
+    about = state.about(assign.job_id, assign.attempt)
+    state.report(Refused(**about, request_id=assign.id, reasons=reasons))
+
+
+def _say_started(state: State, run: Run) -> None:
+    about = state.about(run.job_id, run.attempt)
+    state.report(Started(**about, slot=run.slot, pid=run.pid))
+
+
+def _say_stopped(state: State, job_id: str, attempt: int, request_id: str) -> None:
+    state.report(Stopped(**state.about(job_id, attempt), request_id=request_id))
+
+
+def _say_progress(state: State, run: Run) -> None:
+    fields = {key: value for key, value in run.progress.items() if value is not None}
+    progress = Progress(attempt=run.attempt, **fields)
+    state.publish(_progress_topic(state, run), progress, qos=0, retain=True)
+
+
+def _progress_topic(state: State, run: Run) -> str:
+    return state.topics.progress(state.settings.host, run.job_id)
+
+
+def _log(state: State, run: Run, text: str, now: Now) -> None:
+    """Publish a line, unless the trainer floods: the work folder's log has all of them."""
+    if now.mono_s - run.lines_at_s >= 1.0:
+        if run.left_out:
+            text = f"... {run.left_out} lines left out\n{text}"
+        run.lines_at_s, run.lines, run.left_out = now.mono_s, 0, 0
+    run.lines += 1
+    if run.lines > LINES_A_SECOND:
+        run.left_out += 1
+        return
+    topic = state.topics.log(state.settings.host, run.job_id)
+    for line in text.split("\n"):
+        state.out.append(Outgoing(topic, line.encode("utf-8", "replace"), 0))

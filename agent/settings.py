@@ -1,0 +1,69 @@
+"""`[agent]`: what an agent may be told. etc/fleet.toml.example explains each."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from broker.settings import Settings, state_home
+from broker.topics import is_host
+
+Seconds = Annotated[float, Field(gt=0, le=1e7)]
+
+
+def default_host() -> str:
+    """Return this machine's name, made fit for a topic."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", platform.node().split(".")[0].lower()).strip("-._")[:63]
+    return name if is_host(name) else f"host-{name}"[:63].rstrip("-._")
+
+
+class AgentSettings(Settings):
+    """The agent's section of the configuration file."""
+
+    section: ClassVar[str] = "agent"
+    environment_names: ClassVar[Mapping[str, str]] = {"FLEET_HOST_ID": "host"}
+
+    host: str = Field(default_factory=default_host, description="This host's name in the fleet.")
+    description: str = Field(default="", max_length=2000, description="What people call it.")
+    state: Path = Field(
+        default=Path(), description="Folder of the spool and the work folders; agent-HOST if unset."
+    )
+    data: Path | None = Field(default=None, description="Folder of the prepared data.")
+    heartbeat_s: Annotated[float, Field(ge=0.2, le=3600)] = Field(
+        default=30.0, description="Time between heartbeats."
+    )
+    slots: int | None = Field(
+        default=None, ge=1, le=64, description="Jobs at once; one, or one a GPU, if unset."
+    )
+    threads: int | None = Field(
+        default=None, ge=1, le=4096, description="Threads of a trainer; the slot's share if unset."
+    )
+    chunk_bytes: int = Field(
+        default=256 * 1024, ge=1024, le=1024 * 1024, description="Size of an artifact's chunks."
+    )
+    stop_grace_s: Seconds = Field(
+        default=10.0, description="Time a trainer has between SIGTERM and SIGKILL."
+    )
+    cuda: bool = Field(default=True, description="Whether trainers may use this host's GPUs.")
+
+    @field_validator("host")
+    @classmethod
+    def _host_fits(cls, host: str) -> str:
+        if not is_host(host):
+            message = (
+                "must be lower-case letters, digits, '.', '_', '-', start with a letter or digit, "
+                "and not be coordinator, jobs, operator or artifact"
+            )
+            raise ValueError(message)
+        return host
+
+    @model_validator(mode="after")
+    def _state_of_host(self) -> Self:
+        if self.state == Path():
+            object.__setattr__(self, "state", state_home() / f"agent-{self.host}")
+        return self

@@ -1,0 +1,171 @@
+"""What the agent's core holds in memory, and the ways in which its handlers act on it."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from agent.effects import Effect, Vitals, Warn
+from broker.clock import Now, Randomness
+from broker.messages import (
+    AgentResponse,
+    Assign,
+    Capability,
+    Failed,
+    Finished,
+    HeldJob,
+    Phase,
+    Released,
+    Wire,
+    encode,
+)
+from broker.stream import Sender
+from broker.timers import Timers
+from broker.topics import Topics
+from broker.wire import Outgoing
+
+MAX_ENDED: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """What the core needs to know of its surroundings. Durations are in seconds."""
+
+    host: str
+    instance: str
+    boot_id: str
+    heartbeat_s: float = 30.0
+    stop_grace_s: float = 10.0
+    leave_grace_s: float = 5.0
+    chunk_bytes: int = 256 * 1024
+    max_uploads: int = 2
+
+
+@dataclass(slots=True)
+class Run:
+    """A job that occupies a slot."""
+
+    assign: Assign
+    slot: int
+    gpu: int | None
+    phase: Phase = "starting"
+    pid: int = 0
+    stopping: str = ""  # "", "cancelled", "released"
+    why: str = ""
+    stop_requests: list[str] = field(default_factory=list)
+    progress: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] | None = None
+    error: str = ""
+    tail: list[str] = field(default_factory=list)
+    lines_at_s: float = 0.0
+    lines: int = 0
+    left_out: int = 0
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self.assign.job_id
+
+    @property
+    def attempt(self) -> int:
+        """The attempt."""
+        return self.assign.attempt
+
+    def share(self) -> float | None:
+        """Return how much of the epochs is done."""
+        epoch, epochs = self.progress.get("epoch"), self.progress.get("epochs")
+        return min(1.0, epoch / epochs) if epoch is not None and epochs else None
+
+
+@dataclass(slots=True)
+class Owed:
+    """A report that the coordinator has not noted yet, or whose artifact it has not stored yet."""
+
+    report: Finished | Failed | Released
+    sent: int = 0
+    sender: Sender | None = None
+    wanted: bool = False
+    checking: bool = False
+
+    @property
+    def phase(self) -> Phase:
+        """What a heartbeat says of it."""
+        return "uploading" if self.wanted else "reporting"
+
+
+@dataclass(slots=True)
+class State:
+    """Everything the core decides on. `slots` lists the CUDA device of each slot, or none."""
+
+    settings: CoreSettings
+    topics: Topics
+    rng: Randomness
+    new_id: Callable[[], str]
+    slots: tuple[int | None, ...] = (None,)
+    session: str = ""
+    connected: bool = False
+    coordinator: str = ""
+    capability: Capability | None = None
+    vitals: Vitals | None = None
+    runs: dict[str, Run] = field(default_factory=dict)
+    owed: dict[str, Owed] = field(default_factory=dict)
+    waiting: list[Assign] = field(default_factory=list)
+    ended: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
+    dropped: Counter[str] = field(default_factory=Counter)
+    seq: int = 0
+    leaving: bool = False
+    out: list[Effect] = field(default_factory=list)
+
+    def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:
+        """Send a message."""
+        self.out.append(Outgoing(topic, encode(message), qos, retain))
+
+    def do(self, effect: Effect) -> None:
+        """Ask the shell for something."""
+        self.out.append(effect)
+
+    def report(self, report: AgentResponse) -> None:
+        """Send a report to the coordinator."""
+        self.publish(self.topics.response(self.settings.host), report)
+
+    def about(self, job_id: str, attempt: int) -> dict[str, Any]:
+        """Return the fields that every report bears."""
+        return {
+            "id": self.new_id(),
+            "session": self.session or "-",
+            "instance": self.settings.instance,
+            "job_id": job_id,
+            "attempt": attempt,
+        }
+
+    def end(self, job_id: str, attempt: int) -> None:
+        """Remember that an attempt is over here: a late assignment must not start it again."""
+        self.ended[job_id] = max(attempt, self.ended.pop(job_id, 0))
+        while len(self.ended) > MAX_ENDED:
+            self.ended.popitem(last=False)
+
+    def held(self) -> tuple[HeldJob, ...]:
+        """Return all that this host holds, runs first."""
+        runs = [
+            HeldJob(job_id=run.job_id, attempt=run.attempt, phase=run.phase, progress=run.share())
+            for run in self.runs.values()
+        ]
+        owed = [
+            HeldJob(job_id=owed.report.job_id, attempt=owed.report.attempt, phase=owed.phase)
+            for owed in self.owed.values()
+        ]
+        return tuple((runs + owed)[:256])
+
+    def beat_soon(self, now: Now) -> None:
+        """Have a heartbeat follow what has changed, at most about one a second."""
+        if ("beat-soon",) not in self.timers:
+            self.timers.set(("beat-soon",), now.mono_s + 0.2)
+
+    def drop(self, kind: str, why: str) -> None:
+        """Count a message as garbage; the first of its kind is logged."""
+        self.dropped[kind] += 1
+        if self.dropped[kind] == 1:
+            self.do(Warn(f"dropped a message on {kind}: {why} (further ones are only counted)"))

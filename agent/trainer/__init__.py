@@ -1,0 +1,5 @@
+"""The trainers: programs with a command line that know nothing of the fleet.
+
+`python -m agent.trainer.run --help` and `python -m agent.trainer.prepare --help` are their face;
+`agent.trainer.config` is what a supervisor may import without loading numpy or torch.
+"""

@@ -1,0 +1,215 @@
+"""The command line of `run` and `run_ssl`, generated from the hyperparameter models."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from pydantic import ValidationError
+
+from agent.trainer import config
+from agent.trainer.errors import BadInputError
+from agent.trainer.progress import Progress
+
+# The files' names are written out here too, so that `--help` need not load what reads them.
+_FILES = {
+    "validation": "validation_v1.parquet",
+    "summary": "features_window_v1.parquet",
+    "tensors": "tensor_window_v1",
+    "schema": "feature_schema_v1.json",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training run: what to train, on what, split how, and where the results go."""
+
+    model: str
+    mode: str
+    validation: Path
+    summary: Path
+    tensors: Path
+    schema: Path
+    out_dir: Path
+    reports_dir: Path
+    split_recipe: str
+    train_hosts: tuple[str, ...]
+    seed: int
+    n_resamples: int
+    target_fpr: float
+    threads: int
+    hyper: config.Hyper
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers that are not below `least`."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number of {least} or more")
+        return int(text)
+
+    return parse
+
+
+def parse_job(argv: Sequence[str] | None, module: str) -> Job:
+    """Parse the command line of `module`. Exits with code 2 and an error event if it is wrong."""
+    parser = _parser(module)
+    args = vars(parser.parse_args(argv))
+    try:
+        return _job(args)
+    except BadInputError as error:
+        parser.error(str(error))
+
+
+def _job(args: Mapping[str, object]) -> Job:
+    given = {name: value for name, value in args.items() if value is not None}
+    model = str(given["model"])
+    hyper = _hyper(model, given)
+    paths = {name: _path(name, given) for name in _FILES}
+    out_dir = Path(str(given["out_dir"]))
+    return Job(
+        model=model,
+        mode=str(given["mode"]),
+        **paths,
+        out_dir=out_dir,
+        reports_dir=Path(str(given.get("reports_dir", out_dir))),
+        split_recipe=str(given["split_recipe"]),
+        train_hosts=tuple(filter(None, str(given.get("train_hosts", "")).split(","))),
+        seed=_int(given["seed"]),
+        n_resamples=_int(given["n_resamples"]),
+        target_fpr=_target_fpr(hyper, given),
+        threads=_int(given.get("threads") or default_threads()),
+        hyper=hyper,
+    )
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)  # noqa: S101 - the parser made it one
+    return value
+
+
+def _hyper(model: str, given: Mapping[str, object]) -> config.Hyper:
+    known = config.TRAINERS[model].hyper
+    values = {name[len("hyper_") :]: v for name, v in given.items() if name.startswith("hyper_")}
+    unknown = sorted(set(values) - set(known.model_fields) - {"target_fpr"})
+    if unknown:
+        flags = ", ".join(config.flag_of(field) for field in known.model_fields)
+        raise BadInputError.at(
+            "command line", config.flag_of(unknown[0]), f"{model} has none", f"it has {flags}"
+        )
+    if "target_fpr" not in known.model_fields:
+        values.pop("target_fpr", None)
+    return _checked(known, values)
+
+
+def _checked(model: type[config.Hyper], values: Mapping[str, object]) -> config.Hyper:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        flag = config.flag_of(str(first["loc"][0]))
+        message = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+        raise BadInputError.at(
+            "command line", flag, f"{first['input']!r} is out of range", message
+        ) from error
+
+
+class _RunParameters(config.Hyper):
+    """What any trainer may be told beside its hyperparameters."""
+
+    target_fpr: config.TargetFpr = config.DEFAULT_TARGET_FPR
+
+
+def _target_fpr(hyper: config.Hyper, given: Mapping[str, object]) -> float:
+    own = getattr(hyper, "target_fpr", None)
+    if own is not None:
+        return float(own)
+    values = {"target_fpr": given["hyper_target_fpr"]} if "hyper_target_fpr" in given else {}
+    checked = _checked(_RunParameters, values)
+    assert isinstance(checked, _RunParameters)  # noqa: S101 - it is what was asked for
+    return checked.target_fpr
+
+
+def _path(name: str, given: Mapping[str, object]) -> Path:
+    if name in given:
+        return Path(str(given[name]))
+    if "data" in given:
+        return Path(str(given["data"])) / _FILES[name]
+    raise BadInputError.at("command line", f"--{name}", "is missing", "give it, or --data DIR")
+
+
+def default_threads() -> int:
+    """Return OMP_NUM_THREADS, or else the number of processors that this process may use."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line as an event too, for whoever started the trainer."""
+
+    def error(self, message: str) -> NoReturn:
+        Progress(sys.stdout).error("bad_input", message)
+        self.print_usage(sys.stderr)
+        self.exit(config.EXIT_BAD_INPUT, f"{self.prog}: error: {message}\n")
+
+
+def _parser(module: str) -> argparse.ArgumentParser:
+    models = [name for name, spec in config.TRAINERS.items() if spec.module == module]
+    parser = _Parser(
+        prog=module,
+        description="Train a model, evaluate it on what it was not trained on, and save both.",
+        epilog="Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM.",
+    )
+    add = parser.add_argument
+    add("--model", required=True, choices=models)
+    add("--mode", required=True, choices=config.MODES, help="Which channels may be seen.")
+    add("--data", help="Folder that prepare wrote; stands for the next four.")
+    add("--validation", help=f"Index of windows ({_FILES['validation']}).")
+    add("--summary", help=f"Summary features ({_FILES['summary']}).")
+    add("--tensors", help=f"Folder of raw series ({_FILES['tensors']}).")
+    add("--schema", help=f"Their description ({_FILES['schema']}).")
+    add("--out-dir", required=True, help="Folder for the model.")
+    add("--reports-dir", help="Folder for the report (default: --out-dir).")
+    add("--split-recipe", choices=config.SPLIT_RECIPES, default="host")
+    add("--train-hosts", metavar="A,B", help="Hosts to train on (default: drawn by the seed).")
+    add("--seed", type=at_least(0), default=0)
+    add(
+        "--n-resamples",
+        type=at_least(0),
+        default=config.DEFAULT_N_RESAMPLES,
+        help=f"Bootstrap resamples ({config.DEFAULT_N_RESAMPLES}).",
+    )
+    add("--threads", type=at_least(1), help="Processor threads (default: OMP_NUM_THREADS or all).")
+    group = parser.add_argument_group("hyperparameters")
+    for field, help_text in _fields(models).items():
+        group.add_argument(
+            config.flag_of(field), dest=f"hyper_{field}", metavar="N", help=help_text
+        )
+    return parser
+
+
+def _fields(models: Sequence[str]) -> dict[str, str]:
+    """Return the help of each hyperparameter of `models`, with its default for each of them."""
+    described = {model: config.TRAINERS[model].hyper.model_fields for model in models}
+    if not any("target_fpr" in fields for fields in described.values()):
+        described["any"] = _RunParameters.model_fields
+    helps: dict[str, list[str]] = {}
+    defaults: dict[str, list[str]] = {}
+    for model, fields in described.items():
+        for name, field in fields.items():
+            helps.setdefault(name, []).append(str(field.description).rstrip("."))
+            defaults.setdefault(name, []).append(f"{model} {field.default}")
+    return {
+        name: f"{' / '.join(dict.fromkeys(helps[name]))}. [{', '.join(defaults[name])}]"
+        for name in helps
+    }

@@ -1,0 +1,30 @@
+"""Weights as safetensors, which hold no code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from agent.trainer.errors import BadInputError
+
+
+def weights_to_bytes(weights: dict[str, Tensor]) -> bytes:
+    """Return named tensors as safetensors; the same tensors give the same bytes.
+
+    There is no metadata: safetensors writes it in no fixed order.
+    """
+    return save_tensors(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    )
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Read named tensors. Raises BadInputError where the file is missing or damaged."""
+    try:
+        return load_tensors(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise BadInputError.at(path, "file", str(error), "train the model anew") from error

@@ -1,0 +1,194 @@
+"""What each trainer is called, how it is started, and which hyperparameters it takes.
+
+One pydantic model a trainer holds every hyperparameter with its default, range and a line of help.
+The command line, the JSON schema that a host announces and the documentation are generated from
+these models. Only the standard library and pydantic are imported here: a daemon can afford it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_BAD_INPUT: Final = 2  # the same input will fail again: not worth a retry
+EXIT_INTERRUPTED: Final = 75  # SIGTERM; sysexits' EX_TEMPFAIL: worth another start
+
+MODES: Final = ("realistic", "oracle")
+SPLIT_RECIPES: Final = ("host", "sample", "time")
+
+DEFAULT_N_RESAMPLES: Final = 1000
+DEFAULT_TARGET_FPR: Final = 0.05
+
+TargetFpr = Annotated[
+    float,
+    Field(gt=0.0, lt=1.0, description="False-positive rate that the alarm threshold aims at."),
+]
+
+
+class Hyper(BaseModel):
+    """Hyperparameters of one trainer: unknown keys and values out of range are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class GbtHyper(Hyper):
+    """Gradient-boosted trees (xgboost) on summary features."""
+
+    epochs: int = Field(400, ge=1, le=20_000, description="Boosting rounds at most.")
+    lr: float = Field(0.05, gt=0.0, le=1.0, description="Shrinkage of each tree (eta).")
+    patience: int = Field(
+        40, ge=1, le=10_000, description="Rounds without a better validation loss before stopping."
+    )
+    max_depth: int = Field(5, ge=1, le=16, description="Depth of a tree at most.")
+    min_child_weight: float = Field(
+        5.0, ge=0.0, le=10_000.0, description="Sum of instance weights that a leaf needs."
+    )
+    subsample: float = Field(0.8, gt=0.0, le=1.0, description="Share of windows a tree sees.")
+    colsample: float = Field(0.5, gt=0.0, le=1.0, description="Share of features a tree sees.")
+    reg_lambda: float = Field(1.0, ge=0.0, le=10_000.0, description="L2 penalty on leaf values.")
+    class_weight: float = Field(
+        0.5, ge=0.0, le=1.0, description="Class balancing: 0 none, 1 full inverse frequency."
+    )
+
+
+class TorchHyper(Hyper):
+    """What all trainers with a training loop in torch have in common."""
+
+    epochs: int = Field(30, ge=1, le=10_000, description="Passes over the training windows.")
+    batch_size: int = Field(128, ge=1, le=65_536, description="Windows in a batch.")
+    lr: float = Field(1e-3, gt=0.0, le=1.0, description="Peak learning rate of AdamW.")
+    patience: int = Field(
+        6, ge=1, le=10_000, description="Epochs without a better validation loss before stopping."
+    )
+    weight_decay: float = Field(1e-2, ge=0.0, le=10.0, description="AdamW's weight decay.")
+    warmup_fraction: float = Field(
+        0.05, ge=0.0, le=0.9, description="Share of all steps in which the learning rate rises."
+    )
+    clip_norm: float = Field(
+        1.0, gt=0.0, le=1_000.0, description="Norm that gradients are clipped to."
+    )
+    dropout: float = Field(0.2, ge=0.0, le=0.9, description="Dropout inside the network.")
+
+
+class SupervisedHyper(TorchHyper):
+    """What the supervised networks have in common."""
+
+    class_weight: float = Field(
+        0.5, ge=0.0, le=1.0, description="Class balancing: 0 none, 1 full inverse frequency."
+    )
+
+
+class MlpHyper(SupervisedHyper):
+    """Multi-layer perceptron on summary features."""
+
+    hidden: int = Field(128, ge=1, le=8_192, description="Units in a hidden layer.")
+    layers: int = Field(2, ge=1, le=16, description="Hidden layers.")
+
+
+class CnnHyper(SupervisedHyper):
+    """Residual 1-D convolutional network on raw windows."""
+
+    hidden: int = Field(48, ge=1, le=2_048, description="Filters in a convolution.")
+    layers: int = Field(3, ge=1, le=16, description="Residual blocks.")
+    kernel: int = Field(5, ge=1, le=63, description="Steps that a filter spans.")
+
+
+class GruHyper(SupervisedHyper):
+    """Gated recurrent units on raw windows."""
+
+    hidden: int = Field(64, ge=1, le=2_048, description="Units in a layer and direction.")
+    layers: int = Field(1, ge=1, le=8, description="Recurrent layers.")
+
+
+class LstmHyper(GruHyper):
+    """Long short-term memory on raw windows."""
+
+
+class TransformerHyper(SupervisedHyper):
+    """Transformer encoder on patches of raw windows."""
+
+    heads: int = Field(4, ge=1, le=64, description="Attention heads.")
+    head_width: int = Field(16, ge=1, le=256, description="Units in a head.")
+    layers: int = Field(2, ge=1, le=32, description="Encoder layers.")
+    patch: int = Field(4, ge=1, le=512, description="Steps that one token holds.")
+
+
+class TransformerSslHyper(TorchHyper):
+    """Transformer pretrained on masked windows without labels; scores by reconstruction error."""
+
+    heads: int = Field(4, ge=1, le=64, description="Attention heads.")
+    head_width: int = Field(16, ge=1, le=256, description="Units in a head.")
+    layers: int = Field(2, ge=1, le=32, description="Encoder layers.")
+    patch: int = Field(4, ge=1, le=512, description="Steps that one token holds.")
+    mask_fraction: float = Field(
+        0.4, gt=0.0, lt=1.0, description="Share of the tokens hidden in pretraining."
+    )
+    target_fpr: TargetFpr = DEFAULT_TARGET_FPR
+
+
+RUN_MODULE: Final = "agent.trainer.run"
+RUN_SSL_MODULE: Final = "agent.trainer.run_ssl"
+
+
+@dataclass(frozen=True)
+class TrainerSpec:
+    """A trainer: the module that `python -m` runs, and the model of its hyperparameters."""
+
+    module: str
+    hyper: type[Hyper]
+
+
+TRAINERS: Final[Mapping[str, TrainerSpec]] = MappingProxyType(
+    {
+        "gbt": TrainerSpec(RUN_MODULE, GbtHyper),
+        "mlp": TrainerSpec(RUN_MODULE, MlpHyper),
+        "cnn": TrainerSpec(RUN_MODULE, CnnHyper),
+        "gru": TrainerSpec(RUN_MODULE, GruHyper),
+        "lstm": TrainerSpec(RUN_MODULE, LstmHyper),
+        "transformer": TrainerSpec(RUN_MODULE, TransformerHyper),
+        "transformer_ssl": TrainerSpec(RUN_SSL_MODULE, TransformerSslHyper),
+    }
+)
+
+
+def describe() -> dict[str, dict[str, Any]]:
+    """Return {model: {"module": ..., "schema": JSON schema of its hyperparameters}}.
+
+    The same for the same version of this file: it can be stored and compared.
+    """
+    return {
+        name: {"module": spec.module, "schema": spec.hyper.model_json_schema()}
+        for name, spec in TRAINERS.items()
+    }
+
+
+def flag_of(field: str) -> str:
+    """Return the command-line flag of a hyperparameter: `batch_size` becomes `--batch-size`."""
+    return "--" + field.replace("_", "-")
+
+
+def hyper_arguments(model: str, hyper: Mapping[str, Any]) -> list[str]:
+    """Return the command-line arguments that give `model` these hyperparameters, sorted by name.
+
+    Only what is in `hyper` is passed on; the trainer's own defaults hold for the rest.
+    Raises KeyError for an unknown model, pydantic.ValidationError for a hyperparameter that is
+    unknown to the model or out of range.
+    """
+    checked = TRAINERS[model].hyper.model_validate(dict(hyper))
+    arguments: list[str] = []
+    for field in sorted(hyper):
+        arguments += [flag_of(field), str(getattr(checked, field))]
+    return arguments
+
+
+if __name__ == "__main__":
+    import json
+    import sys
+
+    sys.stdout.write(json.dumps(describe(), indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,100 @@
+"""What every run begins with: the schema, the index of windows, and their split, all checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from agent.trainer.arguments import Job
+from agent.trainer.arrays import Floats, Ints
+from agent.trainer.data import WindowIndex, load_index, load_schema
+from agent.trainer.errors import BadInputError
+from agent.trainer.evaluate import Protocol, Scored
+from agent.trainer.schema import FeatureSchema, sha256_of
+from agent.trainer.splits import TEST, TRAIN, VALIDATION, Splits, split
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A job with the data that it is about, short of features and series."""
+
+    job: Job
+    schema: FeatureSchema
+    fingerprint: str
+    index: WindowIndex
+    splits: Splits
+
+    @property
+    def train(self) -> Ints:
+        """Return the labelled windows to train on."""
+        return self.splits.windows(TRAIN)
+
+    @property
+    def validation(self) -> Ints:
+        """Return the labelled windows to stop and to choose thresholds by."""
+        return self.splits.windows(VALIDATION)
+
+    @property
+    def test(self) -> Ints:
+        """Return the labelled windows to evaluate on."""
+        return self.splits.windows(TEST)
+
+    @property
+    def protocol(self) -> Protocol:
+        """Return how to evaluate."""
+        job = self.job
+        return Protocol(self.schema.classes, job.target_fpr, job.n_resamples, job.seed)
+
+    def scored(self, windows: Ints, score: Floats) -> Scored:
+        """Return labelled `windows` with what the model says of them."""
+        return Scored(windows, self.index.label[windows], score)
+
+
+def load(job: Job) -> Loaded:
+    """Read and split what `job` names. Raises BadInputError."""
+    schema = load_schema(job.schema)
+    if not schema.channels_of(job.mode):
+        raise BadInputError.at(
+            job.schema, "channels", f"none may be seen in mode {job.mode}", "choose another mode"
+        )
+    index = load_index(job.validation, schema)
+    splits = split(index, job.split_recipe, job.train_hosts, job.seed)
+    return Loaded(job, schema, sha256_of(job.schema), index, splits)
+
+
+def load_supervised(job: Job) -> Loaded:
+    """Load a job that learns from labels. Raises BadInputError where there are too few."""
+    loaded = load(job)
+    if loaded.schema.task == "unlabelled":
+        raise BadInputError.at(
+            job.schema, "task", "no window has a label", "use transformer_ssl, or label some"
+        )
+    present = np.unique(loaded.index.label[loaded.train])
+    if len(present) < 2:
+        only = loaded.schema.classes[int(present[0])]
+        raise BadInputError.at(
+            job.validation,
+            "label",
+            f"all windows to train on are of class {only}",
+            "choose other train_hosts, seed or split_recipe",
+        )
+    return loaded
+
+
+def load_self_supervised(job: Job) -> Loaded:
+    """Load a job that needs no labels; where there are none at all, every window is normal."""
+    loaded = load(job)
+    if loaded.schema.task != "unlabelled":
+        return loaded
+    index = replace(loaded.index, label=np.zeros(len(loaded.index), dtype=np.int64))
+    schema = loaded.schema.model_copy(update={"classes": ("normal", "anomaly")})
+    splits = split(index, job.split_recipe, job.train_hosts, job.seed)
+    return replace(loaded, index=index, schema=schema, splits=splits)
+
+
+def class_weights(label: Ints, classes: int, power: float) -> Floats:
+    """Return a weight a class (classes,): inverse frequency to `power`, of mean 1 over `label`."""
+    counts = np.bincount(label, minlength=classes)
+    weights = (len(label) / (classes * np.maximum(counts, 1))) ** power
+    return np.asarray(weights * len(label) / (weights * counts).sum())

@@ -1,0 +1,118 @@
+"""Gradient-boosted trees by xgboost, on summary features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import xgboost as xgb
+
+from agent.trainer.arrays import Floats, Ints
+from agent.trainer.config import GbtHyper
+from agent.trainer.errors import DivergedError
+from agent.trainer.progress import Progress
+
+_REPORT_EVERY: Final = 10  # rounds
+
+
+@dataclass(frozen=True)
+class GbtSize:
+    """Features in, classes out, and how many rounds of trees were kept."""
+
+    inputs: int
+    classes: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Windows to learn from or to stop by: features (n, inputs), label (n,), weight (n,)."""
+
+    features: Floats
+    label: Ints
+    weight: Floats
+
+    def matrix(self, threads: int) -> xgb.DMatrix:
+        """Return the part as xgboost wants it."""
+        return xgb.DMatrix(self.features, label=self.label, weight=self.weight, nthread=threads)
+
+
+@dataclass(frozen=True)
+class Gbt:
+    """Trees, cut back to the round of the best validation loss."""
+
+    booster: Any
+    size: GbtSize
+    threads: int
+    curve: list[tuple[float, float]] = field(default_factory=list)
+
+    def probabilities(self, features: Floats) -> Floats:
+        """Return the classes' probabilities (n, classes)."""
+        found = np.asarray(self.booster.predict(xgb.DMatrix(features, nthread=self.threads)))
+        return np.stack([1 - found, found], axis=1) if found.ndim == 1 else found
+
+    def to_bytes(self) -> bytes:
+        """Return the trees in xgboost's own binary JSON."""
+        return bytes(self.booster.save_raw("ubj"))
+
+
+class _Reporter(xgb.callback.TrainingCallback):
+    """Reports some of the rounds, and stops a training that has diverged."""
+
+    def __init__(self, progress: Progress, rounds: int) -> None:
+        super().__init__()
+        self._progress = progress
+        self._rounds = rounds
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002 - xgboost names them
+        train, validation = (next(iter(evals_log[name].values()))[-1] for name in ("train", "val"))
+        if not np.isfinite([train, validation]).all():
+            raise DivergedError(f"the loss is not finite after round {epoch + 1}; lower --lr")
+        if (epoch + 1) % _REPORT_EVERY == 0:
+            self._progress.epoch(epoch + 1, self._rounds, train, validation)
+        return False
+
+
+def train_gbt(
+    train: Part,
+    validation: Part,
+    classes: int,
+    hyper: GbtHyper,
+    *,
+    threads: int,
+    seed: int,
+    progress: Progress,
+) -> Gbt:
+    """Boost until the validation loss stops getting better. Raises DivergedError."""
+    parameters = {
+        "objective": "binary:logistic" if classes == 2 else "multi:softprob",
+        "eval_metric": "logloss" if classes == 2 else "mlogloss",
+        "tree_method": "hist",
+        "eta": hyper.lr,
+        "max_depth": hyper.max_depth,
+        "min_child_weight": hyper.min_child_weight,
+        "subsample": hyper.subsample,
+        "colsample_bytree": hyper.colsample,
+        "lambda": hyper.reg_lambda,
+        "nthread": threads,
+        "seed": seed,
+        "verbosity": 0,
+    }
+    if classes > 2:
+        parameters["num_class"] = classes
+    log: dict[str, dict[str, list[float]]] = {}
+    booster = xgb.train(
+        parameters,
+        train.matrix(threads),
+        num_boost_round=hyper.epochs,
+        evals=[(train.matrix(threads), "train"), (validation.matrix(threads), "val")],
+        evals_result=log,
+        early_stopping_rounds=hyper.patience,
+        verbose_eval=False,
+        callbacks=[_Reporter(progress, hyper.epochs)],
+    )
+    rounds = booster.best_iteration + 1
+    losses = [next(iter(log[name].values())) for name in ("train", "val")]
+    size = GbtSize(train.features.shape[1], classes, rounds)
+    return Gbt(booster[:rounds], size, threads, list(zip(*losses)))

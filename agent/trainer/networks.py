@@ -1,0 +1,92 @@
+"""The supervised networks: built by name, with their loss and their probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from agent.trainer import config
+from agent.trainer.arrays import Floats, Ints
+from agent.trainer.batches import Batches
+from agent.trainer.fit import LossOf, over_batches
+from agent.trainer.models.cnn import Cnn, CnnSize
+from agent.trainer.models.mlp import Mlp, MlpSize
+from agent.trainer.models.recurrent import Recurrent, RecurrentSize
+from agent.trainer.models.standardise import Standardise
+from agent.trainer.models.transformer import EncoderSize, Transformer
+
+
+@dataclass(frozen=True)
+class Built:
+    """A network, the part of it that standardises its inputs, and its size as it is saved."""
+
+    network: nn.Module
+    standardise: Standardise
+    size: dict[str, Any]
+
+
+def build(model: str, hyper: config.Hyper, inputs: int, classes: int, steps: int) -> Built:
+    """Return the untrained network called `model`. Raises KeyError for a name that is none."""
+    if isinstance(hyper, config.MlpHyper):
+        of_mlp = MlpSize(inputs, classes, hyper.hidden, hyper.layers, hyper.dropout)
+        mlp = Mlp(of_mlp)
+        return Built(mlp, mlp.standardise, asdict(of_mlp))
+    if isinstance(hyper, config.CnnHyper):
+        size = CnnSize(inputs, classes, hyper.hidden, hyper.layers, hyper.kernel, hyper.dropout)
+        cnn = Cnn(size)
+        return Built(cnn, cnn.standardise, asdict(size))
+    if isinstance(hyper, config.GruHyper):
+        cell: Literal["gru", "lstm"] = "lstm" if isinstance(hyper, config.LstmHyper) else "gru"
+        shape = RecurrentSize(inputs, classes, cell, hyper.hidden, hyper.layers, hyper.dropout)
+        recurrent = Recurrent(shape)
+        return Built(recurrent, recurrent.standardise, asdict(shape))
+    if isinstance(hyper, config.TransformerHyper):
+        encoder = encoder_size(hyper, inputs, steps)
+        transformer = Transformer(encoder, classes)
+        standardise = transformer.encoder.standardise
+        return Built(transformer, standardise, asdict(encoder) | {"classes": classes})
+    raise KeyError(model)
+
+
+def encoder_size(
+    hyper: config.TransformerHyper | config.TransformerSslHyper, inputs: int, steps: int
+) -> EncoderSize:
+    """Return the encoder's size; a patch is no longer than the window."""
+    return EncoderSize(
+        inputs=inputs,
+        steps=steps,
+        patch=min(hyper.patch, steps),
+        heads=hyper.heads,
+        head_width=hyper.head_width,
+        layers=hyper.layers,
+        dropout=hyper.dropout,
+    )
+
+
+def cross_entropy(batches: Batches, label: Ints, weights: Floats) -> LossOf:
+    """Return the loss of a window: cross-entropy times the weight (classes,) of its class."""
+    targets = torch.from_numpy(label)
+    weight = torch.from_numpy(weights).float()
+
+    def loss_of(network: nn.Module, windows: Tensor, _: torch.Generator) -> Tensor:
+        logits = network(batches.gather(windows)).float()
+        return nn.functional.cross_entropy(
+            logits,
+            targets[windows].to(logits.device),
+            weight=weight.to(logits.device),
+            reduction="none",
+        )
+
+    return loss_of
+
+
+def probabilities(network: nn.Module, batches: Batches, windows: Ints, batch_size: int) -> Floats:
+    """Return the classes' probabilities (n, classes) of `windows`."""
+
+    def compute(batch: Tensor) -> Tensor:
+        return torch.softmax(network(batches.gather(batch)).float(), dim=1)
+
+    return over_batches(network, compute, torch.from_numpy(windows), batch_size).numpy()

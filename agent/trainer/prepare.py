@@ -1,0 +1,189 @@
+"""Turn raw telemetry into what the trainers read.
+
+    python -m agent.trainer.prepare --raw FILE.parquet|.csv [--schema FILE.schema.json]
+        --out-dir DIR [--window 60 --stride 10]
+
+Writes into DIR:
+
+- `validation_v1.parquet`: the index of windows (window, host, episode, offset, start, length,
+  label), where `offset` is the first row in the series, `start` its t, `label` a class number or
+  -1. Labels and splits come from it.
+- `features_window_v1.parquet`: ten summary features a channel and window, same order.
+- `tensor_window_v1/`: the raw series, float32, as one memory-mappable file for each set of modes
+  that a channel may have, and `index.json`. Windows are views into it and are never stored.
+- `feature_schema_v1.json`: channels, features, modes, classes, counts and the files' hashes.
+  Written last: where it is, the rest is whole.
+
+A window's label is 1 where any of its rows is anomalous, if labels are 0 and 1 (or the schema names
+the `positive` one of two); otherwise the commonest class of its rows, the lowest at a tie. A
+window with any unlabelled row is unlabelled. The file is read as a stream, twice; memory does not
+grow with it. The same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.trainer.arguments import at_least
+from agent.trainer.errors import BadInputError
+from agent.trainer.progress import Progress, claim_stdout, run_reported
+from agent.trainer.rawfile import Outline, RawFile
+from agent.trainer.schema import (
+    SCHEMA_FILE,
+    SUMMARY_FILE,
+    TENSORS_DIR,
+    TENSORS_INDEX_FILE,
+    VALIDATION_FILE,
+    Feature,
+    FeatureSchema,
+    RawSchema,
+    read_json,
+    sha256_of,
+    write_json,
+)
+from agent.trainer.sinks import IndexSink, SeriesSink, SummarySink, feature_names
+from agent.trainer.windows import Labelling, cut_windows
+
+_LOG_EVERY_ROWS: Final = 1_000_000
+
+
+def classes_of(labels: frozenset[str], schema: RawSchema, schema_path: Path) -> Labelling:
+    """Return the task and the ordered classes; the positive class of a binary task is last."""
+    if not labels:
+        return Labelling("unlabelled", ())
+    if schema.positive is not None:
+        positive = str(schema.positive)
+        negatives = sorted(labels - {positive})
+        if positive not in labels or len(negatives) != 1:
+            raise BadInputError.at(
+                schema_path,
+                "positive",
+                f"the labels are {', '.join(sorted(labels))}",
+                "name one of exactly two, or leave it out",
+            )
+        return Labelling("binary", (negatives[0], positive))
+    if labels <= {"0", "1"}:
+        return Labelling("binary", ("0", "1"))
+    if all(label.lstrip("-").isdecimal() for label in labels):
+        return Labelling("multiclass", tuple(sorted(labels, key=int)))
+    return Labelling("multiclass", tuple(sorted(labels)))
+
+
+def prepare(
+    raw: Path,
+    schema_path: Path,
+    out_dir: Path,
+    *,
+    window: int,
+    stride: int,
+    log: Callable[[str], None],
+) -> FeatureSchema:
+    """Prepare `raw` into `out_dir` and return the schema written there.
+
+    Raises BadInputError for whatever is wrong with the raw file or its schema.
+    """
+    schema = read_json(schema_path, RawSchema)
+    file = RawFile(raw, schema)
+    outline = file.outline()
+    _check_lengths(raw, outline, window)
+    labelling = classes_of(outline.labels, schema, schema_path)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    (out_dir / SCHEMA_FILE).unlink(missing_ok=True)
+    log(f"{outline.rows} rows, {len(outline.episodes)} episodes, labels: {labelling.task}")
+
+    series = SeriesSink(out_dir / TENSORS_DIR, schema, outline)
+    with (
+        series,
+        IndexSink(out_dir / VALIDATION_FILE, window) as index,
+        SummarySink(out_dir / SUMMARY_FILE, schema) as summary,
+    ):
+        for block in cut_windows(file.rows(outline, labelling.classes), window, stride, labelling):
+            series.append(block.fresh)
+            index.append(block)
+            summary.append(block)
+            if block.crosses(_LOG_EVERY_ROWS):
+                log(f"{block.rows_so_far} of {outline.rows} rows")
+
+    written = FeatureSchema(
+        simulated=schema.simulated,
+        task=labelling.task,
+        window=window,
+        stride=stride,
+        period_s=schema.period_s,
+        label_rule=labelling.rule,
+        classes=labelling.classes,
+        class_counts={name: index.counts[at] for at, name in enumerate(labelling.classes)},
+        unlabelled_windows=index.counts[-1],
+        windows=index.counts.total(),
+        rows=outline.rows,
+        hosts=tuple(sorted({entry.host for entry in outline.episodes})),
+        channels=schema.channels,
+        features={
+            name: Feature(
+                channel=channel, statistic=statistic, modes=schema.channels[channel].modes
+            )
+            for name, channel, statistic in feature_names(schema)
+        },
+        files=_hashes(out_dir, series.files),
+    )
+    write_json(out_dir / SCHEMA_FILE, written)
+    return written
+
+
+def _check_lengths(raw: Path, outline: Outline, window: int) -> None:
+    shortest = min(outline.episodes, key=lambda entry: entry.length)
+    if shortest.length < window:
+        raise BadInputError.at(
+            raw,
+            "episode",
+            f"host {shortest.host}, episode {shortest.episode} has {shortest.length} rows, "
+            f"fewer than the window's {window}",
+            f"drop it, or use --window {shortest.length} or less",
+        )
+
+
+def _hashes(out_dir: Path, series_files: Sequence[str]) -> dict[str, str]:
+    names = [VALIDATION_FILE, SUMMARY_FILE]
+    names += [f"{TENSORS_DIR}/{name}" for name in (TENSORS_INDEX_FILE, *series_files)]
+    return {name: sha256_of(out_dir / name) for name in names}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="agent.trainer.prepare", description="Turn raw telemetry into what the trainers read."
+    )
+    parser.add_argument("--raw", type=Path, required=True, help="Telemetry: .parquet or .csv.")
+    parser.add_argument(
+        "--schema", type=Path, help="Its schema (default: the raw file's name, .schema.json)."
+    )
+    parser.add_argument("--out-dir", type=Path, required=True, help="Folder to write into.")
+    parser.add_argument("--window", type=at_least(2), default=60, help="Steps of a window (60).")
+    parser.add_argument(
+        "--stride", type=at_least(1), default=10, help="Steps between windows (10)."
+    )
+    args = parser.parse_args(argv)
+    progress = Progress(claim_stdout())
+
+    def work() -> None:
+        schema_path = args.schema or args.raw.with_suffix(".schema.json")
+        out: Path = args.out_dir
+        written = prepare(
+            args.raw, schema_path, out, window=args.window, stride=args.stride, log=progress.log
+        )
+        counts = {"windows": written.windows, "unlabelled_windows": written.unlabelled_windows}
+        names = [*written.files, SCHEMA_FILE]
+        progress.result(
+            counts | {"rows": written.rows, "class_counts": written.class_counts},
+            (str(out / name) for name in names),
+        )
+
+    return run_reported(progress, work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

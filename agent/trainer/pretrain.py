@@ -1,0 +1,144 @@
+"""Masked pretraining of a transformer, its anomaly score, and the linear probe on its encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+
+from agent.trainer.arrays import Floats, Ints
+from agent.trainer.batches import WindowBatches
+from agent.trainer.checkpoint import weights_to_bytes
+from agent.trainer.config import TransformerSslHyper
+from agent.trainer.data import open_series
+from agent.trainer.fit import LossOf, fit, over_batches, start_torch
+from agent.trainer.loading import Loaded
+from agent.trainer.models.transformer import MaskedAutoencoder
+from agent.trainer.networks import encoder_size
+from agent.trainer.progress import Progress
+from agent.trainer.splits import TRAIN, VALIDATION
+from agent.trainer.supervised import Trained
+
+_PROBE_ITERATIONS = 2_000
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A logistic regression on standardised embeddings (n, width)."""
+
+    mean: Floats
+    scale: Floats
+    weight: Floats
+    bias: Floats
+
+    def score(self, embeddings: Floats) -> Floats:
+        """Return the classes' probabilities (n, classes)."""
+        logits = ((embeddings - self.mean) / self.scale) @ self.weight.T + self.bias
+        logits -= logits.max(axis=1, keepdims=True)
+        odds = np.exp(logits)
+        return np.asarray(odds / odds.sum(axis=1, keepdims=True))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what is saved beside the network's weights."""
+        return {f"probe.{name}": torch.from_numpy(value) for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """The network, how it embeds windows (n, width), and how many windows it was shown."""
+
+    network: nn.Module
+    trained: Trained
+    embed: Callable[[Ints], Floats]
+    windows: int
+
+    def with_probe(self, probe: Probe) -> Pretrained:
+        """Return the same with the probe among what is saved."""
+        weights = weights_to_bytes(self.network.state_dict() | probe.tensors())
+        return replace(self, trained=replace(self.trained, weights=weights))
+
+
+def pretrain(loaded: Loaded, progress: Progress) -> Pretrained:
+    """Train the masked autoencoder; its score (n,) grows with how odd a window is."""
+    job, hyper = loaded.job, loaded.job.hyper
+    assert isinstance(hyper, TransformerSslHyper)  # noqa: S101 - run_ssl offers no other
+    device = start_torch(job.threads, job.seed)
+    series = open_series(job.tensors, loaded.schema, job.mode)
+    batches = WindowBatches(series, loaded.index, device)
+    size = encoder_size(hyper, len(series.channels), loaded.schema.window)
+    network = MaskedAutoencoder(size).to(device)
+    train, validation = (_shown(loaded, part) for part in (TRAIN, VALIDATION))
+    network.encoder.standardise.fit(*batches.statistics(train))
+
+    progress.phase("train")
+    loss_of = _masked_loss(batches, size.tokens, hyper.mask_fraction)
+    fitted = fit(network, loss_of, train, validation, hyper=hyper, seed=job.seed, progress=progress)
+
+    def score(windows: Ints) -> Floats:
+        def compute(batch: Tensor) -> Tensor:
+            return network.score(batches.gather(batch))
+
+        return _over(network, compute, windows, hyper.batch_size)
+
+    def embed(windows: Ints) -> Floats:
+        def compute(batch: Tensor) -> Tensor:
+            embedded: Tensor = network.encoder(batches.gather(batch))
+            return embedded
+
+        return _over(network, compute, windows, hyper.batch_size)
+
+    trained = Trained(
+        score=score,
+        inputs=series.channels,
+        size=asdict(size),
+        weights_file="model.safetensors",
+        weights=weights_to_bytes(network.state_dict()),
+        training=fitted.facts(device.type),
+    )
+    return Pretrained(network, trained, embed, len(train))
+
+
+def fit_probe(loaded: Loaded, pretrained: Pretrained) -> Probe | None:
+    """Fit the probe on labelled training windows, or return None where they show one class."""
+    label = loaded.index.label[loaded.train]
+    if len(np.unique(label)) < 2:
+        return None
+    embeddings = pretrained.embed(loaded.train)
+    mean, scale = embeddings.mean(axis=0), np.maximum(embeddings.std(axis=0), 1e-6)
+    model = LogisticRegression(max_iter=_PROBE_ITERATIONS, class_weight="balanced")
+    model.fit((embeddings - mean) / scale, label)
+    # Of two classes sklearn keeps one row; a class that training never showed gets no odds.
+    rows = len(loaded.schema.classes)
+    weight, bias = np.zeros((rows, len(mean))), np.full(rows, -1e9)
+    bias[model.classes_] = 0.0
+    shown = model.classes_[1:] if len(model.coef_) == 1 else model.classes_
+    weight[shown], bias[shown] = model.coef_, model.intercept_
+    return Probe(mean, scale, weight, bias)
+
+
+def _shown(loaded: Loaded, part: int) -> Ints:
+    """Return the windows of a part to pretrain on: the unlabelled, or if there are none, all."""
+    unlabelled = loaded.splits.unlabelled(part)
+    return unlabelled if len(unlabelled) else loaded.splits.windows(part)
+
+
+def _masked_loss(batches: WindowBatches, tokens: int, fraction: float) -> LossOf:
+    hidden = min(max(1, round(fraction * tokens)), max(1, tokens - 1))
+
+    def loss_of(network: nn.Module, windows: Tensor, generator: torch.Generator) -> Tensor:
+        order = torch.rand(len(windows), tokens, generator=generator).argsort(dim=1)
+        series = batches.gather(windows)
+        error: Tensor = network(series, (order < hidden).to(series.device))
+        return error
+
+    return loss_of
+
+
+def _over(
+    network: nn.Module, compute: Callable[[Tensor], Tensor], windows: Ints, batch_size: int
+) -> Floats:
+    return over_batches(network, compute, torch.from_numpy(windows), batch_size).numpy()

@@ -1,0 +1,156 @@
+"""What a run leaves behind: the model with its description, and the report.
+
+`model.json` beside the weights: version, model, mode, task, classes, inputs (features or channels,
+in the order in which the model takes them), window, stride, period_s, size, thresholds, weights
+(the file's name) and the fingerprint of the data.
+
+`<model>_<mode>_train.json`, the report:
+
+| key               | meaning                                                                |
+| ----------------- | ---------------------------------------------------------------------- |
+| version           | 1                                                                      |
+| model, mode       | what was trained, and what it was allowed to see                       |
+| task, classes     | binary or multiclass; the classes in order, the positive one last      |
+| simulated         | whether no real machine was measured                                   |
+| data              | sha256 of the feature schema, which holds those of the data files      |
+| split             | recipe, seed, train_hosts as asked for, windows and hosts of each part |
+| hyper             | all hyperparameters                                                    |
+| seed, threads     | together with versions they decide every byte of the result            |
+| versions          | of Python and the libraries that had a say                             |
+| training          | device, best_epoch, epochs_run, curve of [train, validation] losses    |
+| metrics           | on the test part; null where undefined, and `undefined` says why       |
+| thresholds        | decision (best F1) and alarm (target FPR), both chosen on validation   |
+| target_fpr        | the false-positive rate that the alarm threshold aims at               |
+| bootstrap         | n_resamples, and what was resampled                                    |
+| confusion         | rows of true, columns of called classes, on the test part              |
+| per_host          | the metrics of each test host                                          |
+
+`transformer_ssl` adds `pretraining` (windows) and `probe` (metrics of a linear probe, or null).
+Neither file holds a time, a path or the name of the machine.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agent.trainer.errors import BadInputError
+from agent.trainer.evaluate import Evaluation
+from agent.trainer.loading import Loaded
+from agent.trainer.progress import rounded
+from agent.trainer.splits import TEST, TRAIN, VALIDATION
+from agent.trainer.storage import write_atomically
+from agent.trainer.supervised import Trained
+
+_NUMERIC = ("numpy", "scikit-learn")
+
+
+def save(
+    loaded: Loaded, trained: Trained, evaluation: Evaluation, extra: dict[str, Any] | None = None
+) -> list[str]:
+    """Write model and report, each whole or not at all, and return the files' paths."""
+    job = loaded.job
+    report_name = f"{job.model}_{job.mode}_train.json"
+    files = {
+        job.out_dir / trained.weights_file: trained.weights,
+        job.out_dir / "model.json": _json(_description(loaded, trained, evaluation)),
+        job.reports_dir / report_name: _json(
+            rounded(_report(loaded, trained, evaluation) | (extra or {}))
+        ),
+    }
+    for path, content in files.items():
+        write_atomically(path, content)
+    return [str(path) for path in files]
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _description(loaded: Loaded, trained: Trained, evaluation: Evaluation) -> dict[str, Any]:
+    job, schema = loaded.job, loaded.schema
+    return {
+        "version": 1,
+        "model": job.model,
+        "mode": job.mode,
+        "task": schema.task,
+        "classes": list(schema.classes),
+        "inputs": list(trained.inputs),
+        "window": schema.window,
+        "stride": schema.stride,
+        "period_s": schema.period_s,
+        "size": trained.size,
+        "thresholds": _thresholds(evaluation),
+        "weights": trained.weights_file,
+        "data": loaded.fingerprint,
+        "simulated": schema.simulated,
+    }
+
+
+def _report(loaded: Loaded, trained: Trained, evaluation: Evaluation) -> dict[str, Any]:
+    job, schema = loaded.job, loaded.schema
+    return {
+        "version": 1,
+        "model": job.model,
+        "mode": job.mode,
+        "task": schema.task,
+        "classes": list(schema.classes),
+        "simulated": schema.simulated,
+        "data": loaded.fingerprint,
+        "split": _split(loaded),
+        "hyper": job.hyper.model_dump(),
+        "seed": job.seed,
+        "threads": job.threads,
+        "versions": _versions(job.model),
+        "training": trained.training,
+        "metrics": evaluation.metrics,
+        "undefined": evaluation.undefined,
+        "thresholds": _thresholds(evaluation),
+        "target_fpr": job.target_fpr,
+        "bootstrap": {"n_resamples": job.n_resamples, "group": evaluation.resampled_by},
+        "confusion": evaluation.confusion,
+        "per_host": evaluation.per_host,
+    }
+
+
+def _thresholds(evaluation: Evaluation) -> dict[str, float | None]:
+    return {
+        "decision": evaluation.thresholds.decision,
+        "alarm": evaluation.thresholds.alarm,
+    }
+
+
+def _split(loaded: Loaded) -> dict[str, Any]:
+    job, index, splits = loaded.job, loaded.index, loaded.splits
+    hosts = {
+        name: [index.hosts[host] for host in np.unique(index.host[splits.windows(part)])]
+        for part, name in ((TRAIN, "training"), (VALIDATION, "validation"), (TEST, "test"))
+    }
+    return {
+        "recipe": job.split_recipe,
+        "seed": job.seed,
+        "train_hosts": list(job.train_hosts),
+        "windows": splits.sizes(),
+        "hosts": hosts,
+    }
+
+
+def _versions(model: str) -> dict[str, str]:
+    library = "xgboost" if model == "gbt" else "torch"
+    versions = {name: importlib.metadata.version(name) for name in (*_NUMERIC, library)}
+    return {"python": platform.python_version()} | versions
+
+
+def check_folders(*folders: Path) -> None:
+    """Make the folders for the results, before hours are spent on them. Raises BadInputError."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            problem = error.strerror or "cannot be made"
+            raise BadInputError.at(folder, "folder", problem, "choose another") from error

@@ -1,0 +1,64 @@
+"""Train one supervised model, evaluate it on what it was not trained on, and save it.
+
+    python -m agent.trainer.run --model gbt --mode realistic --data DIR --out-dir DIR
+
+Standard output carries JSON lines alone (see `agent.trainer.progress`), standard error whatever
+libraries say. Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from agent.trainer.arguments import Job, parse_job
+from agent.trainer.config import RUN_MODULE
+from agent.trainer.progress import Progress, claim_stdout, run_reported
+
+
+def run(job: Job, progress: Progress) -> None:
+    """Train, evaluate and save what `job` says. Raises TrainerError."""
+    from agent.trainer.evaluate import evaluate
+    from agent.trainer.loading import load_supervised
+    from agent.trainer.report import check_folders, save
+    from agent.trainer.supervised import train
+
+    progress.phase("load")
+    check_folders(job.out_dir, job.reports_dir)
+    loaded = load_supervised(job)
+    progress.log(f"windows: {loaded.splits.sizes()}")
+    trained = train(loaded, progress)
+
+    progress.phase("evaluate")
+    validation, test = (
+        loaded.scored(windows, trained.score(windows))
+        for windows in (loaded.validation, loaded.test)
+    )
+    if loaded.schema.task == "binary":
+        validation, test = validation.of_positive(), test.of_positive()
+    evaluation = evaluate(loaded.index, validation, test, loaded.protocol)
+
+    progress.phase("save")
+    files = save(loaded, trained, evaluation)
+    progress.result(evaluation.metrics, files)
+
+
+def bind_threads(threads: int) -> None:
+    """Tell libraries that are yet to be loaded how many threads they may use."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    # cuBLAS is deterministic only with a workspace of a fixed size.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    job = parse_job(argv, RUN_MODULE)
+    bind_threads(job.threads)
+    progress = Progress(claim_stdout())
+    return run_reported(progress, lambda: run(job, progress))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Trains any of the supervised models and returns it in one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from agent.trainer import config
+from agent.trainer.arrays import Floats, Ints
+from agent.trainer.data import load_features, open_series
+from agent.trainer.loading import Loaded, class_weights
+from agent.trainer.progress import Progress
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model: how it scores windows, and what is saved and reported of it."""
+
+    score: Callable[[Ints], Floats]
+    inputs: tuple[str, ...]
+    size: dict[str, Any]
+    weights_file: str
+    weights: bytes
+    training: dict[str, Any]
+
+
+def train(loaded: Loaded, progress: Progress) -> Trained:
+    """Train the job's model; its score is the classes' probabilities (n, classes)."""
+    if isinstance(loaded.job.hyper, config.GbtHyper):
+        return _train_gbt(loaded, loaded.job.hyper, progress)
+    assert isinstance(loaded.job.hyper, config.SupervisedHyper)  # noqa: S101 - run offers no others
+    return _train_network(loaded, loaded.job.hyper, progress)
+
+
+def _features(loaded: Loaded) -> Floats:
+    job = loaded.job
+    return load_features(job.summary, loaded.schema, job.mode, len(loaded.index))
+
+
+def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Trained:
+    from agent.trainer.models.gbt import Part, train_gbt
+
+    features, label = _features(loaded), loaded.index.label
+    classes = len(loaded.schema.classes)
+    weights = class_weights(label[loaded.train], classes, hyper.class_weight)
+    progress.phase("train")
+    parts = [
+        Part(features[windows], label[windows], weights[label[windows]])
+        for windows in (loaded.train, loaded.validation)
+    ]
+    trees = train_gbt(
+        parts[0],
+        parts[1],
+        classes,
+        hyper,
+        threads=loaded.job.threads,
+        seed=loaded.job.seed,
+        progress=progress,
+    )
+    return Trained(
+        score=lambda windows: trees.probabilities(features[windows]),
+        inputs=loaded.schema.features_of(loaded.job.mode),
+        size=asdict(trees.size),
+        weights_file="model.ubj",
+        weights=trees.to_bytes(),
+        training={
+            "device": "cpu",
+            "best_epoch": trees.size.rounds,
+            "epochs_run": len(trees.curve),
+            "curve": trees.curve,
+        },
+    )
+
+
+def _train_network(loaded: Loaded, hyper: config.SupervisedHyper, progress: Progress) -> Trained:
+    # torch takes seconds to import; gbt and a wrong command line need not wait for it.
+    from agent.trainer.batches import Batches, FeatureBatches, WindowBatches
+    from agent.trainer.checkpoint import weights_to_bytes
+    from agent.trainer.fit import fit, start_torch
+    from agent.trainer.networks import build, cross_entropy, probabilities
+
+    job, schema, label = loaded.job, loaded.schema, loaded.index.label
+    device = start_torch(job.threads, job.seed)
+    batches: Batches
+    if isinstance(hyper, config.MlpHyper):
+        inputs = schema.features_of(job.mode)
+        batches = FeatureBatches(_features(loaded), device)
+    else:
+        series = open_series(job.tensors, schema, job.mode)
+        inputs, batches = series.channels, WindowBatches(series, loaded.index, device)
+    classes = len(schema.classes)
+    built = build(job.model, hyper, len(inputs), classes, schema.window)
+    network = built.network.to(device)
+    built.standardise.fit(*batches.statistics(loaded.train))
+    weights = class_weights(label[loaded.train], classes, hyper.class_weight)
+    progress.phase("train")
+    fitted = fit(
+        network,
+        cross_entropy(batches, label, weights),
+        loaded.train,
+        loaded.validation,
+        hyper=hyper,
+        seed=job.seed,
+        progress=progress,
+    )
+    return Trained(
+        score=lambda windows: probabilities(network, batches, windows, hyper.batch_size),
+        inputs=inputs,
+        size=built.size,
+        weights_file="model.safetensors",
+        weights=weights_to_bytes(network.state_dict()),
+        training=fitted.facts(device.type),
+    )

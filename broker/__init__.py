@@ -1,0 +1,1 @@
+"""Everything on the wire: topics, messages, the chunk stream, the client link, the broker."""

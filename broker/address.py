@@ -1,0 +1,46 @@
+"""Where the broker is, as people write it: `mqtt://[user[:password]@]host[:port]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from broker.errors import ConfigError
+
+DEFAULT_PORT: Final = 1883
+DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A broker's address; the password never shows in its text form."""
+
+    host: str
+    port: int = DEFAULT_PORT
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"mqtt://{host}:{self.port}"
+
+
+def parse_address(url: str, source: str = "broker address") -> Address:
+    """Return the address in `url`. Raises `ConfigError` that names `source` and the remedy."""
+    hint = "write it as mqtt://HOST:PORT, such as mqtt://127.0.0.1:1883"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ConfigError(f"{source}: the port is not a number from 1 to 65535; {hint}") from None
+    if parts.scheme != "mqtt":
+        raise ConfigError(f"{source}: the scheme is {parts.scheme or 'missing'!r}; {hint}")
+    if not parts.hostname or parts.path not in {"", "/"}:
+        raise ConfigError(f"{source}: no host, or something after it; {hint}")
+    return Address(
+        parts.hostname,
+        DEFAULT_PORT if port is None else port,
+        unquote(parts.username) if parts.username else None,
+        unquote(parts.password) if parts.password else None,
+    )

@@ -1,0 +1,56 @@
+"""The time as it is handed to the cores: a value, never a call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """One instant, told by two clocks.
+
+    `mono_s` (seconds, monotonic, arbitrary origin) measures durations; `wall_s` (seconds since the
+    Unix epoch) is for people and may jump either way.
+    """
+
+    mono_s: float
+    wall_s: float
+
+    def text(self) -> str:
+        """Return the wall clock as RFC 3339 in UTC, to the millisecond."""
+        return rfc3339(self.wall_s)
+
+
+Clock = Callable[[], Now]
+
+
+class Randomness(Protocol):
+    """The only randomness that a core may draw from: handed in, so that tests control it."""
+
+    def random(self) -> float:
+        """Return a float in [0, 1)."""
+        ...
+
+
+def system_clock() -> Now:
+    """Read both clocks of this machine."""
+    return Now(time.monotonic(), time.time())
+
+
+def rfc3339(wall_s: float) -> str:
+    """Return seconds since the epoch as RFC 3339 in UTC, to the millisecond."""
+    moment = datetime.fromtimestamp(wall_s, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def backoff_s(failures: int, base_s: float, cap_s: float, rng: Randomness) -> float:
+    """Return how long to wait after `failures` failures in a row: exponential, half of it jitter.
+
+    The jitter keeps a fleet whose broker restarted from coming back in one instant.
+    """
+    ceiling_s = min(cap_s, base_s * 2.0 ** min(failures, 32))
+    return ceiling_s * (0.5 + 0.5 * rng.random())

@@ -1,0 +1,50 @@
+"""One tree of errors; who is to mend it decides the branch.
+
+FleetError
+├── LocalError          our own configuration, files or code
+│   ├── ConfigError     a setting or a manifest is wrong; the message names file, key and remedy
+│   ├── StorageError    a disk or database of ours refused
+│   └── LinkError       the broker could not be reached, or did not take what we sent
+└── RemoteError         what came over the wire is not acceptable; counted, logged once, dropped
+    ├── BadTopic        a topic that is not in the tree
+    ├── BadMessage      a payload that is too large or does not fit its model
+    └── BadStream       an artifact stream that contradicts itself
+"""
+
+from __future__ import annotations
+
+
+class FleetError(Exception):
+    """Base of every error that the fleet raises on purpose."""
+
+
+class LocalError(FleetError):
+    """Our own side is at fault: configuration, files, or a broker that is not there."""
+
+
+class ConfigError(LocalError):
+    """A setting is wrong. The message names the file, the key and the remedy."""
+
+
+class StorageError(LocalError):
+    """A disk or database on this machine refused an operation."""
+
+
+class LinkError(LocalError):
+    """The broker could not be reached, or did not take a message."""
+
+
+class RemoteError(FleetError):
+    """Something that arrived over the wire is not acceptable."""
+
+
+class BadTopic(RemoteError):  # noqa: N818 - named for what arrived, as h11 names its peers' faults
+    """A topic outside the topic tree, or with a name in it that no host may bear."""
+
+
+class BadMessage(RemoteError):  # noqa: N818 - see BadTopic
+    """A payload that is too large, is not JSON, or does not fit its model."""
+
+
+class BadStream(RemoteError):  # noqa: N818 - see BadTopic
+    """An artifact stream that contradicts itself or its offer."""

@@ -1,0 +1,33 @@
+"""Who speaks: fresh ids, and an id of this machine's present boot."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import uuid
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+_BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def new_id() -> str:
+    """Return an id that nobody else will ever have."""
+    return uuid.uuid4().hex
+
+
+def boot_id() -> str:
+    """Return an id that changes when this machine boots."""
+    try:
+        return re.sub(r"[^A-Za-z0-9]", "", _BOOT_ID_FILE.read_text("ascii"))[:32] or "-"
+    except OSError:
+        booted_s = round(psutil.boot_time() / 10)
+        return hashlib.sha256(f"{platform.node()} {booted_s}".encode()).hexdigest()[:32]
+
+
+def machine_name() -> str:
+    """Return this machine's name, as people know it."""
+    return platform.node() or "localhost"

@@ -1,0 +1,315 @@
+"""The client link to a broker; the only importer of paho.
+
+Each connection is a fresh paho client with a session id of its own, which its will bears, so that a
+late will of an old session cannot kill a newer one. Nothing is carried over from one connection to
+the next: what was not delivered is stated again by the birth, which the service publishes on
+`Connected`. Reconnecting backs off exponentially with jitter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.reasoncodes import ReasonCode
+
+from broker.address import Address
+from broker.clock import Randomness, backoff_s
+from broker.mailbox import Lane, Mailbox
+from broker.messages import MAX_CHUNK_BYTES
+from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+
+__all__ = [
+    "Connected",
+    "Disconnected",
+    "Incoming",
+    "Link",
+    "LinkEvent",
+    "LinkSettings",
+    "Outgoing",
+    "feed",
+    "lane_of",
+]
+
+CONNECT_TIMEOUT_S: Final = 10.0
+GOODBYE_TIMEOUT_S: Final = 3.0
+MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
+MAX_OUTSTANDING: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """How to reach the broker, and as whom."""
+
+    address: Address
+    client_id: str
+    filters: Sequence[tuple[str, int]]
+    keepalive_s: int = 20
+    backoff_base_s: float = 0.5
+    backoff_cap_s: float = 30.0
+
+
+class Link:
+    """Keeps a connection to the broker and feeds what arrives into a mailbox.
+
+    `will(session)` gives the last will of a session; `new_id()` a fresh session id.
+    """
+
+    def __init__(
+        self,
+        settings: LinkSettings,
+        inbox: Callable[[LinkEvent], None],
+        *,
+        will: Callable[[str], Outgoing] | None,
+        new_id: Callable[[], str],
+        rng: Randomness,
+    ) -> None:
+        """Prepare; `start` connects."""
+        self._settings = settings
+        self._inbox = inbox
+        self._will = will
+        self._new_id = new_id
+        self._rng = rng
+        self._stopping = threading.Event()
+        self._connection: _Connection | None = None
+        self._thread = threading.Thread(target=self._run, name="fleet-link", daemon=True)
+
+    def start(self) -> None:
+        """Start connecting; `Connected` or `Disconnected` tells how it went."""
+        self._thread.start()
+
+    def publish(self, message: Outgoing) -> bool:
+        """Hand a message to the connection; false when there is none or its queue is full."""
+        connection = self._connection
+        return connection is not None and connection.publish(message)
+
+    def stop(self, goodbye: Sequence[Outgoing] = ()) -> None:
+        """Publish `goodbye`, wait a little for it to leave, disconnect and end the thread."""
+        connection = self._connection
+        if connection is not None:
+            for message in goodbye:
+                connection.publish(message)
+            connection.drain(GOODBYE_TIMEOUT_S)
+        self._stopping.set()
+        if connection is not None:
+            connection.close()
+        if self._thread.is_alive():
+            self._thread.join(CONNECT_TIMEOUT_S + 5)
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            session = self._new_id()
+            connection = _Connection(self._settings, session, self._inbox, self._will)
+            why = connection.open(self._stopping)
+            if why is None:
+                failures = 0
+                self._connection = connection
+                self._inbox(Connected(session))
+                why = connection.wait_closed()
+            self._connection = None
+            connection.close()
+            if self._stopping.is_set():
+                break
+            self._inbox(Disconnected(why))
+            self._stopping.wait(
+                backoff_s(
+                    failures,
+                    self._settings.backoff_base_s,
+                    self._settings.backoff_cap_s,
+                    self._rng,
+                )
+            )
+            failures += 1
+
+
+class _Connection:
+    """One connection, one paho client, from CONNECT to its end."""
+
+    def __init__(
+        self,
+        settings: LinkSettings,
+        session: str,
+        inbox: Callable[[LinkEvent], None],
+        will: Callable[[str], Outgoing] | None,
+    ) -> None:
+        self._settings = settings
+        self._inbox = inbox
+        self._why = "connection lost"
+        self._ready = threading.Event()
+        self._closed = threading.Event()
+        self._changed = threading.Condition()
+        self._outstanding: dict[int, int] = {}
+        self._early: set[int] = set()
+        self._outstanding_bytes = 0
+        client = mqtt.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=settings.client_id,
+            clean_session=True,
+            protocol=mqtt.MQTTv311,
+            reconnect_on_failure=False,
+        )
+        client.connect_timeout = CONNECT_TIMEOUT_S
+        client.max_queued_messages_set(MAX_OUTSTANDING)
+        client.max_inflight_messages_set(1000)
+        if settings.address.user is not None:
+            client.username_pw_set(settings.address.user, settings.address.password)
+        if will is not None:
+            last = will(session)
+            client.will_set(last.topic, last.payload, last.qos, last.retain)
+        client.on_socket_open = _no_delay
+        client.on_connect = self._on_connect
+        client.on_subscribe = self._on_subscribe
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        self._client = client
+
+    def open(self, stopping: threading.Event) -> str | None:
+        """Connect and subscribe; return why it failed, or none."""
+        address = self._settings.address
+        try:
+            self._client.connect(address.host, address.port, self._settings.keepalive_s)
+        except (OSError, ValueError) as error:
+            return f"{address}: {error}"
+        self._client.loop_start()
+        waited_s = 0.0
+        while not self._ready.wait(0.2):
+            waited_s += 0.2
+            if self._closed.is_set():
+                return f"{address}: {self._why}"
+            if stopping.is_set() or waited_s > CONNECT_TIMEOUT_S:
+                return f"{address}: no answer to the connection in {CONNECT_TIMEOUT_S:.0f} s"
+        return None
+
+    def wait_closed(self) -> str:
+        """Wait for the end of the connection; return why it ended."""
+        self._closed.wait()
+        return f"{self._settings.address}: {self._why}"
+
+    def close(self) -> None:
+        """Disconnect and end paho's thread."""
+        self._client.disconnect()
+        sock = self._client.socket()
+        if not self._closed.wait(1.0) and isinstance(sock, socket.socket):
+            # A broker that hangs would keep paho's thread until the keepalive gives up.
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        self._closed.set()
+        self._client.loop_stop()
+
+    def publish(self, message: Outgoing) -> bool:
+        with self._changed:
+            full = (
+                len(self._outstanding) >= MAX_OUTSTANDING
+                or self._outstanding_bytes + len(message.payload) > MAX_OUTSTANDING_BYTES
+            )
+        if full or self._closed.is_set():
+            return False
+        info = self._client.publish(message.topic, message.payload, message.qos, message.retain)
+        if info.rc != mqtt.MQTT_ERR_SUCCESS:
+            return False
+        with self._changed:
+            # paho's thread may have reported it as sent before this line is reached.
+            if info.mid in self._early:
+                self._early.discard(info.mid)
+            else:
+                self._outstanding[info.mid] = len(message.payload)
+                self._outstanding_bytes += len(message.payload)
+        return True
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until all that was published has left; tell whether it has."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._outstanding or self._closed.is_set(), timeout_s
+            )
+
+    def _on_connect(
+        self, client: mqtt.Client, _data: Any, _flags: Any, reason: ReasonCode, _props: Any
+    ) -> None:
+        if reason.is_failure:
+            self._why = f"the broker refused the connection: {reason}"
+        elif self._settings.filters:
+            client.subscribe(list(self._settings.filters))
+        else:
+            self._ready.set()
+
+    def _on_subscribe(
+        self, client: mqtt.Client, _data: Any, _mid: int, reasons: list[ReasonCode], _props: Any
+    ) -> None:
+        refused = [
+            filter_
+            for (filter_, _), reason in zip(self._settings.filters, reasons, strict=False)
+            if reason.is_failure
+        ]
+        if refused:
+            self._why = f"the broker refused the subscription to {', '.join(refused)}"
+            client.disconnect()
+        else:
+            self._ready.set()
+
+    def _on_disconnect(
+        self, _client: mqtt.Client, _data: Any, _flags: Any, reason: ReasonCode, _props: Any
+    ) -> None:
+        if self._why == "connection lost" and reason.is_failure:
+            self._why = f"connection lost ({reason})"
+        self._closed.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _on_message(self, _client: mqtt.Client, _data: Any, message: mqtt.MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = ""  # no topic of ours; the service counts it as garbage
+        self._inbox(Incoming(topic, bytes(message.payload), message.retain))
+
+    def _on_publish(
+        self, _client: mqtt.Client, _data: Any, mid: int, _reason: ReasonCode, _props: Any
+    ) -> None:
+        with self._changed:
+            size_bytes = self._outstanding.pop(mid, None)
+            if size_bytes is None:
+                self._early.add(mid)
+            else:
+                self._outstanding_bytes -= size_bytes
+            if not self._outstanding:
+                self._changed.notify_all()
+
+
+def lane_of(event: LinkEvent) -> tuple[Lane, str | None]:
+    """Return the mailbox lane of a link event, and the key by which it replaces older ones."""
+    if not isinstance(event, Incoming):
+        return Lane.LOCAL, None
+    topic = event.topic
+    leaf = topic.rsplit("/", 1)[-1]
+    if leaf in {"heartbeat", "capability", "progress"}:
+        return Lane.LATEST, topic
+    if leaf == "log" or "/chunk/" in topic:
+        return Lane.BULK, None
+    return Lane.CONTROL, None
+
+
+def feed(mailbox: Mailbox[Any]) -> Callable[[LinkEvent], None]:
+    """Return a function that puts link events into `mailbox`, each in its lane."""
+
+    def put(event: LinkEvent) -> None:
+        if isinstance(event, Incoming) and len(event.payload) > MAX_CHUNK_BYTES:
+            event = Incoming(event.topic, event.payload[:0], event.retained)
+        lane, key = lane_of(event)
+        mailbox.put(event, lane, key)
+
+    return put
+
+
+def _no_delay(_client: mqtt.Client, _data: Any, sock: Any) -> None:
+    # Nagle's algorithm against delayed acknowledgements costs 43 ms a round trip on loopback.
+    if isinstance(sock, socket.socket):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

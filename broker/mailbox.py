@@ -1,0 +1,92 @@
+"""The one inbox of a service: bounded, in arrival order, read by the one thread that decides.
+
+What happens when it is full depends on the lane. `LATEST` events replace an unread one with the
+same key (a newer heartbeat makes an older one worthless). `BULK` (chunks, log lines) are dropped:
+chunks are asked for again. `CONTROL` is left to the sender's retry. `LOCAL` events come from this
+process itself, which bounds them, and are never dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
+
+E = TypeVar("E")
+
+
+class Lane(StrEnum):
+    """How an event is treated when the mailbox is full."""
+
+    LOCAL = "local"
+    CONTROL = "control"
+    LATEST = "latest"
+    BULK = "bulk"
+
+
+DEFAULT_LIMITS: Final[Mapping[Lane, int]] = {
+    Lane.CONTROL: 20_000,
+    Lane.LATEST: 40_000,
+    Lane.BULK: 512,
+}
+
+
+class _Cell(Generic[E]):
+    __slots__ = ("event", "key", "lane")
+
+    def __init__(self, event: E, lane: Lane, key: str | None) -> None:
+        self.event = event
+        self.lane = lane
+        self.key = key
+
+
+class Mailbox(Generic[E]):
+    """A bounded inbox. Any thread may `put`; one thread calls `take`."""
+
+    def __init__(self, limits: Mapping[Lane, int] = DEFAULT_LIMITS) -> None:
+        """Set how many unread events each lane may hold."""
+        self._limits = limits
+        self._cells: deque[_Cell[E]] = deque()
+        self._unread: Counter[Lane] = Counter()
+        self._latest: dict[str, _Cell[E]] = {}
+        self._dropped: Counter[Lane] = Counter()
+        self._ready = threading.Condition()
+
+    def put(self, event: E, lane: Lane = Lane.LOCAL, key: str | None = None) -> bool:
+        """Add an event; return whether it was taken. `key` is for `LATEST` only."""
+        with self._ready:
+            if lane is Lane.LATEST and key is not None and key in self._latest:
+                self._latest[key].event = event
+                return True
+            limit = self._limits.get(lane)
+            if limit is not None and self._unread[lane] >= limit:
+                self._dropped[lane] += 1
+                return False
+            cell = _Cell(event, lane, key)
+            if lane is Lane.LATEST and key is not None:
+                self._latest[key] = cell
+            self._cells.append(cell)
+            self._unread[lane] += 1
+            self._ready.notify()
+            return True
+
+    def take(self, timeout_s: float | None, at_most: int = 1000) -> list[E]:
+        """Return up to `at_most` events in arrival order; empty when none came in `timeout_s`."""
+        with self._ready:
+            if not self._cells:
+                self._ready.wait(timeout_s)
+            return [self._pop() for _ in range(min(at_most, len(self._cells)))]
+
+    def dropped(self) -> dict[str, int]:
+        """Return how many events each lane has dropped so far."""
+        with self._ready:
+            return {lane.value: count for lane, count in self._dropped.items()}
+
+    def _pop(self) -> E:
+        cell = self._cells.popleft()
+        self._unread[cell.lane] -= 1
+        if cell.key is not None:
+            self._latest.pop(cell.key, None)
+        return cell.event

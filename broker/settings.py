@@ -1,0 +1,123 @@
+"""The configuration file: where it is found, how a section of it becomes settings.
+
+What is said nearest wins: command line, then environment, then the file, then the defaults. Every
+setting is documented in etc/fleet.toml.example.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from broker.address import DEFAULT_URL
+from broker.errors import ConfigError
+
+SECTIONS: Final = ("broker", "coordinator", "agent")
+
+
+def state_home() -> Path:
+    """Return the folder under which services keep their state unless told otherwise."""
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "fleet"
+
+
+def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """Return the configuration file to use: the one given, else the first that exists."""
+    named = given or (Path(environment["FLEET_CONFIG"]) if "FLEET_CONFIG" in environment else None)
+    if named is not None:
+        return named
+    usual = (
+        Path("fleet.toml"),
+        Path.home() / ".config" / "fleet" / "fleet.toml",
+        Path("/etc/fleet/fleet.toml"),
+    )
+    return next((path for path in usual if path.is_file()), None)
+
+
+class Settings(BaseModel):
+    """Base of a section's settings. `environment_names` maps variables to fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    section: ClassVar[str]
+    environment_names: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def load(
+        cls,
+        config: Path | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Return the section's settings.
+
+        An override that is none is not said. Raises `ConfigError` naming file, key and remedy.
+        """
+        environment = os.environ if environment is None else environment
+        path = find_config(config, environment)
+        values = dict(_section(path, cls.section)) if path else {}
+        sources = {key: f"{path}: [{cls.section}] {key}" for key in values}
+        for variable, name in cls.environment_names.items():
+            if environment.get(variable):
+                values[name] = environment[variable]
+                sources[name] = variable
+        for name, value in (overrides or {}).items():
+            if value is not None:
+                values[name] = value
+                sources[name] = "--" + name.replace("_", "-")
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(_words(error, sources, list(cls.model_fields))) from None
+
+
+class BrokerSettings(Settings):
+    """`[broker]`: where the broker is, and under which root the fleet's topics are."""
+
+    section: ClassVar[str] = "broker"
+    environment_names: ClassVar[Mapping[str, str]] = {
+        "FLEET_BROKER": "url",
+        "FLEET_TOPIC_ROOT": "topic_root",
+    }
+
+    url: str = Field(default=DEFAULT_URL, description="Address of the broker.")
+    topic_root: str = Field(default="fleet", description="First level(s) of every topic.")
+
+
+def _section(path: Path, name: str) -> Mapping[str, Any]:
+    try:
+        tables = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; check --config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not TOML: {error}") from None
+    for key in tables:
+        if key not in SECTIONS:
+            raise ConfigError(f"{path}: [{key}]: unknown section{_hint(key, list(SECTIONS))}")
+    section = tables.get(name, {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"{path}: {name}: must be a section; write [{name}]")
+    return section
+
+
+def _hint(word: str, known: list[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are: {', '.join(known)}"
+
+
+def _words(error: ValidationError, sources: Mapping[str, str], known: list[str]) -> str:
+    lines = []
+    for fault in error.errors(include_url=False):
+        key = str(fault["loc"][0]) if fault["loc"] else ""
+        where = sources.get(key, key)
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"{where}: unknown key{_hint(key, known)}")
+        else:
+            message = fault["msg"][:1].lower() + fault["msg"][1:]
+            lines.append(f"{where}: {message}, not {fault.get('input')!r}")
+    return "\n".join(lines)

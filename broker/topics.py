@@ -1,0 +1,246 @@
+"""Builds and parses every topic of the fleet; nothing else in the project spells one.
+
+`parse` is the inverse of the builders: it returns what kind of topic it is and the names in it, or
+raises `BadTopic`. The tree is in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from broker.errors import BadTopic, ConfigError
+
+HOST_PATTERN: Final = r"[a-z0-9][a-z0-9._-]{0,62}"
+HEX_PATTERN: Final = r"[0-9a-f]{64}"
+RESERVED: Final = frozenset({"coordinator", "jobs", "operator", "artifact"})
+MAX_TOPIC_CHARS: Final = 512
+MAX_CHUNKS: Final = 1 << 24
+
+_HOST = re.compile(HOST_PATTERN)
+_HEX = re.compile(HEX_PATTERN)
+_INDEX = re.compile(r"0|[1-9][0-9]{0,7}")
+_ROOT_LEVEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Kind(StrEnum):
+    """What a topic is for; the value is how docs and counters name it."""
+
+    STATUS = "status"
+    CAPABILITY = "capability"
+    HEARTBEAT = "heartbeat"
+    REQUEST = "job/request"
+    RESPONSE = "job/response"
+    LOG = "job/log"
+    PROGRESS = "job/progress"
+    OFFER = "artifact/offer"
+    CHUNK = "artifact/chunk"
+    GRANT = "artifact/grant"
+    COORDINATOR_STATUS = "coordinator/status"
+    SUMMARY = "coordinator/summary"
+    JOB = "jobs"
+    OPERATOR_REQUEST = "operator/request"
+    OPERATOR_RESPONSE = "operator/response"
+    DOWNLOAD_CHUNK = "operator/artifact/chunk"
+    DOWNLOAD_GRANT = "operator/artifact/grant"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A parsed topic. `host` is the agent's host, or the operator's client for operator topics."""
+
+    kind: Kind
+    host: str = ""
+    job_id: str = ""
+    artifact_id: str = ""
+    index: int = 0
+
+
+def is_host(name: str) -> bool:
+    """Tell whether `name` may stand in a host's (or an operator client's) place in a topic."""
+    return _HOST.fullmatch(name) is not None and name not in RESERVED
+
+
+class Topics:
+    """The topic tree under one root (`fleet`, or several levels such as `site/lab/fleet`).
+
+    Raises `ConfigError` when the root is not one to five plain levels.
+    """
+
+    def __init__(self, root: str = "fleet") -> None:
+        """Set the root."""
+        levels = root.split("/")
+        if len(levels) > 5 or not all(_ROOT_LEVEL.fullmatch(level) for level in levels):
+            raise ConfigError(
+                f"topic root {root!r}: use one to five levels of letters, digits, '.', '_', '-', "
+                "such as 'fleet' or 'site/fleet'"
+            )
+        self.root = root
+        self._depth = len(levels)
+
+    def status(self, host: str) -> str:
+        """Presence of one host."""
+        return f"{self.root}/{host}/status"
+
+    def capability(self, host: str) -> str:
+        """What one host is."""
+        return f"{self.root}/{host}/capability"
+
+    def heartbeat(self, host: str) -> str:
+        """What one host is doing now."""
+        return f"{self.root}/{host}/heartbeat"
+
+    def request(self, host: str) -> str:
+        """Coordinator to agent."""
+        return f"{self.root}/{host}/job/request"
+
+    def response(self, host: str) -> str:
+        """Agent to coordinator."""
+        return f"{self.root}/{host}/job/response"
+
+    def log(self, host: str, job_id: str) -> str:
+        """Output of a trainer, a line a message."""
+        return f"{self.root}/{host}/job/{job_id}/log"
+
+    def progress(self, host: str, job_id: str) -> str:
+        """Progress of a trainer."""
+        return f"{self.root}/{host}/job/{job_id}/progress"
+
+    def offer(self, host: str, artifact_id: str) -> str:
+        """An agent offers an artifact."""
+        return f"{self.root}/{host}/artifact/{artifact_id}/offer"
+
+    def chunk(self, host: str, artifact_id: str, index: int) -> str:
+        """One chunk of an artifact."""
+        return f"{self.root}/{host}/artifact/{artifact_id}/chunk/{index}"
+
+    def grant(self, host: str, artifact_id: str) -> str:
+        """The receiver says what is missing."""
+        return f"{self.root}/{host}/artifact/{artifact_id}/grant"
+
+    def coordinator_status(self) -> str:
+        """Presence of the coordinator."""
+        return f"{self.root}/coordinator/status"
+
+    def summary(self) -> str:
+        """Counts by state."""
+        return f"{self.root}/coordinator/summary"
+
+    def job(self, job_id: str) -> str:
+        """One job's row."""
+        return f"{self.root}/jobs/{job_id}"
+
+    def operator_request(self, client: str) -> str:
+        """An operator asks."""
+        return f"{self.root}/operator/{client}/request"
+
+    def operator_response(self, client: str) -> str:
+        """The coordinator answers an operator."""
+        return f"{self.root}/operator/{client}/response"
+
+    def download_chunk(self, client: str, index: int) -> str:
+        """One chunk of the artifact that an operator's client downloads."""
+        return f"{self.root}/operator/artifact/{client}/chunk/{index}"
+
+    def download_grant(self, client: str) -> str:
+        """What that client still misses."""
+        return f"{self.root}/operator/artifact/{client}/grant"
+
+    def for_coordinator(self) -> tuple[tuple[str, int], ...]:
+        """Return the (filter, QoS) pairs that a coordinator subscribes to."""
+        root = self.root
+        return (
+            (f"{root}/+/status", 1),
+            (f"{root}/+/capability", 1),
+            (f"{root}/+/heartbeat", 0),
+            (f"{root}/+/job/response", 1),
+            (f"{root}/+/job/+/log", 0),
+            (f"{root}/+/job/+/progress", 0),
+            (f"{root}/+/artifact/+/offer", 1),
+            (f"{root}/+/artifact/+/chunk/+", 0),
+            (f"{root}/operator/+/request", 1),
+            (f"{root}/operator/artifact/+/grant", 1),
+        )
+
+    def for_agent(self, host: str) -> tuple[tuple[str, int], ...]:
+        """Return the (filter, QoS) pairs that the agent of `host` subscribes to."""
+        root = self.root
+        return (
+            (f"{root}/{host}/job/request", 1),
+            (f"{root}/{host}/artifact/+/grant", 1),
+            (f"{root}/coordinator/status", 1),
+        )
+
+    def for_operator(self, client: str) -> tuple[tuple[str, int], ...]:
+        """Return the (filter, QoS) pairs that an operator's client subscribes to."""
+        root = self.root
+        return (
+            (f"{root}/operator/{client}/response", 1),
+            (f"{root}/operator/artifact/{client}/chunk/+", 0),
+        )
+
+    def parse(self, topic: str) -> Topic:
+        """Return what `topic` is. Raises `BadTopic` for anything outside the tree."""
+        if len(topic) > MAX_TOPIC_CHARS or not topic.startswith(self.root + "/"):
+            raise BadTopic(f"not under {self.root}/: {topic[:80]!r}")
+        levels = topic.split("/")[self._depth :]
+        parsed = _parse_fixed(levels) or _parse_host(levels)
+        if parsed is None:
+            raise BadTopic(f"no such topic: {topic[:120]!r}")
+        return parsed
+
+
+_FIXED: Final = {
+    ("coordinator", "status"): Kind.COORDINATOR_STATUS,
+    ("coordinator", "summary"): Kind.SUMMARY,
+}
+_OPERATOR: Final = {"request": Kind.OPERATOR_REQUEST, "response": Kind.OPERATOR_RESPONSE}
+_PLAIN: Final = {
+    ("status",): Kind.STATUS,
+    ("capability",): Kind.CAPABILITY,
+    ("heartbeat",): Kind.HEARTBEAT,
+    ("job", "request"): Kind.REQUEST,
+    ("job", "response"): Kind.RESPONSE,
+}
+_JOB: Final = {"log": Kind.LOG, "progress": Kind.PROGRESS}
+_ARTIFACT: Final = {"offer": Kind.OFFER, "grant": Kind.GRANT}
+
+
+def _parse_fixed(levels: list[str]) -> Topic | None:
+    match levels:
+        case ["coordinator", _]:
+            kind = _FIXED.get(("coordinator", levels[1]))
+            return Topic(kind) if kind else None
+        case ["jobs", job_id] if _HEX.fullmatch(job_id):
+            return Topic(Kind.JOB, job_id=job_id)
+        case ["operator", "artifact", client, "grant"] if is_host(client):
+            return Topic(Kind.DOWNLOAD_GRANT, host=client)
+        case ["operator", "artifact", client, "chunk", index] if is_host(client):
+            return _indexed(Topic(Kind.DOWNLOAD_CHUNK, host=client), index)
+        case ["operator", client, verb] if is_host(client) and verb in _OPERATOR:
+            return Topic(_OPERATOR[verb], host=client)
+    return None
+
+
+def _parse_host(levels: list[str]) -> Topic | None:
+    if not levels or not is_host(levels[0]):
+        return None
+    host = levels[0]
+    match levels[1:]:
+        case ["job", job_id, leaf] if leaf in _JOB and _HEX.fullmatch(job_id):
+            return Topic(_JOB[leaf], host, job_id=job_id)
+        case ["artifact", artifact_id, leaf] if leaf in _ARTIFACT and _HEX.fullmatch(artifact_id):
+            return Topic(_ARTIFACT[leaf], host, artifact_id=artifact_id)
+        case ["artifact", artifact_id, "chunk", index] if _HEX.fullmatch(artifact_id):
+            return _indexed(Topic(Kind.CHUNK, host, artifact_id=artifact_id), index)
+        case rest:
+            kind = _PLAIN.get(tuple(rest))
+            return Topic(kind, host) if kind else None
+
+
+def _indexed(topic: Topic, text: str) -> Topic | None:
+    if not _INDEX.fullmatch(text) or int(text) >= MAX_CHUNKS:
+        return None
+    return Topic(topic.kind, topic.host, topic.job_id, topic.artifact_id, int(text))

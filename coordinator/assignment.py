@@ -1,0 +1,301 @@
+"""Who gets which job, and what becomes of a claim: answered, refused, unanswered, lost.
+
+The decision and its explanation are the same code: `explain` and `settle` both ask
+`matchmaking.reasons` over the same views.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.clock import Now, backoff_s
+from broker.messages import Accepted, Assign, Cancel, Failed, Refused, Released, Started, Stopped
+from coordinator.jobs import Job
+from coordinator.matchmaking import HostView, Reason, choose, reasons, use_cuda
+from coordinator.states import FINAL, Event, JobState
+from coordinator.world import Claim, Holdback, Stop, World
+
+HOLDBACK_BASE_S: Final = 30.0
+HOLDBACK_CAP_S: Final = 600.0
+RESEND_BASE_S: Final = 2.0
+RESEND_CAP_S: Final = 15.0
+STOP_RESENDS: Final = 6
+
+
+def settle(world: World, now: Now) -> None:
+    """Give every pending job that can start now to the host that suits it."""
+    world.unsettled = False
+    views = {view.host: view for view in host_views(world) if view.online}
+    if not any(view.free_slots() for view in views.values()):
+        return
+    for job in world.book.in_claim_order(JobState.PENDING):
+        if not job.in_plan:
+            continue
+        waited_s = waited(world, job, now)
+        candidates = [_for_job(world, view, job, now) for view in views.values()]
+        chosen = choose(job.spec, candidates, waited_s, world.grace_s())
+        if chosen is not None:
+            _assign(world, job, chosen, now)
+            views[chosen.host] = chosen.with_one_more()
+        elif job.spec.needs.prefer_cuda and waited_s < world.grace_s():
+            world.timers.set(("grace", job.job_id), now.mono_s + world.grace_s() - waited_s)
+
+
+def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reason, ...]]]:
+    """Return every host with every reason that speaks against its taking the job now."""
+    waited_s = waited(world, job, now)
+    return [
+        (view, reasons(job.spec, _for_job(world, view, job, now), waited_s, world.grace_s()))
+        for view in host_views(world)
+    ]
+
+
+def could_run(world: World, job: Job, now: Now) -> bool:
+    """Whether some host could take this pending job, now or once what holds it up has passed."""
+    return job.in_plan and any(
+        all(reason.passing for reason in found) for _, found in explain(world, job, now)
+    )
+
+
+def waited(world: World, job: Job, now: Now) -> float:
+    """Return for how long the job has been pending, in seconds of our own monotonic clock."""
+    return now.mono_s - world.pending_since_s.get(job.job_id, now.mono_s)
+
+
+def host_views(world: World) -> list[HostView]:
+    """Return every host whose capability is known, by name, as matchmaking sees it."""
+    at_work: dict[str, int] = {}
+    handed_over = {expected.job_id for expected in world.expected.values()}
+    for job in world.book.in_state(JobState.CLAIMED, JobState.RUNNING):
+        if job.job_id not in handed_over and job.host is not None:
+            at_work[job.host] = at_work.get(job.host, 0) + 1
+    return [
+        HostView(
+            host=host.name,
+            online=host.online,
+            offline_why=host.offline_why,
+            capability=host.capability,
+            heartbeat=host.heartbeat,
+            policy=world.policy(host.name),
+            used_slots=at_work.get(host.name, 0),
+            refused=(),
+        )
+        for host in sorted(world.hosts.values(), key=lambda host: host.name)
+        if host.capability is not None
+    ]
+
+
+def _for_job(world: World, view: HostView, job: Job, now: Now) -> HostView:
+    holdback = world.holdbacks.get((job.job_id, view.host))
+    if holdback is None or holdback.until_s <= now.mono_s:
+        return view
+    return view.refusing(holdback.reasons)
+
+
+def _assign(world: World, job: Job, view: HostView, now: Now) -> None:
+    attempt = job.attempt + 1
+    job = world.move(
+        job, Event.ASSIGNED, now, "coordinator", "",
+        host=view.host, attempt=attempt,
+    )  # fmt: skip
+    request = assign_request(world, job, cuda=use_cuda(job.spec, view))
+    world.claims[job.job_id] = Claim(
+        request, view.host, now.mono_s + world.settings.claim_timeout_s, 0
+    )
+    send_claim(world, job.job_id, now)
+
+
+def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
+    """Return the assignment of a claimed job's newest attempt."""
+    spec = job.spec
+    return Assign(
+        id=world.new_id(),
+        job_id=spec.job_id,
+        attempt=job.attempt,
+        name=spec.name,
+        model=spec.model,
+        mode=spec.mode,
+        hyper=dict(spec.hyper),
+        split_recipe=spec.split_recipe,
+        train_hosts=spec.train_hosts,
+        seed=spec.seed,
+        n_resamples=spec.n_resamples,
+        needs=spec.needs,
+        use_cuda=cuda,
+        lease_s=world.settings.stale_after_s,
+        on_lost=spec.on_lost,
+    )
+
+
+def send_claim(world: World, job_id: str, now: Now) -> None:
+    """Send an assignment, again and again until it is answered or given up."""
+    claim = world.claims.get(job_id)
+    job = world.book.get(job_id)
+    if claim is None or job is None or job.state is not JobState.CLAIMED:
+        return
+    if now.mono_s >= claim.until_s:
+        _hold_back(world, job, claim.host, ("did not answer the assignment",), now)
+        world.move(job, Event.UNANSWERED, now, "coordinator", f"{claim.host} did not answer")
+        return
+    world.publish(world.topics.request(claim.host), claim.request)
+    wait_s = backoff_s(claim.sent, RESEND_BASE_S, RESEND_CAP_S, world.rng)
+    world.claims[job_id] = Claim(claim.request, claim.host, claim.until_s, claim.sent + 1)
+    world.timers.set(("assign", job_id), min(now.mono_s + wait_s, claim.until_s))
+
+
+def take_back(world: World, job: Job) -> None:
+    """The claim is answered: stop repeating it."""
+    world.claims.pop(job.job_id, None)
+    world.timers.cancel(("assign", job.job_id))
+
+
+def on_accepted(world: World, host: str, report: Accepted, now: Now) -> None:
+    """An agent takes a job."""
+    job = current(world, host, report.job_id, report.attempt, now)
+    if job is None:
+        return
+    if job.state is JobState.PENDING:
+        job = resume(world, job, host, report.attempt, now)
+    take_back(world, job)
+    world.holdbacks.pop((job.job_id, host), None)
+    world.renew_lease(job, now)
+
+
+def on_refused(world: World, host: str, report: Refused, now: Now) -> None:
+    """An agent does not take a job, and says why."""
+    job = world.book.get(report.job_id)
+    if job is None or job.state is not JobState.CLAIMED or not job.is_at(host, report.attempt):
+        return
+    _hold_back(world, job, host, report.reasons, now)
+    why = "; ".join(report.reasons)[:2000]
+    world.move(job, Event.REFUSED, now, f"host:{host}", why, host=None)
+
+
+def on_started(world: World, host: str, report: Started, now: Now) -> None:
+    """A trainer runs."""
+    job = current(world, host, report.job_id, report.attempt, now)
+    if job is None:
+        return
+    if job.state is JobState.PENDING:
+        job = resume(world, job, host, report.attempt, now)
+    if job.state is JobState.CLAIMED:
+        take_back(world, job)
+        job = world.move(
+            job, Event.STARTED, now, f"host:{host}", f"slot {report.slot}, pid {report.pid}",
+            instance=report.instance, started_at=now.text(),
+        )  # fmt: skip
+    world.renew_lease(job, now)
+
+
+def on_failed(world: World, host: str, report: Failed, now: Now) -> None:
+    """A trainer failed."""
+    job = world.book.get(report.job_id)
+    if job is None or job.state in FINAL or not job.is_at(host, report.attempt):
+        world.note(host, report, "superseded")
+        return
+    error = report.error.strip() or f"exit code {report.exit_code}"
+    world.move(
+        job, Event.FAILED, now, f"host:{host}", "",
+        error=error, host=host, attempt=report.attempt,
+    )  # fmt: skip
+    world.note(host, report, "recorded")
+
+
+def on_released(world: World, host: str, report: Released, now: Now) -> None:
+    """An agent gives a job back unfinished; that costs the job nothing."""
+    job = world.book.get(report.job_id)
+    if job is None or job.state in FINAL or not job.is_at(host, report.attempt):
+        world.note(host, report, "superseded")
+        return
+    if job.is_held:
+        world.move(job, Event.RELEASED, now, f"host:{host}", report.reason, host=None)
+    world.note(host, report, "recorded")
+
+
+def on_stopped(world: World, host: str, report: Stopped) -> None:
+    """An agent no longer runs an attempt that it was told to stop."""
+    world.stops.pop((host, report.job_id, report.attempt), None)
+    world.timers.cancel(("stop", host, report.job_id, str(report.attempt)))
+
+
+def current(world: World, host: str, job_id: str, attempt: int, now: Now) -> Job | None:
+    """Return the job if `host` may speak for it with `attempt`; otherwise tell it to stop."""
+    job = world.book.get(job_id)
+    if job is not None and job.state not in FINAL and job.is_at(host, attempt):
+        return job
+    why = "unknown here" if job is None else f"the job is {job.state.value}"
+    tell_to_stop(world, host, job_id, attempt, why, now)
+    return None
+
+
+def resume(world: World, job: Job, host: str, attempt: int, now: Now) -> Job:
+    """Let a host go on with an attempt that was given up, since nobody else was given the job."""
+    instance = world.hosts[host].instance if host in world.hosts else None
+    return world.move(
+        job, Event.RESUMED, now, f"host:{host}", "it is still at work on it",
+        host=host, attempt=attempt, instance=instance, started_at=now.text(),
+    )  # fmt: skip
+
+
+def lose(world: World, job: Job, now: Now, who: str, why: str, *, void: bool = False) -> None:
+    """An attempt is lost; after too many the job fails. `void`: its host cannot come back to it."""
+    losses = job.losses + 1
+    if losses >= world.settings.max_attempts:
+        error = f"lost {losses} times, the last time on {job.host}: {why}"
+        world.move(job, Event.EXHAUSTED, now, who, why, error=error, losses=losses)
+    else:
+        host = None if void else job.host
+        world.move(job, Event.LOST, now, who, why, losses=losses, host=host)
+
+
+def on_lease_expired(world: World, job_id: str, now: Now) -> None:
+    """No heartbeat has vouched for a held job for a whole lease."""
+    job = world.book.get(job_id)
+    if job is not None and job.is_held:
+        why = f"no heartbeat vouched for it in {world.settings.stale_after_s:g} s"
+        lose(world, job, now, "coordinator", why)
+
+
+def tell_to_stop(world: World, host: str, job_id: str, attempt: int, why: str, now: Now) -> None:
+    """Tell a host that an attempt is void, until it answers; its heartbeats bring it up again."""
+    key = (host, job_id, attempt)
+    if key not in world.stops:
+        world.stops[key] = Stop(why, 0)
+        send_stop(world, key, now)
+
+
+def send_stop(world: World, key: tuple[str, str, int], now: Now) -> None:
+    """Send a cancel that is not answered yet; after some times wait for the next heartbeat."""
+    stop = world.stops.get(key)
+    if stop is None:
+        return
+    host, job_id, attempt = key
+    if stop.sent > STOP_RESENDS:
+        del world.stops[key]
+        return
+    request = Cancel(id=world.new_id(), job_id=job_id, attempt=attempt, why=stop.why)
+    world.publish(world.topics.request(host), request)
+    world.stops[key] = Stop(stop.why, stop.sent + 1)
+    wait_s = backoff_s(stop.sent, RESEND_BASE_S, RESEND_CAP_S, world.rng)
+    world.timers.set(("stop", host, job_id, str(attempt)), now.mono_s + wait_s)
+
+
+def on_claims_loaded(world: World, now: Now) -> None:
+    """After a restart: grant fresh leases, ask for every unanswered claim again."""
+    for job in world.book.in_state(JobState.CLAIMED, JobState.RUNNING):
+        world.renew_lease(job, now)
+        if job.state is JobState.CLAIMED and job.host is not None:
+            cuda = job.spec.needs.require_cuda or job.spec.needs.prefer_cuda
+            until_s = now.mono_s + 2 * world.settings.claim_timeout_s
+            request = assign_request(world, job, cuda=cuda)
+            world.claims[job.job_id] = Claim(request, job.host, until_s, 0)
+            world.timers.set(("assign", job.job_id), now.mono_s + RESEND_BASE_S)
+
+
+def _hold_back(world: World, job: Job, host: str, why: tuple[str, ...], now: Now) -> None:
+    key = (job.job_id, host)
+    earlier = world.holdbacks.get(key)
+    times = earlier.times + 1 if earlier else 0
+    wait_s = backoff_s(times, HOLDBACK_BASE_S, HOLDBACK_CAP_S, world.rng)
+    world.holdbacks[key] = Holdback(now.mono_s + wait_s, times, why)
+    world.timers.set(("holdback", *key), now.mono_s + wait_s)

@@ -1,0 +1,300 @@
+"""The coordinator's core: a plain state machine that decides everything, and does no IO.
+
+`handle(event, now)` takes a message, a link event or an answer of the shell, changes the mirror in
+memory, and returns nothing; `take()` hands over what came of it: changes for the ledger and effects
+for the shell, in this order. `next_deadline()` says when `Tick` is wanted. No socket, no clock, no
+thread, and no randomness but what was handed in, so that the same code runs in a simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now, Randomness
+from broker.errors import BadMessage, BadStream, BadTopic
+from broker.messages import (
+    AGENT_RESPONSE,
+    CAPABILITY,
+    GRANT,
+    HEARTBEAT,
+    OFFER,
+    OPERATOR_REQUEST,
+    PROGRESS,
+    STATUS,
+    Accepted,
+    AgentResponse,
+    Failed,
+    Finished,
+    OperatorResponse,
+    Refused,
+    Released,
+    Started,
+    Status,
+    Stopped,
+    Summary,
+    decode,
+)
+from broker.topics import Kind, Topic, Topics
+from broker.wire import Connected, Disconnected, Incoming
+from coordinator import assignment, downloads, handover, operators, planning, presence
+from coordinator.effects import (
+    AppendLog,
+    Effect,
+    ManifestRead,
+    ManifestRefused,
+    PartFailed,
+    PartOpened,
+    PartStored,
+    ReadManifest,
+    ReloadAsked,
+    ShellEvent,
+    Tick,
+)
+from coordinator.jobs import Change, Job, JobBook
+from coordinator.states import JobState
+from coordinator.world import CoreSettings, World
+
+MAX_LOG_LINE_BYTES: Final = 8192
+
+
+class Core:
+    """Decides; see the module.
+
+    `jobs` are the ledger's rows; `stored` maps the ids of the artifacts in the store to their
+    sizes in bytes.
+    """
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        topics: Topics,
+        jobs: Mapping[str, Job],
+        stored: Mapping[str, int],
+        *,
+        rng: Randomness,
+        new_id: Callable[[], str],
+        now: Now,
+    ) -> None:
+        """Take over what the ledger and the store remember; every lease starts afresh."""
+        self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
+        for job in self.world.book.in_state(JobState.PENDING):
+            self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
+        assignment.on_claims_loaded(self.world, now)
+
+    def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
+        """Take one event. Never raises for what came over the wire."""
+        if isinstance(event, Incoming):
+            self._on_message(event, now)
+        else:
+            self._on_local(event, now)
+        for key in self.world.timers.due(now.mono_s):
+            self._on_timer(key, now)
+        if self.world.unsettled:
+            assignment.settle(self.world, now)
+
+    def take(self) -> tuple[list[Change], list[Effect]]:
+        """Hand over the changes to commit, and the effects to perform afterwards."""
+        effects, self.world.out = self.world.out, []
+        return self.world.book.take_changes(), effects
+
+    def next_deadline(self) -> float | None:
+        """Return when a `Tick` is wanted (monotonic seconds), or none."""
+        return self.world.timers.next_deadline()
+
+    def inherit(self, other: Core) -> None:
+        """Take over what `other` knew of the hosts and the plan; the jobs are the ledger's."""
+        mine, theirs = self.world, other.world
+        mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
+        mine.dropped, mine.answers = theirs.dropped, theirs.answers
+
+    def announced_trainers(self) -> dict[str, dict[str, JsonValue]]:
+        """Return the hyperparameter schemas that the hosts announce, by model."""
+        return operators.announced_trainers(self.world)
+
+    def goodbye(self) -> Status:
+        """Return the status to leave with."""
+        return self._status("offline", "goodbye", self.world.session)
+
+    def will(self, session: str) -> Status:
+        """Return the status that the broker publishes when the connection `session` dies."""
+        return self._status("offline", "lost", session)
+
+    def _on_local(self, event: Connected | Disconnected | ShellEvent, now: Now) -> None:
+        world = self.world
+        match event:
+            case Connected(session):
+                world.session = session
+                self._birth(now)
+            case PartOpened(artifact_id, have):
+                handover.on_part_opened(world, artifact_id, have, now)
+            case PartFailed(artifact_id, reason, corrupt):
+                handover.on_part_failed(world, artifact_id, reason, corrupt=corrupt)
+            case PartStored(artifact_id, size_bytes):
+                handover.on_part_stored(world, artifact_id, size_bytes, now)
+            case ManifestRead() | ManifestRefused():
+                self._on_manifest(event, now)
+            case ReloadAsked():
+                world.do(ReadManifest())
+            case Disconnected() | Tick():
+                pass
+
+    def _birth(self, now: Now) -> None:
+        """State everything again: the broker may have forgotten all of it."""
+        world = self.world
+        birth = self._status("online", "birth", world.session)
+        world.publish(world.topics.coordinator_status(), birth, retain=True)
+        for job in world.book.in_claim_order():
+            world.publish(world.topics.job(job.job_id), job.row(), retain=True)
+        world.timers.set(("summary",), now.mono_s)
+        for job_id in world.claims:
+            world.timers.set(("assign", job_id), now.mono_s)
+
+    def _status(self, state: str, reason: str, session: str) -> Status:
+        settings = self.world.settings
+        return Status.model_validate(
+            {
+                "state": state,
+                "reason": reason,
+                "session": session,
+                "instance": settings.instance,
+                "boot_id": settings.boot_id,
+            }
+        )
+
+    def _on_manifest(self, event: ManifestRead | ManifestRefused, now: Now) -> None:
+        who = f"operator:{event.client}" if event.client else "coordinator"
+        if isinstance(event, ManifestRead):
+            counts = planning.take_plan(self.world, event.plan, now, who)
+            response = OperatorResponse(id=event.request_id or "-", ok=True, data={**counts})
+        else:
+            errors = [
+                {"file": p.file, "job": p.job, "key": p.key, "message": p.message}
+                for p in event.problems[:100]
+            ]
+            message = "the manifest has errors; the running plan is unchanged"
+            response = OperatorResponse(
+                id=event.request_id or "-", ok=False, code="refused", message=message,
+                data={"errors": list(errors)},
+            )  # fmt: skip
+        if event.client:
+            operators.answer(self.world, event.client, response)
+
+    def _on_timer(self, key: tuple[str, ...], now: Now) -> None:
+        world = self.world
+        match key:
+            case ("assign", job_id):
+                assignment.send_claim(world, job_id, now)
+            case ("lease", job_id):
+                assignment.on_lease_expired(world, job_id, now)
+            case ("stop", host, job_id, attempt):
+                assignment.send_stop(world, (host, job_id, int(attempt)), now)
+            case ("silence", host):
+                presence.on_silence(world, host, now)
+            case ("upload", artifact_id):
+                handover.on_upload_timer(world, artifact_id, now)
+            case ("download", client):
+                downloads.on_timer(world, client, now)
+            case ("summary",):
+                self._publish_summary()
+            case ("grace", *_) | ("holdback", *_):
+                world.unsettled = True
+
+    def _publish_summary(self) -> None:
+        world = self.world
+        hosts = {str(key): int(str(count)) for key, count in operators.host_counts(world).items()}
+        summary = Summary(jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped))
+        world.publish(world.topics.summary(), summary, retain=True)
+
+    def _on_message(self, message: Incoming, now: Now) -> None:
+        try:
+            topic = self.world.topics.parse(message.topic)
+        except BadTopic as error:
+            self.world.drop("unknown", str(error))
+            return
+        try:
+            self._dispatch(topic, message, now)
+        except (BadMessage, BadStream) as error:
+            self.world.drop(topic.kind.value, f"from {topic.host or 'somebody'}: {error}")
+
+    def _dispatch(self, topic: Topic, message: Incoming, now: Now) -> None:
+        world, payload = self.world, message.payload
+        if not payload and topic.kind is not Kind.LOG:
+            return  # a cleared retained message
+        match topic.kind:
+            case Kind.STATUS:
+                presence.on_status(world, topic.host, decode(STATUS, payload), now)
+            case Kind.COORDINATOR_STATUS:
+                self._on_own_status(decode(STATUS, payload), now)
+            case Kind.CAPABILITY:
+                presence.on_capability(world, topic.host, decode(CAPABILITY, payload))
+            case Kind.HEARTBEAT:
+                presence.on_heartbeat(world, topic.host, decode(HEARTBEAT, payload), now)
+            case Kind.RESPONSE:
+                self._on_report(topic.host, decode(AGENT_RESPONSE, payload), message, now)
+            case Kind.PROGRESS:
+                progress = decode(PROGRESS, payload)
+                presence.on_progress(world, topic.host, topic.job_id, progress)
+            case Kind.LOG:
+                self._on_log(topic, payload)
+            case _:
+                self._dispatch_stream(topic, message, now)
+
+    def _dispatch_stream(self, topic: Topic, message: Incoming, now: Now) -> None:
+        world, payload = self.world, message.payload
+        match topic.kind:
+            case Kind.OFFER:
+                offer = decode(OFFER, payload)
+                handover.on_offer(world, topic.host, topic.artifact_id, offer, now)
+            case Kind.CHUNK:
+                handover.on_chunk(world, topic.host, topic.artifact_id, topic.index, payload, now)
+            case Kind.OPERATOR_REQUEST if not message.retained:
+                operators.on_request(world, topic.host, decode(OPERATOR_REQUEST, payload), now)
+            case Kind.DOWNLOAD_GRANT if not message.retained:
+                downloads.on_grant(world, topic.host, decode(GRANT, payload), now)
+            case _:
+                pass  # retained commands would be replays; the rest is our own
+
+    def _on_own_status(self, status: Status, now: Now) -> None:
+        # A late will of an earlier session of ours must not stand as the last word.
+        ours = status.session == self.world.session
+        if self.world.session and status.state == "offline" and not ours:
+            self._birth(now)
+
+    def _on_report(self, host: str, report: AgentResponse, message: Incoming, now: Now) -> None:
+        if message.retained:
+            return
+        world = self.world
+        match report:
+            case Accepted():
+                assignment.on_accepted(world, host, report, now)
+            case Refused():
+                assignment.on_refused(world, host, report, now)
+            case Started():
+                assignment.on_started(world, host, report, now)
+            case Failed():
+                assignment.on_failed(world, host, report, now)
+            case Released():
+                assignment.on_released(world, host, report, now)
+            case Stopped():
+                assignment.on_stopped(world, host, report)
+            case Finished():
+                handover.on_finished(world, host, report, now)
+
+    def _on_log(self, topic: Topic, payload: bytes) -> None:
+        job = self.world.book.get(topic.job_id)
+        if job is not None and job.is_held and job.host == topic.host:
+            line = payload[:MAX_LOG_LINE_BYTES].decode("utf-8", "replace")
+            self.world.do(AppendLog(job.job_id, job.attempt, line))
+
+
+def _waited_s(world: World, job: Job, now: Now) -> float:
+    """For how long a job has been pending before this start, by the wall clock, within reason."""
+    try:
+        since_s = datetime.fromisoformat(job.pending_since).timestamp()
+    except ValueError:
+        return 0.0
+    return min(max(0.0, now.wall_s - since_s), world.grace_s())

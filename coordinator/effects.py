@@ -1,0 +1,191 @@
+"""What the core asks of its shell, and what the shell tells it back, as values.
+
+`Outgoing` messages are effects too. The shell commits the ledger's changes first, then performs the
+effects in their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from broker.ranges import RangeSet
+from broker.wire import Outgoing
+from coordinator.manifest import Problem
+from coordinator.plan import Plan
+
+# Effects: core to shell
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """Open or create the part file of an artifact; answer with `PartOpened` or `PartFailed`."""
+
+    artifact_id: str
+    size_bytes: int
+    chunk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteChunk:
+    """Write one chunk to its place in the part file; `PartFailed` when the disk refuses."""
+
+    artifact_id: str
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FinishPart:
+    """Hash, rename into the store, fsync; answer with `PartStored` or `PartFailed`."""
+
+    artifact_id: str
+    model: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropPart:
+    """Nobody wants this artifact any more: close and delete its part file."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendIndex:
+    """Append a row to the store's index."""
+
+    row: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLog:
+    """Append a line of a trainer's output to the job's bounded log."""
+
+    job_id: str
+    attempt: int
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWithEvents:
+    """Answer an operator's `show`: `data` and the job's events from the ledger."""
+
+    client: str
+    request_id: str
+    job_id: str
+    data: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWithLog:
+    """Answer an operator's `logs` with the last `lines` lines of the job's log."""
+
+    client: str
+    request_id: str
+    job_id: str
+    attempt: int
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadManifest:
+    """Read the manifest again; answer with `ManifestRead` or `ManifestRefused`."""
+
+    client: str | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SendChunk:
+    """Read a piece of a stored artifact and publish it to a downloading client."""
+
+    client: str
+    artifact_id: str
+    index: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Log a warning; the core says each thing once."""
+
+    text: str
+
+
+Effect = (
+    Outgoing
+    | Warn
+    | OpenPart
+    | WriteChunk
+    | FinishPart
+    | DropPart
+    | AppendIndex
+    | AppendLog
+    | AnswerWithEvents
+    | AnswerWithLog
+    | ReadManifest
+    | SendChunk
+)
+
+# Events: shell to core
+
+
+@dataclass(frozen=True, slots=True)
+class PartOpened:
+    """The part file is open; `have` are the chunks that are on disk already."""
+
+    artifact_id: str
+    have: RangeSet
+
+
+@dataclass(frozen=True, slots=True)
+class PartFailed:
+    """The part file could not be opened, written or finished. `corrupt`: its hash is wrong."""
+
+    artifact_id: str
+    reason: str
+    corrupt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartStored:
+    """The artifact is in the store: hashed, renamed, fsynced."""
+
+    artifact_id: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRead:
+    """The manifest was read and is whole."""
+
+    plan: Plan
+    client: str | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRefused:
+    """The manifest is faulty; the running plan stays as it is."""
+
+    problems: tuple[Problem, ...]
+    client: str | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadAsked:
+    """Someone on this machine asked for a reload (SIGHUP)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+ShellEvent = (
+    PartOpened | PartFailed | PartStored | ManifestRead | ManifestRefused | ReloadAsked | Tick
+)

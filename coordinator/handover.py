@@ -1,0 +1,229 @@
+"""How a finished job's artifact comes home: finished, offer, chunks, stored.
+
+The agent reports a job finished and is told whether its artifact is wanted. It then offers the
+artifact; the receiver's grants draw the missing chunks. The file is hashed, renamed into the store
+and fsynced by the shell, then the job is `completed` in the ledger, then the agent is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from broker.clock import Now
+from broker.messages import Finished, Offer, Rejected, Stored
+from broker.ranges import RangeSet
+from broker.stream import Complete, Receiver, SendGrant
+from broker.stream import WriteChunk as Write
+from coordinator.assignment import resume, take_back
+from coordinator.effects import AppendIndex, DropPart, FinishPart, OpenPart, WriteChunk
+from coordinator.jobs import Job
+from coordinator.states import FINAL, Event, JobState
+from coordinator.world import Expected, Upload, World
+
+MAX_UPLOADS: Final = 24
+IDLE_S: Final = 10.0
+ABANDONED_S: Final = 3600.0
+
+
+def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
+    """A job is trained; its artifact waits on the agent's disk."""
+    job = world.book.get(report.job_id)
+    if job is not None and job.state is JobState.COMPLETED:
+        same = job.artifact_id == report.artifact_id
+        world.note(host, report, "stored" if same else "superseded")
+        return
+    if job is None or job.state in FINAL or not job.is_at(host, report.attempt):
+        world.note(host, report, "superseded")
+        return
+    if job.state is JobState.PENDING:
+        job = resume(world, job, host, report.attempt, now)
+    take_back(world, job)
+    world.renew_lease(job, now)
+    world.expect(
+        report.artifact_id,
+        Expected(job.job_id, report.attempt, host, report.size_bytes, report.metrics),
+    )
+    world.unsettled = True
+    if report.artifact_id in world.stored:
+        complete(world, report.artifact_id, now)
+        world.note(host, report, "stored")
+    else:
+        world.note(host, report, "wanted")
+
+
+def on_offer(world: World, host: str, artifact_id: str, offer: Offer, now: Now) -> None:
+    """An agent offers an artifact: grant what is missing, or say why it is not taken."""
+    topic = world.topics.grant(host, artifact_id)
+    if artifact_id in world.stored:
+        world.publish(topic, Stored())
+        return
+    if wanted(world, artifact_id) is None:
+        reason = "not awaited; report the job finished first"
+        world.publish(topic, Rejected(reason=reason, final=False))
+        return
+    upload = world.uploads.get(artifact_id)
+    if upload is not None and _taken_by_another(upload, host, now):
+        return  # it repeats its offer, and finds the artifact stored or the place free
+    if upload is None or _differs(upload, host, offer):
+        _open(world, host, artifact_id, offer, now)
+    elif upload.receiver is not None:
+        _perform(world, upload, upload.receiver.on_offer(now.mono_s))
+
+
+def on_chunk(world: World, host: str, artifact_id: str, index: int, data: bytes, now: Now) -> None:
+    """A chunk arrives. Raises `BadStream` when it does not fit the offer."""
+    upload = world.uploads.get(artifact_id)
+    if upload is None or upload.receiver is None or upload.host != host or upload.finishing:
+        return  # late, or of an upload that was dropped
+    effects = upload.receiver.on_chunk(index, len(data), now.mono_s)
+    for effect in effects:
+        if isinstance(effect, Write):
+            world.do(WriteChunk(artifact_id, index, data))
+    _perform(world, upload, effects)
+
+
+def on_part_opened(world: World, artifact_id: str, have: RangeSet, now: Now) -> None:
+    """The part file is open: the first grant goes out."""
+    upload = world.uploads.get(artifact_id)
+    if upload is None:
+        world.do(DropPart(artifact_id))
+        return
+    upload.receiver = Receiver(
+        upload.size_bytes, upload.chunk_bytes, have, world.settings.window_chunks
+    )
+    _perform(world, upload, upload.receiver.on_offer(now.mono_s))
+
+
+def on_part_failed(world: World, artifact_id: str, reason: str, *, corrupt: bool) -> None:
+    """The disk refused, or the hash was wrong: the agent is to check its bundle and try again."""
+    upload = world.uploads.pop(artifact_id, None)
+    world.timers.cancel(("upload", artifact_id))
+    if upload is None:
+        return
+    what = "the bytes do not hash to the artifact's id" if corrupt else reason
+    world.publish(
+        world.topics.grant(upload.host, artifact_id), Rejected(reason=what[:2000], final=False)
+    )
+
+
+def on_part_stored(world: World, artifact_id: str, size_bytes: int, now: Now) -> None:
+    """The artifact is in the store: the job is completed, and the agent is told."""
+    world.stored[artifact_id] = size_bytes
+    upload = world.uploads.pop(artifact_id, None)
+    world.timers.cancel(("upload", artifact_id))
+    complete(world, artifact_id, now)
+    if upload is not None:
+        world.publish(world.topics.grant(upload.host, artifact_id), Stored())
+
+
+def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
+    """Progress stalls: grant again; after long silence forget the upload, not its part file."""
+    upload = world.uploads.get(artifact_id)
+    if upload is None or upload.receiver is None or upload.finishing:
+        return
+    if wanted(world, artifact_id) is None:
+        _abandon(world, upload, "superseded")
+    elif now.mono_s - upload.receiver.idle_since > ABANDONED_S:
+        del world.uploads[artifact_id]
+    else:
+        _perform(world, upload, upload.receiver.on_timer(now.mono_s))
+
+
+def wanted(world: World, artifact_id: str) -> Job | None:
+    """Return the job that waits for this artifact, if it still does."""
+    expected = world.expected.get(artifact_id)
+    if expected is None:
+        return None
+    job = world.book.get(expected.job_id)
+    if job is None or job.state in FINAL or not job.is_at(expected.host, expected.attempt):
+        del world.expected[artifact_id]
+        return None
+    return job
+
+
+def complete(world: World, artifact_id: str, now: Now) -> None:
+    """Complete the job that waits for an artifact which is in the store."""
+    job = wanted(world, artifact_id)
+    if job is None:
+        return
+    expected = world.expected[artifact_id]
+    job = world.move(
+        job, Event.COMPLETED, now, f"host:{expected.host}", "",
+        artifact_id=artifact_id, metrics=expected.metrics,
+        host=expected.host, attempt=expected.attempt,
+    )  # fmt: skip
+    world.do(
+        AppendIndex(
+            {
+                "artifact_id": artifact_id,
+                "job_id": job.job_id,
+                "name": job.spec.name,
+                "model": job.spec.model,
+                "mode": job.spec.mode,
+                "attempt": job.attempt,
+                "host": expected.host,
+                "size_bytes": world.stored[artifact_id],
+                "metrics": dict(expected.metrics),
+                "stored_at": now.text(),
+            }
+        )
+    )
+
+
+def _open(world: World, host: str, artifact_id: str, offer: Offer, now: Now) -> None:
+    if artifact_id not in world.uploads and len(world.uploads) >= MAX_UPLOADS:
+        return  # the offer is repeated; a place will be free
+    world.uploads[artifact_id] = Upload(
+        artifact_id, host, offer.size_bytes, offer.chunk_bytes, now.mono_s
+    )
+    world.do(OpenPart(artifact_id, offer.size_bytes, offer.chunk_bytes))
+
+
+def _differs(upload: Upload, host: str, offer: Offer) -> bool:
+    return (upload.host, upload.size_bytes, upload.chunk_bytes) != (
+        host,
+        offer.size_bytes,
+        offer.chunk_bytes,
+    )
+
+
+def _taken_by_another(upload: Upload, host: str, now: Now) -> bool:
+    if upload.finishing:
+        return True
+    if upload.host == host:
+        return False
+    idle_since_s = upload.receiver.idle_since if upload.receiver else upload.since_s
+    return now.mono_s - idle_since_s < IDLE_S
+
+
+def _abandon(world: World, upload: Upload, why: str) -> None:
+    world.uploads.pop(upload.artifact_id, None)
+    world.timers.cancel(("upload", upload.artifact_id))
+    world.do(DropPart(upload.artifact_id))
+    topic = world.topics.grant(upload.host, upload.artifact_id)
+    world.publish(topic, Rejected(reason=why, final=True))
+
+
+def _perform(world: World, upload: Upload, effects: Sequence[object]) -> None:
+    for effect in effects:
+        if isinstance(effect, SendGrant):
+            topic = world.topics.grant(upload.host, upload.artifact_id)
+            world.publish(topic, effect.grant)
+        elif isinstance(effect, Complete):
+            _finish(world, upload)
+    receiver = upload.receiver
+    deadline_s = receiver.next_deadline() if receiver and not upload.finishing else None
+    if deadline_s is not None:
+        world.timers.set(("upload", upload.artifact_id), deadline_s)
+    else:
+        world.timers.cancel(("upload", upload.artifact_id))
+
+
+def _finish(world: World, upload: Upload) -> None:
+    job = wanted(world, upload.artifact_id)
+    if job is None:
+        _abandon(world, upload, "superseded")
+        return
+    upload.finishing = True
+    world.do(FinishPart(upload.artifact_id, job.spec.model, job.spec.mode))

@@ -1,0 +1,104 @@
+"""Checks hyperparameters against a trainer's JSON Schema, in words a manifest's author understands.
+
+The part of JSON Schema that trainers announce: object properties of type integer, number, string,
+boolean, array or null, with ranges, enums, lengths and anyOf. Other keywords are not looked at: the
+trainer itself has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+_TYPES: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
+    "integer": ("a whole number", (int,)),
+    "number": ("a number", (int, float)),
+    "string": ("a string", (str,)),
+    "boolean": ("true or false", (bool,)),
+    "array": ("a list", (list,)),
+    "object": ("a table", (dict,)),
+    "null": ("nothing", (type(None),)),
+}
+
+
+def did_you_mean(word: str, known: Mapping[str, Any] | list[str]) -> str:
+    """Return `; did you mean 'x'?`, or the list of what is known."""
+    close = get_close_matches(word, list(known), n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known are: {', '.join(sorted(known))}" if known else ""
+
+
+def check_hyper(
+    hyper: Mapping[str, Any], schema: Mapping[str, Any], model: str
+) -> Iterator[tuple[str, str]]:
+    """Yield (key, message) for everything in `hyper` that the schema does not allow."""
+    properties = schema.get("properties")
+    properties = properties if isinstance(properties, dict) else {}
+    for key, value in hyper.items():
+        if key in properties:
+            for message in _faults(value, properties[key]):
+                yield key, message
+        elif schema.get("additionalProperties") is False:
+            yield key, f"unknown hyperparameter of {model}{did_you_mean(key, properties)}"
+    for key in schema.get("required", ()):
+        if key not in hyper:
+            yield key, f"missing; {model} needs it"
+
+
+def _faults(value: Any, schema: Any) -> list[str]:
+    if not isinstance(schema, dict):
+        return []
+    options = schema.get("anyOf")
+    if isinstance(options, list):
+        found = [_faults(value, option) for option in options]
+        return [] if any(not faults for faults in found) else min(found, key=len)
+    name = schema.get("type")
+    if isinstance(name, str) and name in _TYPES:
+        words, types = _TYPES[name]
+        if not isinstance(value, types) or (isinstance(value, bool) and name != "boolean"):
+            return [f"must be {words}, not {value!r}"]
+    return [*_enum_faults(value, schema), *_range_faults(value, schema)]
+
+
+def _enum_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
+    allowed = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(allowed, list) and value not in allowed:
+        return [f"must be one of {', '.join(map(repr, allowed))}, not {value!r}"]
+    return []
+
+
+def _range_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
+    measured, unit = value, ""
+    if isinstance(value, str):
+        measured, unit = len(value), " characters"
+        lowest, highest = schema.get("minLength"), schema.get("maxLength")
+    elif isinstance(value, list):
+        measured, unit = len(value), " entries"
+        lowest, highest = schema.get("minItems"), schema.get("maxItems")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        lowest, highest = schema.get("minimum"), schema.get("maximum")
+    else:
+        return []
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    wrong = (
+        (lowest is not None and measured < lowest)
+        or (highest is not None and measured > highest)
+        or (above is not None and not measured > above)
+        or (below is not None and not measured < below)
+        or measured != measured  # noqa: PLR0124 - not a number
+    )
+    if not wrong:
+        return []
+    bounds = [
+        f"{words} {bound}{unit}"
+        for words, bound in (
+            ("at least", lowest),
+            ("more than", above),
+            ("at most", highest),
+            ("less than", below),
+        )
+        if bound is not None
+    ]
+    return [f"must be {' and '.join(bounds) or 'a number'}, not {measured}{unit}"]

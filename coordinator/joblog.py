@@ -1,0 +1,74 @@
+"""The last output of each job: one bounded file an attempt, the newest attempt of a job alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from pathlib import Path
+from typing import IO, Final
+
+MAX_OPEN_FILES: Final = 64
+MAX_ANSWER_BYTES: Final = 120_000
+
+
+class JobLogs:
+    """Logs under `folder`, each at most `max_bytes`: half of it is let go when it is full."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        """Make the folder."""
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._open: OrderedDict[Path, IO[bytes]] = OrderedDict()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def append(self, job_id: str, attempt: int, line: str) -> None:
+        """Append a line; a disk that refuses costs the line, nothing else."""
+        path = self._path(job_id, attempt)
+        with contextlib.suppress(OSError):
+            file = self._file(path)
+            file.write(line.encode("utf-8", "replace") + b"\n")
+            file.flush()
+            if file.tell() > self._max_bytes:
+                self._halve(path)
+
+    def tail(self, job_id: str, attempt: int, lines: int) -> tuple[list[str], bool]:
+        """Return the last `lines` lines, and whether there are more before them."""
+        try:
+            with self._path(job_id, attempt).open("rb") as file:
+                size_bytes = file.seek(0, 2)
+                start = max(0, size_bytes - MAX_ANSWER_BYTES)
+                file.seek(start)
+                text = file.read().decode("utf-8", "replace")
+        except OSError:
+            return [], False
+        found = text.splitlines()[1 if start else 0 :]
+        return found[-lines:], bool(start) or len(found) > lines
+
+    def close(self) -> None:
+        """Close every file."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _path(self, job_id: str, attempt: int) -> Path:
+        return self._folder / f"{job_id}.{attempt}.log"
+
+    def _file(self, path: Path) -> IO[bytes]:
+        if path not in self._open:
+            if not path.exists():
+                self._forget_older(path)
+            self._open[path] = path.open("ab")
+            if len(self._open) > MAX_OPEN_FILES:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(path)
+        return self._open[path]
+
+    def _forget_older(self, path: Path) -> None:
+        for older in self._folder.glob(f"{path.name.split('.', 1)[0]}.*.log"):
+            if (file := self._open.pop(older, None)) is not None:
+                file.close()
+            older.unlink(missing_ok=True)
+
+    def _halve(self, path: Path) -> None:
+        self._open.pop(path).close()
+        kept = path.read_bytes()[-self._max_bytes // 2 :]
+        path.write_bytes(kept[kept.find(b"\n") + 1 :])

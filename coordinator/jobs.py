@@ -1,0 +1,205 @@
+"""The jobs in memory: the mirror of the ledger that the core decides on.
+
+Every movement of a job goes through `JobBook.move`, which checks it against the transition table,
+changes the mirror, and records the `Change` that the shell commits to the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now
+from broker.messages import JobRow
+from coordinator.plan import JobSpec
+from coordinator.states import FINAL, HELD, Event, JobState, leads_to
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row of the ledger, with its spec parsed. Times are RFC 3339 in UTC."""
+
+    spec: JobSpec
+    state: JobState
+    created_at: str
+    pending_since: str
+    in_plan: bool = True
+    attempt: int = 0
+    losses: int = 0
+    host: str | None = None
+    instance: str | None = None
+    error: str | None = None
+    artifact_id: str | None = None
+    metrics: Mapping[str, JsonValue] | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self.spec.job_id
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a host holds it."""
+        return self.state in HELD
+
+    def is_at(self, host: str, attempt: int) -> bool:
+        """Whether `host` may speak for this job with `attempt`: nobody was given it since.
+
+        An attempt above ours is from a ledger that was lost; while the job is pending, nobody else
+        can have it, and its work is as good as any.
+        """
+        if self.attempt == attempt:
+            return self.host == host
+        return self.state is JobState.PENDING and attempt > self.attempt
+
+    def row(self) -> JobRow:
+        """Return the row that people and scripts see."""
+        spec = self.spec
+        return JobRow(
+            job_id=spec.job_id,
+            name=spec.name,
+            model=spec.model,
+            mode=spec.mode,
+            state=self.state.value,
+            priority=spec.priority,
+            attempt=self.attempt,
+            host=None if self.state is JobState.PENDING else self.host,
+            error=self.error,
+            artifact_id=self.artifact_id,
+            metrics=None if self.metrics is None else dict(self.metrics),
+            created_at=self.created_at,
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+            in_plan=self.in_plan,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One movement of one job: what the ledger is to record, on the condition that nothing moved.
+
+    `before` is none for a job that is new.
+    """
+
+    event: Event
+    before: Job | None
+    after: Job
+    at: str
+    who: str
+    why: str
+
+
+# What a movement clears or sets besides the state, unless the caller says otherwise.
+_ENTERING: Final[dict[JobState, dict[str, Any]]] = {
+    JobState.PENDING: {
+        "instance": None,
+        "error": None,
+        "artifact_id": None,
+        "metrics": None,
+        "started_at": None,
+        "finished_at": None,
+    },
+    JobState.CLAIMED: {"instance": None},
+}
+
+
+class JobBook:
+    """All jobs, by id and by state, and the changes that are not committed yet."""
+
+    def __init__(self, jobs: Mapping[str, Job] | None = None) -> None:
+        """Take over the jobs as the ledger has them."""
+        self._jobs: dict[str, Job] = dict(jobs or {})
+        self._by_state: dict[JobState, dict[str, None]] = {state: {} for state in JobState}
+        for job in self._jobs.values():
+            self._by_state[job.state][job.job_id] = None
+        self._changes: list[Change] = []
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def get(self, job_id: str) -> Job | None:
+        """Return the job, or none."""
+        return self._jobs.get(job_id)
+
+    def all(self) -> Iterator[Job]:
+        """Every job, in no particular order."""
+        return iter(self._jobs.values())
+
+    def in_state(self, *states: JobState) -> list[Job]:
+        """Return the jobs in any of `states`."""
+        return [self._jobs[job_id] for state in states for job_id in self._by_state[state]]
+
+    def in_claim_order(self, *states: JobState) -> list[Job]:
+        """Return the jobs in `states` (all, when none is named), next to be claimed first."""
+        jobs = self.in_state(*states) if states else list(self._jobs.values())
+        return sorted(jobs, key=_claim_order)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many jobs are in each state; all six states are named."""
+        return {state.value: len(ids) for state, ids in self._by_state.items()}
+
+    def find(self, text: str) -> list[Job]:
+        """Return the jobs that `text` may mean: by name, by id, or by the start of either."""
+        exact = self._jobs.get(text)
+        if exact is not None:
+            return [exact]
+        named = [job for job in self._jobs.values() if job.spec.name == text]
+        if named:
+            # A name stands for the entry in the plan; an orphan of the same name yields to it.
+            return [job for job in named if job.in_plan] or named
+        return [
+            job
+            for job in self._jobs.values()
+            if text and (job.spec.name.startswith(text) or job.job_id.startswith(text))
+        ]
+
+    def add(self, spec: JobSpec, now: Now, who: str) -> Job:
+        """Add a new job as pending."""
+        at = now.text()
+        job = Job(spec, JobState.PENDING, created_at=at, pending_since=at)
+        self._record(Change(Event.ADDED, None, job, at, who, ""))
+        return job
+
+    def move(
+        self, job: Job, event: Event, now: Now, who: str, why: str = "", **changes: Any
+    ) -> Job:
+        """Carry `event` out on `job` and return it as it then is.
+
+        Raises `AssertionError` when the transition table does not allow it: the caller has looked.
+        """
+        target = leads_to(job.state, event)
+        if target is None:
+            raise AssertionError(f"{event} in state {job.state} of job {job.job_id}")
+        at = now.text()
+        fields: dict[str, Any] = {}
+        if target is not job.state:
+            fields = dict(_ENTERING.get(target, {}))
+            if target is JobState.PENDING:
+                fields["pending_since"] = at
+            if target in FINAL:
+                fields["finished_at"] = at
+        after = replace(job, state=target, **{**fields, **changes})
+        self._record(Change(event, job, after, at, who, why))
+        return after
+
+    def take_changes(self) -> list[Change]:
+        """Return the changes since the last call; the caller commits them."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    def _record(self, change: Change) -> None:
+        after = change.after
+        if change.before is not None:
+            del self._by_state[change.before.state][after.job_id]
+        self._jobs[after.job_id] = after
+        self._by_state[after.state][after.job_id] = None
+        self._changes.append(change)
+
+
+def _claim_order(job: Job) -> tuple[int, str, str]:
+    return (-job.spec.priority, job.created_at, job.spec.name)

@@ -1,0 +1,322 @@
+"""Reads a manifest: TOML to a plan, with all errors at once. The format is docs/manifest.md.
+
+Every error names the file, the job, the key and the remedy. A file with errors gives no plan, so
+nothing that runs is touched by it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from broker.errors import ConfigError
+from broker.messages import Needs
+from broker.topics import is_host
+from coordinator.hyperschema import check_hyper, did_you_mean
+from coordinator.plan import DEFAULT_GRACE_S, HostPolicy, JobSpec, Plan, job_id
+
+SCHEMA_VERSION: Final = 1
+MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_JOBS: Final = 100_000
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ID: Final = re.compile(r"[0-9a-f]{64}")
+
+Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+Gib = Annotated[float, Field(gt=0, le=1_000_000, strict=False)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class _Run(_Table):
+    split_recipe: Literal["host", "sample", "time"] | None = None
+    train_hosts: list[str] | None = None
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
+    n_resamples: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+
+
+class _Defaults(_Run):
+    prefer_cuda_grace_s: Annotated[float, Field(ge=0, le=1e7, strict=False)] = DEFAULT_GRACE_S
+
+
+class _Host(_Table):
+    description: Annotated[str, Field(max_length=2000)] = ""
+    priority: Priority = 0
+    allow_jobs: list[str] = []
+    deny_jobs: list[str] = []
+    max_ram_gib: Gib | None = None
+    max_vram_gib: Gib | None = None
+    cuda: bool | None = None
+    slots: Annotated[int, Field(ge=0, le=64)] | None = None
+
+
+class _Job(_Run):
+    name: str | None = None
+    model: str
+    mode: Literal["realistic", "oracle"]
+    priority: Priority = 0
+    require_cuda: bool = False
+    prefer_cuda: bool = False
+    min_vram_gib: Gib | None = None
+    min_ram_gib: Gib | None = None
+    min_cores: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    allowed_hosts: list[str] = []
+    denied_hosts: list[str] = []
+    on_lost: Literal["keep", "stop"] = "keep"
+    hyper: dict[str, Any] = {}
+
+
+_T = TypeVar("_T", bound=_Table)
+_V = TypeVar("_V")
+_TOP: Final = ("schema_version", "defaults", "hosts", "jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One error of a manifest. `job` and `key` are empty where they do not apply."""
+
+    file: str
+    job: str
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        where = ": ".join(part for part in (self.file, self.job, self.key) if part)
+        return f"{where}: {self.message}"
+
+
+class ManifestError(ConfigError):
+    """A manifest has errors; `problems` are all of them."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        """Say them all, one a line."""
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+def load_manifest(path: Path, trainers: Mapping[str, Mapping[str, JsonValue]]) -> Plan:
+    """Return the plan in the file at `path`.
+
+    `trainers` maps each known model to the JSON Schema of its hyperparameters. Raises
+    `ManifestError` with every problem of the file.
+    """
+    reader = _Reader(str(path), trainers)
+    plan = reader.read(_read_toml(path))
+    if plan is None:
+        raise ManifestError(tuple(reader.problems))
+    return plan
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise _single(path, f"larger than {MAX_BYTES // 1024**2} MiB; split the plan")
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise _single(path, f"cannot be read: {error.strerror}; check the path") from None
+    except UnicodeDecodeError:
+        raise _single(path, "is not UTF-8 text; save it as UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _single(path, f"is not TOML: {error}") from None
+
+
+def _single(path: Path, message: str) -> ManifestError:
+    return ManifestError((Problem(str(path), "", "", message),))
+
+
+class _Reader:
+    """Collects problems while it turns tables into a plan."""
+
+    def __init__(self, file: str, trainers: Mapping[str, Mapping[str, JsonValue]]) -> None:
+        self._file = file
+        self._trainers = trainers
+        self.problems: list[Problem] = []
+
+    def read(self, tables: dict[str, Any]) -> Plan | None:
+        for key in tables:
+            if key not in _TOP:
+                self._problem("", key, f"unknown key{did_you_mean(key, list(_TOP))}")
+        version = tables.get("schema_version")
+        if version is None:
+            self._problem("", "schema_version", "missing; write schema_version = 1 at the top")
+        elif version != SCHEMA_VERSION or isinstance(version, bool):
+            self._problem("", "schema_version", f"is {version!r}; this program knows 1")
+        defaults = self._table(_Defaults, tables.get("defaults", {}), "[defaults]") or _Defaults()
+        hosts = self._hosts(tables.get("hosts", {}))
+        jobs = self._jobs(tables.get("jobs", []), defaults)
+        if self.problems:
+            return None
+        return Plan(tuple(jobs), hosts, defaults.prefer_cuda_grace_s)
+
+    def _hosts(self, tables: Any) -> dict[str, HostPolicy]:
+        if not isinstance(tables, dict):
+            self._problem("", "hosts", "must be tables; write [hosts.NAME]")
+            return {}
+        policies = {}
+        for name, table in tables.items():
+            where = f"[hosts.{name}]"
+            if not is_host(name):
+                self._problem("", where, f"{name!r} cannot be a host: {_HOST_RULE}")
+            host = self._table(_Host, table, where)
+            if host is not None:
+                fields = host.model_dump()
+                fields["allow_jobs"] = tuple(host.allow_jobs)
+                fields["deny_jobs"] = tuple(host.deny_jobs)
+                policies[name] = HostPolicy(name=name, **fields)
+        return policies
+
+    def _jobs(self, tables: Any, defaults: _Defaults) -> list[JobSpec]:
+        if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+            self._problem("", "jobs", "must be a list of tables; write [[jobs]] before each job")
+            return []
+        if len(tables) > MAX_JOBS:
+            self._problem("", "jobs", f"{len(tables)} jobs; at most {MAX_JOBS} are taken")
+            return []
+        specs: list[JobSpec] = []
+        labels: dict[str, str] = {}
+        names: dict[str, str] = {}
+        for index, table in enumerate(tables):
+            label = _label(table, index)
+            job = self._table(_Job, table, label, is_job=True)
+            if job is None:
+                continue
+            spec = self._spec(job, defaults, label)
+            self._unique(names, spec.name, f"jobs[{index}]", label, spec)
+            if spec.job_id in labels:
+                message = (
+                    f"is the same job as {labels[spec.job_id]}: model, mode, hyper, split_recipe, "
+                    "train_hosts and seed are equal; change one, or remove an entry"
+                )
+                self._problem(label, "", message)
+            labels.setdefault(spec.job_id, f"{label} (jobs[{index}])")
+            specs.append(spec)
+        return specs
+
+    def _unique(
+        self, names: dict[str, str], name: str, where: str, label: str, spec: JobSpec
+    ) -> None:
+        if not _NAME.fullmatch(name) or _ID.fullmatch(name):
+            message = "must be 1 to 64 letters, digits, '.', '_' or '-', and not look like an id"
+            self._problem(label, "name", message)
+        if name in names:
+            message = f"{name!r} is the name of {names[name]} as well; give this one another name"
+            self._problem(f"{where} ({spec.model}, {spec.mode})", "name", message)
+        names.setdefault(name, where)
+
+    def _spec(self, job: _Job, defaults: _Defaults, label: str) -> JobSpec:
+        self._check_model(job, label)
+        for key in ("allowed_hosts", "denied_hosts"):
+            for host in getattr(job, key):
+                if not is_host(host):
+                    self._problem(label, key, f"{host!r} cannot be a host: {_HOST_RULE}")
+        for host in sorted({*job.allowed_hosts} & {*job.denied_hosts}):
+            self._problem(label, "denied_hosts", f"{host!r} is in allowed_hosts as well")
+        train_hosts = tuple(_first(job.train_hosts, defaults.train_hosts, []))
+        for host in train_hosts:
+            if not host or "," in host or host.startswith("-"):
+                self._problem(label, "train_hosts", f"{host!r}: no commas, no leading '-'")
+        recipe = _first(job.split_recipe, defaults.split_recipe, "host")
+        seed = _first(job.seed, defaults.seed, 0)
+        return JobSpec(
+            job_id=job_id(job.model, job.mode, job.hyper, recipe, train_hosts, seed),
+            name=f"{job.model}-{job.mode}" if job.name is None else job.name,
+            model=job.model,
+            mode=job.mode,
+            hyper=job.hyper,
+            split_recipe=recipe,
+            train_hosts=train_hosts,
+            seed=seed,
+            n_resamples=_first(job.n_resamples, defaults.n_resamples, 1000),
+            priority=job.priority,
+            needs=Needs(
+                require_cuda=job.require_cuda,
+                prefer_cuda=job.prefer_cuda,
+                min_vram_gib=job.min_vram_gib,
+                min_ram_gib=job.min_ram_gib,
+                min_cores=job.min_cores,
+            ),
+            allowed_hosts=tuple(job.allowed_hosts),
+            denied_hosts=tuple(job.denied_hosts),
+            on_lost=job.on_lost,
+        )
+
+    def _check_model(self, job: _Job, label: str) -> None:
+        schema = self._trainers.get(job.model)
+        if schema is None:
+            known = did_you_mean(job.model, dict(self._trainers))
+            self._problem(label, "model", f"unknown model {job.model!r}{known}")
+            job.hyper = {}
+            return
+        for key, message in check_hyper(job.hyper, schema, job.model):
+            self._problem(label, f"hyper.{key}", message)
+        # Dates are TOML, but no JSON: they would not survive the canonical form.
+        job.hyper = {key: value for key, value in job.hyper.items() if _is_json(value)}
+
+    def _table(self, model: type[_T], table: Any, where: str, *, is_job: bool = False) -> _T | None:
+        try:
+            return model.model_validate(table)
+        except ValidationError as error:
+            for fault in error.errors(include_url=False):
+                key = ".".join(str(part) for part in fault["loc"]) or where
+                message = _words(fault, list(model.model_fields))
+                self._problem(where if is_job else "", key if is_job else f"{where} {key}", message)
+            return None
+
+    def _problem(self, job: str, key: str, message: str) -> None:
+        self.problems.append(Problem(self._file, job, key, message))
+
+
+_HOST_RULE: Final = "lower-case letters, digits, '.', '_', '-', starting with a letter or digit"
+
+
+def _label(table: Mapping[str, Any], index: int) -> str:
+    name = table.get("name")
+    if isinstance(name, str) and name:
+        return name[:80]
+    model, mode = table.get("model"), table.get("mode")
+    if isinstance(model, str) and isinstance(mode, str):
+        return f"{model}-{mode}"[:80]
+    return f"jobs[{index}]"
+
+
+def _first(*values: _V | None) -> _V:
+    return next(value for value in values if value is not None)
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | int | float | bool)
+
+
+def _words(fault: Any, known: list[str]) -> str:
+    """Say a pydantic fault in words that need no knowledge of Python."""
+    given, context = fault.get("input"), fault.get("ctx", {})
+    key = str(fault["loc"][-1]) if fault["loc"] else ""
+    shown = repr(given)[:80]
+    simple = {
+        "int_type": f"must be a whole number, not {shown}",
+        "float_type": f"must be a number, not {shown}",
+        "string_type": f"must be a string, not {shown}",
+        "bool_type": f"must be true or false, not {shown}",
+        "list_type": f'must be a list, such as ["a", "b"], not {shown}',
+        "dict_type": f"must be a table, not {shown}",
+        "model_type": f"must be a table, not {shown}",
+        "greater_than": f"must be more than {context.get('gt')}, not {shown}",
+        "greater_than_equal": f"must be at least {context.get('ge')}, not {shown}",
+        "less_than_equal": f"must be at most {context.get('le')}, not {shown}",
+        "literal_error": f"must be {context.get('expected')}, not {shown}",
+        "missing": f"missing; write {key} = ...",
+        "string_too_long": f"longer than {context.get('max_length')} characters",
+        "finite_number": f"must be a finite number, not {shown}",
+    }
+    if fault["type"] == "extra_forbidden":
+        return f"unknown key{did_you_mean(key, known)}"
+    return simple.get(fault["type"], str(fault["msg"]))

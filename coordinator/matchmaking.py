@@ -1,0 +1,229 @@
+"""Which host may take which job, and which one should: pure functions over what is known.
+
+`reasons` returns every reason that speaks against a host, in an operator's words; no reason means
+eligible. The decision (`choose`) asks the same function as the explanation (`fleet why`).
+
+What a host declares in the manifest and what it detects are intersected: the more restrictive wins.
+Free memory is what the newest heartbeat says, other people's processes counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Final
+
+from broker.messages import Capability, Gpu, Heartbeat
+from coordinator.plan import HostPolicy, JobSpec
+
+GIB: Final = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a host does not take a job. `passing`: it may change without anybody's doing."""
+
+    code: str
+    text: str
+    passing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """A host as matchmaking sees it. `refused`: why it refused this very job a moment ago."""
+
+    host: str
+    online: bool
+    offline_why: str
+    capability: Capability
+    heartbeat: Heartbeat | None
+    policy: HostPolicy
+    used_slots: int = 0
+    refused: tuple[str, ...] = ()
+
+    def slots(self) -> int:
+        """Return how many jobs it may run at once."""
+        declared = self.policy.slots
+        return self.capability.slots if declared is None else min(declared, self.capability.slots)
+
+    def free_slots(self) -> int:
+        """Return how many more jobs it may take now."""
+        return max(0, self.slots() - self.used_slots)
+
+    def with_one_more(self) -> HostView:
+        """Return the view after it was given a job."""
+        return replace(self, used_slots=self.used_slots + 1)
+
+    def refusing(self, why: tuple[str, ...]) -> HostView:
+        """Return the view for a job that it has just refused."""
+        return replace(self, refused=why)
+
+    def has_cuda(self) -> bool:
+        """Return whether it has a CUDA device that the manifest lets it use."""
+        return bool(self.capability.gpus) and self.policy.cuda is not False
+
+    def gpus(self) -> Sequence[Gpu]:
+        """Return its CUDA devices with the newest figures."""
+        if not self.has_cuda():
+            return ()
+        measured = self.heartbeat.gpus if self.heartbeat else ()
+        return measured or self.capability.gpus
+
+    def free_ram_bytes(self) -> float:
+        """Return the RAM that is available now, within what is declared."""
+        beat = self.heartbeat
+        free = beat.ram_available_bytes if beat else self.capability.ram_available_bytes
+        return _within(free, self.policy.max_ram_gib)
+
+    def free_vram_bytes(self) -> float | None:
+        """Return the VRAM that is free on the best device, or none if that is not known."""
+        free = [gpu.vram_free_bytes for gpu in self.gpus() if gpu.vram_free_bytes is not None]
+        return _within(max(free), self.policy.max_vram_gib) if free else None
+
+
+def reasons(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> tuple[Reason, ...]:
+    """Return every reason against giving `job` to the host now; none means eligible.
+
+    `waited_s` is for how long the job has been pending, `grace_s` for how long a `prefer_cuda` job
+    waits for a CUDA host.
+    """
+    return (
+        *_by_presence(view),
+        *_by_policy(job, view),
+        *_by_capability(job, view),
+        *_by_memory(job, view),
+        *_by_grace(job, view, waited_s, grace_s),
+    )
+
+
+def choose(
+    job: JobSpec, views: Iterable[HostView], waited_s: float, grace_s: float
+) -> HostView | None:
+    """Return the host that suits the job best, or none.
+
+    A higher host priority first; a CUDA host for a job that would use it, and rather another for
+    one that would not; then the host where the least memory is left over; then by name.
+    """
+    eligible = [view for view in views if not reasons(job, view, waited_s, grace_s)]
+    return min(eligible, key=lambda view: _rank(job, view), default=None)
+
+
+def use_cuda(job: JobSpec, view: HostView) -> bool:
+    """Return whether the job gets the CUDA device of its slot on this host."""
+    return view.has_cuda() and (job.needs.require_cuda or job.needs.prefer_cuda)
+
+
+def _rank(job: JobSpec, view: HostView) -> tuple[int, bool, float, float, int, str]:
+    mismatch = view.has_cuda() != (job.needs.require_cuda or job.needs.prefer_cuda)
+    spare_vram = view.free_vram_bytes() or 0.0
+    cores = view.capability.physical_cores
+    return (-view.policy.priority, mismatch, spare_vram, view.free_ram_bytes(), cores, view.host)
+
+
+def _by_presence(view: HostView) -> Iterable[Reason]:
+    if not view.online:
+        yield Reason("offline", f"offline ({view.offline_why or 'lost'})", passing=True)
+    slots = view.slots()
+    if slots == 0:
+        yield Reason("no-slots", "[hosts] gives it no slots")
+    elif view.free_slots() == 0:
+        busy = "its only slot is busy" if slots == 1 else f"all {slots} slots are busy"
+        yield Reason("busy", busy, passing=True)
+    for why in view.refused:
+        yield Reason("refused", f"refused a moment ago: {why}", passing=True)
+
+
+def _by_policy(job: JobSpec, view: HostView) -> Iterable[Reason]:
+    policy = view.policy
+    if job.allowed_hosts and view.host not in job.allowed_hosts:
+        yield Reason("not-allowed", "not among the job's allowed_hosts")
+    if view.host in job.denied_hosts:
+        yield Reason("denied", "among the job's denied_hosts")
+    denied = _matching(job, policy.deny_jobs)
+    if denied is not None:
+        text = f"[hosts.{view.host}] deny_jobs has {denied!r}"
+        yield Reason("deny-jobs", text)
+    elif policy.allow_jobs and _matching(job, policy.allow_jobs) is None:
+        yield Reason("allow-jobs", f"[hosts.{view.host}] allow_jobs does not have it")
+
+
+def _matching(job: JobSpec, patterns: Iterable[str]) -> str | None:
+    for pattern in patterns:
+        if fnmatchcase(job.name, pattern) or fnmatchcase(job.model, pattern):
+            return pattern
+    return None
+
+
+def _by_capability(job: JobSpec, view: HostView) -> Iterable[Reason]:
+    capability = view.capability
+    trainer = capability.trainers.get(job.model)
+    if trainer is None:
+        yield Reason("no-trainer", f"has no trainer for {job.model!r}")
+    else:
+        properties = trainer.hyper_schema.get("properties")
+        known = properties if isinstance(properties, dict) else None
+        for key in sorted(job.hyper):
+            if known is not None and key not in known:
+                yield Reason("hyper", f"its trainer does not know the hyperparameter {key!r}")
+    if capability.data_id is None:
+        yield Reason("no-data", "has no prepared data (start its agent with --data)")
+    need = job.needs
+    if need.require_cuda and not view.has_cuda():
+        if capability.gpus:
+            yield Reason("cuda-off", f"needs CUDA; [hosts.{view.host}] says cuda = false")
+        else:
+            yield Reason("no-cuda", "needs CUDA; this host has none")
+    cores = capability.physical_cores
+    if need.min_cores is not None and cores < need.min_cores:
+        yield Reason("cores", f"needs {need.min_cores} cores; this host has {cores}")
+
+
+def _by_memory(job: JobSpec, view: HostView) -> Iterable[Reason]:
+    need = job.needs
+    if need.min_ram_gib is not None:
+        most = _within(view.capability.ram_total_bytes, view.policy.max_ram_gib)
+        free = min(view.free_ram_bytes(), most)
+        if most < need.min_ram_gib * GIB:
+            text = f"needs {need.min_ram_gib:g} GiB of RAM; this host has {_gib(most)}"
+            yield Reason("ram", text)
+        elif free < need.min_ram_gib * GIB:
+            text = (
+                f"needs {need.min_ram_gib:g} GiB of RAM; {_gib(free)} is available now"
+                f" (of {_gib(most)})"
+            )
+            yield Reason("ram-now", text, passing=True)
+    if need.min_vram_gib is not None and use_cuda(job, view):
+        yield from _by_vram(need.min_vram_gib, view)
+
+
+def _by_vram(need_gib: float, view: HostView) -> Iterable[Reason]:
+    totals = [gpu.vram_total_bytes for gpu in view.capability.gpus if gpu.vram_total_bytes]
+    most = _within(max(totals), view.policy.max_vram_gib) if totals else None
+    free = view.free_vram_bytes()
+    if most is not None and most < need_gib * GIB:
+        yield Reason("vram", f"needs {need_gib:g} GiB of VRAM; this host has {_gib(most)}")
+    elif free is None:
+        text = f"needs {need_gib:g} GiB of VRAM; what is free here is unknown"
+        yield Reason("vram-unknown", text, passing=True)
+    elif free < need_gib * GIB:
+        of = f" (of {_gib(most)})" if most is not None else ""
+        text = f"needs {need_gib:g} GiB of VRAM; {_gib(free)} is free now{of}"
+        yield Reason("vram-now", text, passing=True)
+
+
+def _by_grace(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterable[Reason]:
+    if job.needs.prefer_cuda and not view.has_cuda() and waited_s < grace_s:
+        text = (
+            f"prefers CUDA, which this host has not; waits {grace_s - waited_s:.0f} s more"
+            f" (of {grace_s:g} s) for a host that has"
+        )
+        yield Reason("grace", text, passing=True)
+
+
+def _within(size_bytes: float, limit_gib: float | None) -> float:
+    return size_bytes if limit_gib is None else min(size_bytes, limit_gib * GIB)
+
+
+def _gib(size_bytes: float) -> str:
+    return f"{size_bytes / GIB:.1f} GiB"

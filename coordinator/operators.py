@@ -1,0 +1,323 @@
+"""What operators ask, one function a verb; the CLI and the web page are its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now
+from broker.messages import (
+    AskCancel,
+    AskFetch,
+    AskList,
+    AskLogs,
+    AskReload,
+    AskRequeue,
+    AskShow,
+    AskStatus,
+    AskTrainers,
+    AskWhy,
+    AskWorkers,
+    OperatorRequest,
+    OperatorResponse,
+    Wire,
+)
+from coordinator import downloads
+from coordinator.assignment import could_run, explain, tell_to_stop
+from coordinator.effects import AnswerWithEvents, AnswerWithLog, ReadManifest
+from coordinator.hosts import Host
+from coordinator.jobs import Job
+from coordinator.plan import policy_to_dict, spec_to_dict
+from coordinator.states import FINAL, Event, JobState
+from coordinator.world import World
+
+EXPIRY_SLACK_S: Final = 60.0  # how far an operator's clock may be behind ours
+CHANGING: Final = (AskCancel, AskRequeue, AskReload)
+
+
+def on_request(world: World, client: str, ask: OperatorRequest, now: Now) -> None:
+    """Answer a request. A command that was answered before is answered alike, not done twice."""
+    key = (client, ask.id)
+    if key in world.answers:
+        earlier = world.answers[key]
+        if earlier is not None:
+            reply(world, client, earlier)
+        return  # else its answer is on the way
+    if isinstance(ask, CHANGING):
+        if ask.expires_at is not None and now.wall_s > ask.expires_at + EXPIRY_SLACK_S:
+            message = "the request is older than its expiry; nothing was done (clocks apart?)"
+            reply(world, client, _refusal(ask.id, "expired", message))
+            return
+        world.answers[key] = None
+    response = _HANDLERS[type(ask)](world, client, ask, now)
+    if response is not None:
+        answer(world, client, response)
+
+
+def answer(world: World, client: str, response: OperatorResponse) -> None:
+    """Send an answer, and keep it if it is the answer to a command."""
+    if (client, response.id) in world.answers:
+        world.remember_answer(client, response)
+    reply(world, client, response)
+
+
+def reply(world: World, client: str, response: OperatorResponse) -> None:
+    """Send an answer."""
+    world.publish(world.topics.operator_response(client), response)
+
+
+def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> OperatorResponse:
+    counts = world.book.counts()
+    pending = world.book.in_state(JobState.PENDING)
+    data: dict[str, JsonValue] = {
+        "jobs": dict(counts),
+        "hosts": host_counts(world),
+        "coordinator": {
+            "host": world.settings.machine,
+            "version": world.settings.version,
+            "started_at": world.settings.started_at,
+            "manifest": world.settings.manifest,
+            "session": world.session,
+        },
+        "broker": {"address": world.settings.broker},
+        "active": counts["claimed"] + counts["running"],
+        "runnable": sum(could_run(world, job, now) for job in pending),
+        "dropped": dict(world.dropped),
+    }
+    return _data(ask.id, data)
+
+
+def _on_list(world: World, _client: str, ask: AskList, _now: Now) -> OperatorResponse:
+    jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
+    page = jobs[ask.offset : ask.offset + ask.limit]
+    rows: list[JsonValue] = []
+    size_chars = 0
+    for job in page:
+        row = job.row()
+        size_chars += len(row.model_dump_json())
+        if rows and size_chars > _PAGE_CHARS:
+            break
+        rows.append(row.model_dump(mode="json"))
+    end = ask.offset + len(rows)
+    following = end if end < len(jobs) else None
+    return _data(ask.id, {"jobs": rows, "total": len(jobs), "next": following})
+
+
+_PAGE_CHARS: Final = 150_000
+
+
+def _on_show(world: World, client: str, ask: AskShow, _now: Now) -> OperatorResponse | None:
+    job = _find(world, ask)
+    if isinstance(job, OperatorResponse):
+        return job
+    host = world.hosts.get(job.host or "")
+    progress = host.progress.get(job.job_id) if host else None
+    data: dict[str, JsonValue] = {
+        **job.row().model_dump(mode="json"),
+        "spec": spec_to_dict(job.spec),
+        "progress": None if progress is None else progress.model_dump(mode="json"),
+    }
+    world.do(AnswerWithEvents(client, ask.id, job.job_id, data))
+    return None
+
+
+def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorResponse:
+    job = _find(world, ask)
+    if isinstance(job, OperatorResponse):
+        return job
+    found = explain(world, job, now) if job.state is JobState.PENDING else []
+    hosts: list[JsonValue] = [
+        {
+            "host": view.host,
+            "eligible": not against,
+            "reasons": [reason.text for reason in against],
+        }
+        for view, against in found
+    ]
+    fits = sum(1 for _, against in found if not against)
+    data: dict[str, JsonValue] = {
+        "job_id": job.job_id,
+        "name": job.spec.name,
+        "state": job.state.value,
+        "summary": _summary(job, len(found), fits),
+        "hosts": hosts,
+    }
+    return _data(ask.id, data)
+
+
+def _summary(job: Job, known: int, fits: int) -> str:
+    match job.state:
+        case JobState.PENDING if not job.in_plan:
+            return "it is no longer in the manifest; put it back, or cancel it"
+        case JobState.PENDING if known == 0:
+            return "no host is known yet; start an agent with `fleet agent`"
+        case JobState.PENDING if fits == 0:
+            return f"none of {known} known hosts can take it now"
+        case JobState.PENDING:
+            return "it is about to be assigned"
+        case JobState.CLAIMED | JobState.RUNNING:
+            return f"it is {job.state.value} on {job.host}"
+        case JobState.FAILED:
+            return f"it failed: {job.error}; `fleet requeue` tries again"
+        case JobState.CANCELLED:
+            return "it was cancelled; `fleet requeue` brings it back"
+        case _:
+            return f"it is {job.state.value}"
+
+
+def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> OperatorResponse | None:
+    job = _find(world, ask)
+    if isinstance(job, OperatorResponse):
+        return job
+    world.do(AnswerWithLog(client, ask.id, job.job_id, job.attempt, ask.lines))
+    return None
+
+
+def _on_workers(world: World, _client: str, ask: AskWorkers, _now: Now) -> OperatorResponse:
+    hosts = sorted(world.hosts.values(), key=lambda host: host.name)
+    page = hosts[ask.offset : ask.offset + ask.limit]
+    rows: list[JsonValue] = []
+    size_chars = 0
+    for host in page:
+        row = _worker(world, host)
+        size_chars += len(str(row))
+        if rows and size_chars > _PAGE_CHARS:
+            break
+        rows.append(row)
+    end = ask.offset + len(rows)
+    following = end if end < len(hosts) else None
+    return _data(ask.id, {"workers": rows, "total": len(hosts), "next": following})
+
+
+def _worker(world: World, host: Host) -> dict[str, JsonValue]:
+    heartbeat = host.heartbeat
+    return {
+        "host": host.name,
+        "status": "online" if host.online else "offline",
+        "why": host.offline_why,
+        "capability": _dump(host.capability),
+        "policy": policy_to_dict(world.policy(host.name)),
+        "jobs": [_held(world, held) for held in heartbeat.jobs] if heartbeat else [],
+        "last_seen": host.last_seen_at,
+        "heartbeat": _dump(heartbeat),
+    }
+
+
+def _held(world: World, held: Any) -> dict[str, JsonValue]:
+    job = world.book.get(held.job_id)
+    return {
+        "job_id": held.job_id,
+        "name": job.spec.name if job else None,
+        "attempt": held.attempt,
+        "phase": held.phase,
+        "progress": held.progress,
+    }
+
+
+def _on_cancel(world: World, client: str, ask: AskCancel, now: Now) -> OperatorResponse:
+    job = _find(world, ask)
+    if isinstance(job, OperatorResponse):
+        return job
+    if job.state in FINAL:
+        message = f"job {job.spec.name} is {job.state.value} already"
+        return _refusal(ask.id, "refused", message)
+    after = world.move(job, Event.CANCELLED, now, f"operator:{client}", "")
+    _stop_holder(world, job, "cancelled", now)
+    return _moved(ask.id, after)
+
+
+def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> OperatorResponse:
+    job = _find(world, ask)
+    if isinstance(job, OperatorResponse):
+        return job
+    if job.state is JobState.PENDING:
+        return _refusal(ask.id, "refused", f"job {job.spec.name} is pending already")
+    after = world.move(job, Event.REQUEUED, now, f"operator:{client}", "", host=None, losses=0)
+    _stop_holder(world, job, "requeued", now)
+    return _moved(ask.id, after)
+
+
+def _stop_holder(world: World, job: Job, why: str, now: Now) -> None:
+    if job.is_held and job.host is not None:
+        tell_to_stop(world, job.host, job.job_id, job.attempt, why, now)
+
+
+def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> OperatorResponse | None:
+    if world.settings.manifest is None:
+        message = "the coordinator was started without --manifest; there is nothing to reload"
+        return _refusal(ask.id, "refused", message)
+    world.do(ReadManifest(client, ask.id))
+    return None
+
+
+def _on_trainers(world: World, _client: str, ask: AskTrainers, _now: Now) -> OperatorResponse:
+    return _data(ask.id, {"trainers": {**announced_trainers(world)}})
+
+
+def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> OperatorResponse:
+    job = _find(world, ask)
+    if isinstance(job, OperatorResponse):
+        return job
+    return downloads.on_fetch(world, client, ask, job, now)
+
+
+def announced_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
+    """Return the hyperparameter schemas that the hosts announce, by model."""
+    found: dict[str, dict[str, JsonValue]] = {}
+    for host in sorted(world.hosts.values(), key=lambda host: host.name):
+        for model, trainer in (host.capability.trainers if host.capability else {}).items():
+            found.setdefault(model, dict(trainer.hyper_schema))
+    return found
+
+
+def host_counts(world: World) -> dict[str, JsonValue]:
+    """Return how many hosts are online and offline."""
+    online = sum(host.online for host in world.hosts.values())
+    return {"online": online, "offline": len(world.hosts) - online}
+
+
+def _find(world: World, ask: Any) -> Job | OperatorResponse:
+    jobs = world.book.find(ask.job)
+    if len(jobs) == 1:
+        return jobs[0]
+    if not jobs:
+        message = f"no job has the name or id {ask.job!r}; `fleet list` shows them"
+        return _refusal(ask.id, "not_found", message)
+    names = ", ".join(sorted(f"{job.spec.name} ({job.job_id[:12]})" for job in jobs)[:8])
+    more = f" and {len(jobs) - 8} more" if len(jobs) > 8 else ""
+    return _refusal(ask.id, "refused", f"{ask.job!r} may mean {names}{more}; write more of it")
+
+
+def _dump(message: Wire | None) -> JsonValue:
+    return None if message is None else message.model_dump(mode="json")
+
+
+def _data(request_id: str, data: JsonValue) -> OperatorResponse:
+    return OperatorResponse(id=request_id, ok=True, data=data)
+
+
+def _moved(request_id: str, job: Job) -> OperatorResponse:
+    return _data(
+        request_id, {"job_id": job.job_id, "name": job.spec.name, "state": job.state.value}
+    )
+
+
+def _refusal(request_id: str, code: Any, message: str) -> OperatorResponse:
+    return OperatorResponse(id=request_id, ok=False, code=code, message=message)
+
+
+_HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorResponse | None]]] = {
+    AskStatus: _on_status,
+    AskList: _on_list,
+    AskShow: _on_show,
+    AskWhy: _on_why,
+    AskLogs: _on_logs,
+    AskWorkers: _on_workers,
+    AskCancel: _on_cancel,
+    AskRequeue: _on_requeue,
+    AskReload: _on_reload,
+    AskTrainers: _on_trainers,
+    AskFetch: _on_fetch,
+}

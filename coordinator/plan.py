@@ -1,0 +1,134 @@
+"""What a manifest means: jobs, policies of hosts, and the id that makes a job the same job.
+
+Plain values without IO; `coordinator/manifest.py` reads them from a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.messages import Needs
+
+DEFAULT_GRACE_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job of the plan."""
+
+    job_id: str
+    name: str
+    model: str
+    mode: str
+    hyper: Mapping[str, JsonValue]
+    split_recipe: str
+    train_hosts: tuple[str, ...]
+    seed: int
+    n_resamples: int
+    priority: int
+    needs: Needs
+    allowed_hosts: tuple[str, ...] = ()
+    denied_hosts: tuple[str, ...] = ()
+    on_lost: str = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class HostPolicy:
+    """What the plan says of a host; a host that it does not name gets the defaults."""
+
+    name: str
+    description: str = ""
+    priority: int = 0
+    allow_jobs: tuple[str, ...] = ()
+    deny_jobs: tuple[str, ...] = ()
+    max_ram_gib: float | None = None
+    max_vram_gib: float | None = None
+    cuda: bool | None = None
+    slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole manifest."""
+
+    jobs: tuple[JobSpec, ...]
+    hosts: Mapping[str, HostPolicy] = field(default_factory=dict)
+    prefer_cuda_grace_s: float = DEFAULT_GRACE_S
+
+
+def job_id(
+    model: str,
+    mode: str,
+    hyper: Mapping[str, JsonValue],
+    split_recipe: str,
+    train_hosts: tuple[str, ...],
+    seed: int,
+) -> str:
+    """Return the sha256, in hex, of the canonical JSON of what decides a job's result.
+
+    Hyperparameters count as they are written, without the trainer's defaults: a default that
+    changes with a version must not make a finished job look new. 1 and 1.0 are the same number,
+    and the order of `train_hosts` does not matter.
+    """
+    canonical = {
+        "hyper": {key: _canonical(value) for key, value in hyper.items()},
+        "mode": mode,
+        "model": model,
+        "seed": seed,
+        "split_recipe": split_recipe,
+        "train_hosts": sorted(train_hosts),
+    }
+    text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
+    """Return a job's spec as JSON values, for people and for the ledger."""
+    found = {name: getattr(spec, name) for name in JobSpec.__slots__}
+    found["hyper"] = dict(spec.hyper)
+    found["needs"] = spec.needs.model_dump(mode="json")
+    for name in ("train_hosts", "allowed_hosts", "denied_hosts"):
+        found[name] = list(found[name])
+    return found
+
+
+def spec_to_json(spec: JobSpec) -> str:
+    """Return a job's spec as canonical JSON text."""
+    return json.dumps(spec_to_dict(spec), sort_keys=True, separators=(",", ":"))
+
+
+def spec_from_json(text: str) -> JobSpec:
+    """Return the spec in a JSON text. Raises ValueError or KeyError when it is not one."""
+    found = json.loads(text)
+    for name in ("train_hosts", "allowed_hosts", "denied_hosts"):
+        found[name] = tuple(found.get(name, ()))
+    found["needs"] = Needs.model_validate(found["needs"])
+    known = {name: found[name] for name in JobSpec.__slots__ if name in found}
+    try:
+        return JobSpec(**known)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def policy_to_dict(policy: HostPolicy) -> dict[str, Any]:
+    """Return a host's policy as JSON values."""
+    return asdict(policy) | {
+        "allow_jobs": list(policy.allow_jobs),
+        "deny_jobs": list(policy.deny_jobs),
+    }
+
+
+def _canonical(value: JsonValue) -> JsonValue:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _canonical(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,152 @@
+"""Presence and heartbeats: who is there, and what each host says that it holds.
+
+A heartbeat's list of held jobs is complete, so it repairs whatever a lost message left behind: a
+job that is listed has its lease renewed, a job that is void is told to stop, and a job that a
+restarted agent no longer lists is lost at once instead of at the end of its lease.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.clock import Now
+from broker.messages import (
+    Capability,
+    Heartbeat,
+    HeldJob,
+    Progress,
+    Rebirth,
+    Status,
+)
+from coordinator.assignment import lose, resume, take_back, tell_to_stop
+from coordinator.hosts import Host
+from coordinator.states import FINAL, Event, JobState
+from coordinator.world import MAX_HOSTS, World
+
+REBIRTH_EVERY_S: Final = 10.0
+_AT_WORK: Final = frozenset({"running", "stopping", "bundling", "reporting", "uploading"})
+
+
+def host_of(world: World, name: str) -> Host | None:
+    """Return the host, made known if it is new; none when there are too many already."""
+    host = world.hosts.get(name)
+    if host is None and len(world.hosts) < MAX_HOSTS:
+        host = world.hosts[name] = Host(name)
+    if host is None:
+        world.drop("hosts", f"more than {MAX_HOSTS} hosts; {name!r} is not taken in")
+    return host
+
+
+def on_status(world: World, name: str, status: Status, now: Now) -> None:
+    """A host comes or goes."""
+    host = host_of(world, name)
+    if host is None or not host.on_status(status, now):
+        return
+    world.unsettled = True
+    world.timers.set(("summary",), now.mono_s + 0.2)
+    if host.online:
+        _listen_for(world, host, now)
+        _resend_claims(world, host, now)
+    else:
+        world.timers.cancel(("silence", name))
+        if status.reason == "goodbye":
+            _let_go(world, host, now)
+
+
+def on_capability(world: World, name: str, capability: Capability) -> None:
+    """A host says what it is."""
+    host = host_of(world, name)
+    if host is None:
+        return
+    host.capability = capability
+    world.unsettled = True
+
+
+def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> None:
+    """A host says what it is doing."""
+    host = host_of(world, name)
+    if host is None:
+        return
+    was_online = host.online
+    known = host.on_heartbeat(heartbeat, now)
+    if not known or host.capability is None or not was_online:
+        ask_rebirth(world, host, now)
+    if not known:
+        return
+    _listen_for(world, host, now)
+    for held in heartbeat.jobs:
+        on_held(world, host, held, now)
+    _miss_absent(world, host, heartbeat, now)
+    world.unsettled = True
+
+
+def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
+    """A host says that it holds an attempt of a job."""
+    job = world.book.get(held.job_id)
+    if job is None or job.state in FINAL or not job.is_at(host.name, held.attempt):
+        if job is not None and job.state is JobState.COMPLETED and held.phase == "uploading":
+            return  # its next offer is answered "stored"
+        why = "unknown here" if job is None else f"the job is {job.state.value}"
+        tell_to_stop(world, host.name, held.job_id, held.attempt, why, now)
+        return
+    if job.state is JobState.PENDING:
+        job = resume(world, job, host.name, held.attempt, now)
+    if job.state is JobState.CLAIMED:
+        take_back(world, job)
+        if held.phase in _AT_WORK:
+            job = world.move(
+                job, Event.STARTED, now, f"host:{host.name}", "seen in a heartbeat",
+                instance=host.instance, started_at=now.text(),
+            )  # fmt: skip
+    world.renew_lease(job, now)
+
+
+def on_progress(world: World, name: str, job_id: str, progress: Progress) -> None:
+    """A trainer's progress, kept for whoever looks at the job."""
+    job = world.book.get(job_id)
+    host = world.hosts.get(name)
+    if host is not None and job is not None and job.is_held and job.is_at(name, progress.attempt):
+        host.progress[job_id] = progress
+
+
+def on_silence(world: World, name: str, now: Now) -> None:
+    """Nothing was heard from a host for too long, and no broker told why."""
+    host = world.hosts.get(name)
+    if host is not None and host.online:
+        host.silent()
+        world.timers.set(("summary",), now.mono_s + 0.2)
+
+
+def ask_rebirth(world: World, host: Host, now: Now) -> None:
+    """Ask a host to state again what it is, at most every ten seconds."""
+    key = ("rebirth", host.name)
+    if key not in world.timers:
+        world.timers.set(key, now.mono_s + REBIRTH_EVERY_S)
+        world.publish(world.topics.request(host.name), Rebirth(id=world.new_id()))
+
+
+def _listen_for(world: World, host: Host, now: Now) -> None:
+    world.timers.set(("silence", host.name), now.mono_s + world.settings.host_timeout_s)
+
+
+def _resend_claims(world: World, host: Host, now: Now) -> None:
+    for job_id, claim in world.claims.items():
+        if claim.host == host.name:
+            world.timers.set(("assign", job_id), now.mono_s)
+
+
+def _miss_absent(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> None:
+    """Take as lost what an earlier process of this agent held, and this one does not."""
+    held = {(job.job_id, job.attempt) for job in heartbeat.jobs}
+    for job in world.held_at(host.name):
+        if job.instance in {None, heartbeat.instance} or (job.job_id, job.attempt) in held:
+            continue
+        lose(world, job, now, f"host:{host.name}", "the agent restarted without it", void=True)
+
+
+def _let_go(world: World, host: Host, now: Now) -> None:
+    """Take back what a host held that said goodbye, save what it has finished and will upload."""
+    finished = {expected.job_id for expected in world.expected.values()}
+    for job in world.held_at(host.name):
+        if job.job_id not in finished:
+            world.move(job, Event.RELEASED, now, f"host:{host.name}", "goodbye", host=None)

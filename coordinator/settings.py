@@ -1,0 +1,45 @@
+"""`[coordinator]`: what a coordinator may be told. etc/fleet.toml.example explains each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from broker.settings import Settings, state_home
+
+Seconds = Annotated[float, Field(gt=0, le=1e7)]
+
+
+class CoordinatorSettings(Settings):
+    """The coordinator's section of the configuration file."""
+
+    section: ClassVar[str] = "coordinator"
+
+    state: Path = Field(
+        default_factory=lambda: state_home() / "coordinator",
+        description="Folder of the ledger, the artifact store and the logs.",
+    )
+    manifest: Path | None = Field(default=None, description="The plan; none: serve the ledger.")
+    stale_after_s: Seconds = Field(
+        default=600.0, description="A job that no heartbeat vouched for in this time is lost."
+    )
+    max_attempts: int = Field(
+        default=3, ge=1, le=100, description="A job that was lost so often is failed."
+    )
+    claim_timeout_s: Seconds = Field(
+        default=30.0, description="How long a host may take to answer an assignment."
+    )
+    host_timeout_s: Seconds = Field(
+        default=100.0, description="A host that is silent for this time is offline."
+    )
+    prefer_cuda_grace_s: float | None = Field(
+        default=None, ge=0, le=1e7, description="Overrides the manifest's."
+    )
+    window_chunks: int = Field(
+        default=16, ge=1, le=1024, description="Chunks of one artifact in flight at once."
+    )
+    max_log_bytes: int = Field(
+        default=1024 * 1024, ge=4096, le=1 << 32, description="Log kept of each job."
+    )

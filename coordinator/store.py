@@ -1,0 +1,281 @@
+"""The artifact store: part files on their way in, bundles by their hash, an index.
+
+    <root>/incoming/<sha256>.part           what has arrived of an artifact
+    <root>/incoming/<sha256>.json           which chunks of it are surely on the disk
+    <root>/models/<model>_<mode>/<sha256>/bundle.tar.zst
+    <root>/models/index.jsonl               one row a completed job
+
+The list of chunks may lag behind the part file, never lead it: data is fsynced before the list that
+claims it is written. Nothing is trusted until the whole file hashes to its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from broker.errors import BadStream, StorageError
+from broker.ranges import RangeSet
+from broker.stream import chunk_count
+
+BUNDLE: Final = "bundle.tar.zst"
+CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
+FREE_MARGIN_BYTES: Final = 64 * 1024 * 1024
+_BLOCK_BYTES: Final = 1024 * 1024
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+_FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredInfo:
+    """An artifact in the store."""
+
+    artifact_id: str
+    path: Path
+    size_bytes: int
+
+
+class Part:
+    """The part file of one artifact. All methods raise `StorageError` when the disk refuses."""
+
+    def __init__(
+        self, path: Path, artifact_id: str, size_bytes: int, chunk_bytes: int, have: RangeSet
+    ) -> None:
+        """Open the file, which `Store.open_part` has prepared."""
+        self.path = path
+        self.artifact_id = artifact_id
+        self.size_bytes = size_bytes
+        self.chunk_bytes = chunk_bytes
+        self._have = have
+        self._unsafe_bytes = 0
+        with _storage(path):
+            self._file: IO[bytes] = path.open("r+b" if path.exists() else "w+b")
+
+    def write(self, index: int, data: bytes) -> None:
+        """Write a chunk to its place; now and then make what is there durable."""
+        with _storage(self.path):
+            self._file.seek(index * self.chunk_bytes)
+            self._file.write(data)
+        self._have.add(index, index + 1)
+        self._unsafe_bytes += len(data)
+        if self._unsafe_bytes >= CHECKPOINT_BYTES:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Make the data durable, then the list of chunks that claims it."""
+        with _storage(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            listed = {
+                "size_bytes": self.size_bytes,
+                "chunk_bytes": self.chunk_bytes,
+                "have": list(self._have),
+            }
+            _write_atomically(self.path.with_suffix(".json"), json.dumps(listed).encode())
+        self._unsafe_bytes = 0
+
+    def close(self) -> None:
+        """Leave the part as it is, for a later go."""
+        with contextlib.suppress(StorageError):
+            self.checkpoint()
+        self._file.close()
+
+    def close_file(self) -> None:
+        """Close the file, so that it can be renamed everywhere."""
+        self._file.close()
+
+    def discard(self) -> None:
+        """Delete the part."""
+        self._file.close()
+        for path in (self.path, self.path.with_suffix(".json")):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def seal(self) -> str:
+        """Flush everything to the disk and return the sha256 of the whole file, in hex."""
+        digest = hashlib.sha256()
+        with _storage(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.seek(0)
+            while block := self._file.read(_BLOCK_BYTES):
+                digest.update(block)
+        return digest.hexdigest()
+
+
+class Store:
+    """Artifacts under one root folder. Raises `StorageError` when the folder cannot be used."""
+
+    def __init__(self, root: Path) -> None:
+        """Make the folders and find what is there."""
+        self._incoming = root / "incoming"
+        self._models = root / "models"
+        self._index = self._models / "index.jsonl"
+        self._paths: dict[str, Path] = {}
+        with _storage(root):
+            self._incoming.mkdir(parents=True, exist_ok=True)
+            self._models.mkdir(parents=True, exist_ok=True)
+            for path in self._models.glob(f"*/*/{BUNDLE}"):
+                if _HEX.fullmatch(path.parent.name):
+                    self._paths[path.parent.name] = path
+            self._rows = self._heal_index()
+
+    def has(self, artifact_id: str) -> bool:
+        """Return whether the artifact is in the store."""
+        return artifact_id in self._paths
+
+    def path_of(self, artifact_id: str) -> Path | None:
+        """Return where the artifact's bundle lies, or none."""
+        return self._paths.get(artifact_id)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size in bytes of every artifact in the store."""
+        sizes = {}
+        for artifact_id, path in self._paths.items():
+            with contextlib.suppress(OSError):
+                sizes[artifact_id] = path.stat().st_size
+        return sizes
+
+    def open_part(
+        self, artifact_id: str, size_bytes: int, chunk_bytes: int
+    ) -> tuple[Part, RangeSet]:
+        """Open or create the part file of an artifact; return it and the chunks that it has.
+
+        Raises `StorageError` when the disk has no room for it. A part of another size or cut
+        starts over.
+        """
+        path = self._incoming / f"{_checked(_HEX, artifact_id)}.part"
+        have = _listed(path, size_bytes, chunk_bytes)
+        missing_bytes = size_bytes - have.count() * chunk_bytes
+        with _storage(path):
+            free_bytes = shutil.disk_usage(self._incoming).free
+            if missing_bytes + FREE_MARGIN_BYTES > free_bytes:
+                raise StorageError(
+                    f"{self._incoming}: {free_bytes // 2**20} MiB free, the artifact needs "
+                    f"{missing_bytes // 2**20} MiB more; make room"
+                )
+            if not have:
+                path.unlink(missing_ok=True)
+                path.with_suffix(".json").unlink(missing_ok=True)
+        part = Part(path, artifact_id, size_bytes, chunk_bytes, have)
+        return part, RangeSet(have)
+
+    def finish(self, part: Part, model: str, mode: str) -> StoredInfo:
+        """Take a whole part into the store: hash, fsync, rename, fsync the folders.
+
+        Raises `BadStream` when it does not hash to its id; the part is deleted then.
+        """
+        folder = self._models / (_checked(_FOLDER, model) + "_" + _checked(_FOLDER, mode))
+        target = folder / _checked(_HEX, part.artifact_id) / BUNDLE
+        if part.seal() != part.artifact_id:
+            part.discard()
+            raise BadStream(f"artifact {part.artifact_id[:12]}: the bytes have another hash")
+        part.close_file()
+        with _storage(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part.path.replace(target)
+            for made in (target.parent, folder, self._models, self._incoming):
+                _sync_folder(made)
+            part.path.with_suffix(".json").unlink(missing_ok=True)
+        self._paths[part.artifact_id] = target
+        return StoredInfo(part.artifact_id, target, part.size_bytes)
+
+    def append_index(self, row: Mapping[str, Any]) -> None:
+        """Append a row to the index, durably; a row that is there already is not repeated."""
+        key = _row_key(row)
+        if key in self._rows:
+            return
+        line = json.dumps(row, sort_keys=True, allow_nan=False)
+        with _storage(self._index), self._index.open("ab") as file:
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._rows.add(key)
+
+    def collect_parts(self, older_than_s: float, now_wall_s: float) -> int:
+        """Delete part files that nothing was written to for so long; return how many."""
+        collected = 0
+        for path in self._incoming.glob("*.part"):
+            with contextlib.suppress(OSError):
+                if now_wall_s - path.stat().st_mtime > older_than_s:
+                    path.unlink()
+                    path.with_suffix(".json").unlink(missing_ok=True)
+                    collected += 1
+        return collected
+
+    def _heal_index(self) -> set[tuple[Any, ...]]:
+        """Read the index; a last line that a crash has torn is cut off."""
+        if not self._index.exists():
+            return set()
+        data = self._index.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data:
+            _write_atomically(self._index, whole)
+        keys = set()
+        for line in whole.splitlines():
+            with contextlib.suppress(ValueError):
+                row = json.loads(line)
+                if isinstance(row, dict):
+                    keys.add(_row_key(row))
+        return keys
+
+
+def _row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (row.get("job_id"), row.get("attempt"), row.get("artifact_id"))
+
+
+def _listed(path: Path, size_bytes: int, chunk_bytes: int) -> RangeSet:
+    """Return the chunks that are surely in a part file, if it is of this very artifact."""
+    chunks = chunk_count(size_bytes, chunk_bytes)
+    try:
+        listed = json.loads(path.with_suffix(".json").read_bytes())
+        same = (listed["size_bytes"], listed["chunk_bytes"]) == (size_bytes, chunk_bytes)
+        ranges = [(int(start), int(stop)) for start, stop in listed["have"]]
+        on_disk_bytes = path.stat().st_size
+    except (OSError, ValueError, KeyError, TypeError):
+        return RangeSet()
+    inside = all(0 <= start < stop <= chunks for start, stop in ranges)
+    reached = max((stop for _, stop in ranges), default=0)
+    there = on_disk_bytes >= min(size_bytes, reached * chunk_bytes)
+    return RangeSet(ranges) if same and inside and there else RangeSet()
+
+
+def _checked(pattern: re.Pattern[str], name: str) -> str:
+    if not pattern.fullmatch(name):
+        raise BadStream(f"{name[:80]!r} cannot be part of a path")
+    return name
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    making = path.with_name(path.name + ".making")
+    with making.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    making.replace(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _storage(path: Path) -> Iterator[None]:
+    """Turn what the operating system says into a `StorageError` that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}; is the disk full?") from error

@@ -1,0 +1,121 @@
+"""Unpacks a bundle that came from somewhere else, trusting nothing in it.
+
+Only regular files with plain relative names are taken. The archive is read as a stream; how many
+entries and how many bytes it may hold is bounded, so that neither a tar bomb nor a zstandard bomb
+can fill a disk. Either everything is unpacked, or nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Final
+
+import zstandard
+
+from broker.errors import BadStream
+
+_BLOCK_BYTES: Final = 1024 * 1024
+_MAX_WINDOW_BYTES: Final = 128 * 1024 * 1024
+_PART: Final = re.compile(r"[^\x00-\x1f<>:\"|?*\\/]{1,200}")
+_DEVICE: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a bundle may hold."""
+
+    entries: int = 10_000
+    total_bytes: int = 64 * 1024**3
+
+
+class _Bounded:
+    """A stream that refuses to give more than it may."""
+
+    def __init__(self, stream: IO[bytes], limit_bytes: int) -> None:
+        self._stream = stream
+        self._left_bytes = limit_bytes
+
+    def read(self, size_bytes: int = -1) -> bytes:
+        size_bytes = _BLOCK_BYTES if size_bytes < 0 else min(size_bytes, _BLOCK_BYTES)
+        data = self._stream.read(size_bytes)
+        self._left_bytes -= len(data)
+        if self._left_bytes < 0:
+            raise BadStream("the bundle unpacks to more than is allowed")
+        return data
+
+
+def unpack(bundle: Path, into: Path, limits: Limits = Limits()) -> list[Path]:
+    """Unpack `bundle` as the new folder `into` and return the files, in the archive's order.
+
+    Raises `BadStream` for a bundle that is damaged or holds what it must not, and OSError when the
+    disk refuses or `into` exists; nothing is left behind then.
+    """
+    if into.exists():
+        raise FileExistsError(f"{into} exists already; remove it, or choose another folder")
+    into.parent.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(prefix=f".{into.name}.", dir=into.parent))
+    try:
+        names = _unpack_into(bundle, making, limits)
+        making.chmod(0o755)
+        making.rename(into)
+    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+        shutil.rmtree(making, ignore_errors=True)
+        raise BadStream(f"{bundle.name}: not a whole bundle: {error}") from None
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    return [into / name for name in names]
+
+
+def _unpack_into(bundle: Path, folder: Path, limits: Limits) -> list[str]:
+    names: list[str] = []
+    seen: set[str] = set()
+    with bundle.open("rb") as file:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+        stream = decompressor.stream_reader(file, read_across_frames=False)
+        bounded = _Bounded(stream, limits.total_bytes + 1024 * limits.entries + _BLOCK_BYTES)
+        with tarfile.open(fileobj=bounded, mode="r|") as tar:  # type: ignore[call-overload] # it only reads
+            for entry in tar:
+                name = _checked(entry, seen)
+                if len(seen) > limits.entries:
+                    raise BadStream(f"more than {limits.entries} files in the bundle")
+                _write(tar, entry, folder / name)
+                names.append(name)
+        while bounded.read(_BLOCK_BYTES):
+            pass  # to its end, so that its checksum is verified
+    return names
+
+
+def _checked(entry: tarfile.TarInfo, seen: set[str]) -> str:
+    name = entry.name
+    if not entry.isreg():
+        raise BadStream(f"{name[:80]!r} in the bundle is no regular file")
+    parts = PurePosixPath(name).parts
+    plain = (
+        name == "/".join(parts)
+        and 0 < len(parts) <= 16
+        and all(_PART.fullmatch(part) for part in parts)
+        and not any(
+            part in {".", ".."} or part[-1] in ". " or _DEVICE.fullmatch(part) for part in parts
+        )
+    )
+    if not plain:
+        raise BadStream(f"{name[:80]!r} in the bundle is no plain relative name")
+    if name.casefold() in seen:
+        raise BadStream(f"{name[:80]!r} is in the bundle twice")
+    seen.add(name.casefold())
+    return name
+
+
+def _write(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
+    source = tar.extractfile(entry)
+    if source is None:
+        raise BadStream(f"{entry.name[:80]!r} in the bundle cannot be read")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        shutil.copyfileobj(source, file, _BLOCK_BYTES)

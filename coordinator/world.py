@@ -1,0 +1,233 @@
+"""What the coordinator's core holds in memory, and the few ways in which its handlers act on it.
+
+The handlers (`presence`, `assignment`, `handover`, `downloads`, `planning`, `operators`) are free
+functions over a `World`. They move jobs by `World.move` and speak by `World.publish`, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from broker.clock import Now, Randomness
+from broker.messages import Assign, Noted, OperatorResponse, Wire, encode
+from broker.stream import Receiver, Sender
+from broker.timers import Timers
+from broker.topics import Topics
+from broker.wire import Outgoing
+from coordinator.effects import Effect, Warn
+from coordinator.hosts import Host
+from coordinator.jobs import Job, JobBook
+from coordinator.plan import HostPolicy, Plan
+from coordinator.states import FINAL, Event, JobState
+
+MAX_HOSTS: Final = 20_000
+MAX_ANSWERS: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """What the core needs to know of its surroundings. Durations are in seconds."""
+
+    session: str
+    instance: str
+    boot_id: str
+    machine: str = ""
+    version: str = ""
+    started_at: str = ""
+    manifest: str | None = None
+    broker: str = ""
+    stale_after_s: float = 600.0
+    max_attempts: int = 3
+    claim_timeout_s: float = 30.0
+    host_timeout_s: float = 100.0
+    prefer_cuda_grace_s: float | None = None
+    window_chunks: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An assignment that has not been answered yet."""
+
+    request: Assign
+    host: str
+    until_s: float
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holdback:
+    """A host refused a job: it is not asked again until then."""
+
+    until_s: float
+    times: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A cancel that has not been answered yet."""
+
+    why: str
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A finished job whose artifact is awaited."""
+
+    job_id: str
+    attempt: int
+    host: str
+    size_bytes: int
+    metrics: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Upload:
+    """An artifact on its way in. `receiver` is none until its part file is open."""
+
+    artifact_id: str
+    host: str
+    size_bytes: int
+    chunk_bytes: int
+    since_s: float
+    receiver: Receiver | None = None
+    finishing: bool = False
+
+
+@dataclass(slots=True)
+class Download:
+    """An artifact on its way to an operator's client."""
+
+    artifact_id: str
+    sender: Sender
+    last_s: float
+
+
+@dataclass(slots=True)
+class World:
+    """Everything the core decides on."""
+
+    settings: CoreSettings
+    topics: Topics
+    rng: Randomness
+    new_id: Callable[[], str]
+    book: JobBook
+    stored: dict[str, int]
+    hosts: dict[str, Host] = field(default_factory=dict)
+    plan: Plan | None = None
+    timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    holdbacks: dict[tuple[str, str], Holdback] = field(default_factory=dict)
+    stops: dict[tuple[str, str, int], Stop] = field(default_factory=dict)
+    pending_since_s: dict[str, float] = field(default_factory=dict)
+    expected: dict[str, Expected] = field(default_factory=dict)
+    uploads: dict[str, Upload] = field(default_factory=dict)
+    downloads: dict[str, Download] = field(default_factory=dict)
+    answers: OrderedDict[tuple[str, str], OperatorResponse | None] = field(
+        default_factory=OrderedDict
+    )
+    dropped: Counter[str] = field(default_factory=Counter)
+    session: str = ""
+    out: list[Effect] = field(default_factory=list)
+    unsettled: bool = True
+
+    def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:
+        """Send a message after the ledger has been committed."""
+        self.out.append(Outgoing(topic, encode(message), qos, retain))
+
+    def do(self, effect: Effect) -> None:
+        """Ask the shell for something, after the ledger has been committed."""
+        self.out.append(effect)
+
+    def move(
+        self, job: Job, event: Event, now: Now, who: str, why: str = "", **changes: Any
+    ) -> Job:
+        """Move a job, keep its timers in step, and tell whoever watches it."""
+        after = self.book.move(job, event, now, who, why, **changes)
+        if not after.is_held:
+            self.claims.pop(job.job_id, None)
+            self.timers.cancel(("assign", job.job_id))
+            self.timers.cancel(("lease", job.job_id))
+        if after.state is JobState.PENDING and job.state is not JobState.PENDING:
+            self.pending_since_s[job.job_id] = now.mono_s
+        elif after.state is not JobState.PENDING:
+            self.pending_since_s.pop(job.job_id, None)
+        if after.state in FINAL:
+            self._forget(job.job_id)
+        self.announce(after, now)
+        return after
+
+    def expect(self, artifact_id: str, expected: Expected) -> None:
+        """Await an artifact; a job awaits one at a time."""
+        self._expect_nothing(expected.job_id)
+        self.expected[artifact_id] = expected
+
+    def _expect_nothing(self, job_id: str) -> None:
+        for artifact_id in [key for key, of in self.expected.items() if of.job_id == job_id]:
+            del self.expected[artifact_id]
+
+    def _forget(self, job_id: str) -> None:
+        self._expect_nothing(job_id)
+        for key in [key for key in self.holdbacks if key[0] == job_id]:
+            del self.holdbacks[key]
+        for host in self.hosts.values():
+            host.progress.pop(job_id, None)
+
+    def announce(self, job: Job, now: Now) -> None:
+        """Publish a job's row, have the summary follow, and look again at who could take what."""
+        self.publish(self.topics.job(job.job_id), job.row(), retain=True)
+        if ("summary",) not in self.timers:
+            self.timers.set(("summary",), now.mono_s + 0.2)
+        self.unsettled = True
+
+    def note(self, host: str, report: Any, verdict: Any) -> None:
+        """Answer a report of an agent."""
+        job = self.book.get(report.job_id)
+        self.publish(
+            self.topics.request(host),
+            Noted(
+                id=self.new_id(),
+                report_id=report.id,
+                job_id=report.job_id,
+                attempt=report.attempt,
+                verdict=verdict,
+                state=None if job is None else job.state.value,
+            ),
+        )
+
+    def renew_lease(self, job: Job, now: Now) -> None:
+        """The job's host vouches for it."""
+        self.timers.set(("lease", job.job_id), now.mono_s + self.settings.stale_after_s)
+
+    def policy(self, host: str) -> HostPolicy:
+        """Return what the plan says of a host."""
+        policy = self.plan.hosts.get(host) if self.plan else None
+        return policy or HostPolicy(name=host)
+
+    def grace_s(self) -> float:
+        """Return how long a `prefer_cuda` job waits for a CUDA host."""
+        override_s = self.settings.prefer_cuda_grace_s
+        if override_s is not None:
+            return override_s
+        return self.plan.prefer_cuda_grace_s if self.plan else 300.0
+
+    def held_at(self, host: str) -> list[Job]:
+        """Return the jobs that the ledger says `host` holds."""
+        held = self.book.in_state(JobState.CLAIMED, JobState.RUNNING)
+        return [job for job in held if job.host == host]
+
+    def drop(self, kind: str, why: str) -> None:
+        """Count a message as garbage; the first of its kind is logged."""
+        self.dropped[kind] += 1
+        if self.dropped[kind] == 1:
+            self.do(Warn(f"dropped a message on {kind}: {why} (further ones are only counted)"))
+
+    def remember_answer(self, client: str, response: OperatorResponse) -> None:
+        """Keep the answer to a command, so that its repetition is answered alike."""
+        self.answers[(client, response.id)] = response
+        while len(self.answers) > MAX_ANSWERS:
+            self.answers.popitem(last=False)

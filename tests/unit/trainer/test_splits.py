@@ -1,0 +1,150 @@
+"""No knowledge leaks from one part of a split to another, whatever the data looks like."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from agent.trainer.data import WindowIndex
+from agent.trainer.errors import BadInputError
+from agent.trainer.splits import PURGED, TEST, TRAIN, VALIDATION, Splits, split
+
+PARTS = (TRAIN, VALIDATION, TEST)
+
+
+def an_index(
+    episodes: list[tuple[str, int]], length: int = 10, stride: int = 5, unlabelled: int = 0
+) -> WindowIndex:
+    """Return windows over episodes (host, rows); every third is positive."""
+    names = tuple(sorted({host for host, _ in episodes}))
+    columns: list[tuple[int, int, int, int]] = []
+    offset = 0
+    for number, (host, rows) in enumerate(episodes):
+        columns += [
+            (names.index(host), number, offset + start, start)
+            for start in range(0, rows - length + 1, stride)
+        ]
+        offset += rows
+    host, episode, offsets, start = np.array(columns).T
+    label = (np.arange(len(columns)) % 3 == 0).astype(np.int64)
+    label[episode < unlabelled] = -1
+    labels = tuple(str(number) for number in range(len(episodes)))
+    return WindowIndex(names, labels, host, episode, offsets, start, label, length)
+
+
+def covered(index: WindowIndex, windows: np.ndarray) -> set[int]:
+    """Return the rows of the series that `windows` cover."""
+    return {row for at in index.offset[windows] for row in range(at, at + index.length)}
+
+
+def _windows(splits: Splits, part: int) -> np.ndarray:
+    return np.flatnonzero(splits.part == part)
+
+
+@given(
+    episodes=st.lists(
+        st.tuples(st.sampled_from("abcd"), st.integers(60, 400)), min_size=1, max_size=6
+    ),
+    recipe=st.sampled_from(["host", "sample", "time"]),
+    seed=st.integers(0, 20),
+    stride=st.integers(1, 15),
+    unlabelled=st.integers(0, 1),
+)
+def test_no_two_parts_share_a_row(
+    episodes: list[tuple[str, int]], recipe: str, seed: int, stride: int, unlabelled: int
+) -> None:
+    """Overlapping windows of different parts would leak: none do, labelled or not."""
+    index = an_index(episodes, stride=stride, unlabelled=unlabelled)
+    try:
+        splits = split(index, recipe, (), seed)
+    except BadInputError:
+        assume(False)
+    for one, other in combinations(PARTS, 2):
+        rows = (covered(index, _windows(splits, part)) for part in (one, other))
+        assert set.isdisjoint(*rows)
+    assert splits.sizes()["purged"] < len(index)
+
+
+@given(hosts=st.integers(2, 9), seed=st.integers(0, 20), chosen=st.integers(0, 5))
+def test_no_host_is_both_tested_and_trained_on(hosts: int, seed: int, chosen: int) -> None:
+    """The host recipe tests on hosts that nothing was learnt from, not even a threshold."""
+    index = an_index([(f"h{number}", 300) for number in range(hosts)])
+    train_hosts = index.hosts[: min(chosen, hosts - 1)]
+    splits = split(index, "host", train_hosts, seed)
+    learnt = set(index.host[_windows(splits, TRAIN)]) | set(
+        index.host[_windows(splits, VALIDATION)]
+    )
+    tested = set(index.host[_windows(splits, TEST)])
+    assert not learnt & tested
+    assert len(learnt | tested) == hosts
+    if train_hosts:
+        assert {index.hosts[host] for host in learnt} == set(train_hosts)
+    for part in PARTS:
+        assert len(splits.windows(part)) > 0
+
+
+def test_with_three_hosts_or_more_validation_hosts_are_not_trained_on() -> None:
+    """Stopping early by hosts that were trained on would stop too late."""
+    index = an_index([(f"h{number}", 300) for number in range(8)])
+    splits = split(index, "host", (), 0)
+    train, validation = (set(index.host[splits.windows(part)]) for part in (TRAIN, VALIDATION))
+    assert not train & validation
+    assert (len(train), len(validation)) == (4, 2)
+
+
+def test_time_goes_forward() -> None:
+    """Every host is trained on before it is validated on, and that before it is tested."""
+    index = an_index([("a", 400), ("b", 100), ("a", 200), ("b", 300)])
+    splits = split(index, "time", (), 0)
+    for host in (0, 1):
+        spans = [index.offset[splits.windows(part)] for part in PARTS]
+        spans = [span[np.isin(span, index.offset[index.host == host])] for span in spans]
+        assert spans[0].max() < spans[1].min()
+        assert spans[1].max() < spans[2].min()
+        shares = np.array([len(span) for span in spans]) / sum(map(len, spans))
+        assert np.allclose(shares, (0.6, 0.2, 0.2), atol=0.06)
+
+
+def test_a_seed_decides_the_split() -> None:
+    """The same seed gives the same parts, another one others."""
+    index = an_index([(f"h{number}", 500) for number in range(6)])
+    for recipe in ("host", "sample"):
+        parts = [split(index, recipe, (), seed).part for seed in (3, 3, 4)]
+        assert (parts[0] == parts[1]).all()
+        assert (parts[0] != parts[2]).any()
+
+
+def test_train_hosts_restrict_the_other_recipes() -> None:
+    """In time and sample recipes no window of another host is used at all."""
+    index = an_index([(f"h{number}", 500) for number in range(3)])
+    for recipe in ("time", "sample"):
+        splits = split(index, recipe, ("h1",), 0)
+        assert {index.hosts[host] for host in index.host[splits.part != PURGED]} == {"h1"}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "recipe", "train_hosts", "message"),
+    [
+        (1, "host", (), "use the time recipe"),
+        (2, "host", ("h0", "h1"), "leave some out of train_hosts"),
+        (2, "host", ("h0", "pi"), "train_hosts: pi: no such host; the data has h0, h1"),
+    ],
+)
+def test_a_split_that_cannot_be_is_refused(
+    hosts: int, recipe: str, train_hosts: tuple[str, ...], message: str
+) -> None:
+    """The message says what would help."""
+    index = an_index([(f"h{number}", 300) for number in range(hosts)])
+    with pytest.raises(BadInputError) as refused:
+        split(index, recipe, train_hosts, 0)
+    assert message in str(refused.value)
+
+
+def test_an_episode_too_short_for_three_parts_is_refused() -> None:
+    """Where purging leaves nothing to validate on, the run does not begin."""
+    with pytest.raises(BadInputError, match="the validation part has no labelled window"):
+        split(an_index([("a", 30)]), "time", (), 0)
