@@ -56,6 +56,7 @@ from broker.link import Link, LinkSettings, feed
 from broker.logs import setup
 from broker.mailbox import Lane, Mailbox
 from broker.messages import Failed, Finished, encode
+from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
@@ -290,6 +291,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("SIGTERM", "SIGINT"):
         # The mailbox's lock is re-entrant, so a handler may put while its thread is in `take`.
         signal.signal(getattr(signal, name), lambda *_: service.mailbox.put(Shutdown()))
+    end_with_parent(lambda: service.mailbox.put(Shutdown()))
     service.run(lambda: _say_ready(settings.host))
     return 0
 

@@ -31,6 +31,7 @@ from broker.link import Link, LinkSettings, feed
 from broker.logs import setup
 from broker.mailbox import Lane, Mailbox
 from broker.messages import OperatorResponse, encode
+from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
@@ -375,6 +376,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(getattr(signal, name), lambda *_: _put(service, Stop()))
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: _put(service, ReloadAsked()))
+    end_with_parent(lambda: _put(service, Stop()))
     service.run(_say_ready_once())
     return 0
 

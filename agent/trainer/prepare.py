@@ -24,14 +24,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from agent.trainer.arguments import at_least
 from agent.trainer.errors import BadInputError
 from agent.trainer.progress import Progress, claim_stdout, run_reported
-from agent.trainer.rawfile import Outline, RawFile
+from agent.trainer.rawfile import UNLABELLED, Outline, RawFile
 from agent.trainer.schema import (
     SCHEMA_FILE,
     SUMMARY_FILE,
@@ -109,29 +110,42 @@ def prepare(
                 log(f"{block.rows_so_far} of {outline.rows} rows")
 
     written = FeatureSchema(
-        simulated=schema.simulated,
-        task=labelling.task,
+        **_of_raw(schema, outline),
+        **_of_labels(labelling, index.counts),
         window=window,
         stride=stride,
-        period_s=schema.period_s,
-        label_rule=labelling.rule,
-        classes=labelling.classes,
-        class_counts={name: index.counts[at] for at, name in enumerate(labelling.classes)},
-        unlabelled_windows=index.counts[-1],
-        windows=index.counts.total(),
-        rows=outline.rows,
-        hosts=tuple(sorted({entry.host for entry in outline.episodes})),
-        channels=schema.channels,
-        features={
-            name: Feature(
-                channel=channel, statistic=statistic, modes=schema.channels[channel].modes
-            )
-            for name, channel, statistic in feature_names(schema)
-        },
         files=_hashes(out_dir, series.files),
     )
     write_json(out_dir / SCHEMA_FILE, written)
     return written
+
+
+def _of_raw(schema: RawSchema, outline: Outline) -> dict[str, Any]:
+    """Return what the schema of the prepared data takes over from the raw file."""
+    features = {
+        name: Feature(channel=channel, statistic=statistic, modes=schema.channels[channel].modes)
+        for name, channel, statistic in feature_names(schema)
+    }
+    return {
+        "simulated": schema.simulated,
+        "period_s": schema.period_s,
+        "rows": outline.rows,
+        "hosts": tuple(sorted({entry.host for entry in outline.episodes})),
+        "channels": schema.channels,
+        "features": features,
+    }
+
+
+def _of_labels(labelling: Labelling, counts: Counter[int]) -> dict[str, Any]:
+    """Return what the schema of the prepared data says of the windows' labels."""
+    return {
+        "task": labelling.task,
+        "label_rule": labelling.rule,
+        "classes": labelling.classes,
+        "class_counts": {name: counts[at] for at, name in enumerate(labelling.classes)},
+        "unlabelled_windows": counts[UNLABELLED],
+        "windows": counts.total(),
+    }
 
 
 def _check_lengths(raw: Path, outline: Outline, window: int) -> None:

@@ -1,0 +1,68 @@
+"""The program `fleet broker`: runs the embedded broker until it is told to stop.
+
+Says `{"event":"listening","host":...,"port":...}` on standard output once it serves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from broker.embedded import ServerSettings, serve
+from broker.errors import ConfigError, LocalError
+from broker.logs import setup
+from broker.parent import end_with_parent
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the broker; return 0 when it was told to stop, 1 when it could not serve, 2 for usage."""
+    parser = argparse.ArgumentParser(prog="fleet broker", description=__doc__)
+    parser.add_argument("--listen", default="127.0.0.1:1883", help="HOST:PORT, loopback only")
+    parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
+    arguments = parser.parse_args(argv)
+    try:
+        setup(arguments.log_level)
+        asyncio.run(_serve(_settings(arguments.listen)))
+    except LocalError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        pass  # where the loop takes no signal handlers (Windows)
+    return 0
+
+
+def _settings(listen: str) -> ServerSettings:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not port.isdigit():
+        raise ConfigError(f"--listen {listen}: write it as HOST:PORT, such as 127.0.0.1:1883")
+    settings = ServerSettings(host, int(port))
+    settings.check()
+    return settings
+
+
+async def _serve(settings: ServerSettings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(name, stop.set)
+        except NotImplementedError:
+            break
+
+    end_with_parent(lambda: loop.call_soon_threadsafe(stop.set))
+
+    def ready(port: int) -> None:
+        line = {"event": "listening", "host": settings.host, "port": port}
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+    await serve(settings, ready, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The command line `fleet`: one file a verb, loaded when it is used.
+
+Exit codes: 0 done, 1 refused or not found, 2 wrong usage, 3 coordinator or broker not reachable
+within the deadline.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, Final
+
+import click
+
+from broker.errors import ConfigError, FleetError
+from coordinator import __version__
+
+EXIT_REFUSED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_UNREACHABLE: Final = 3
+
+# verb -> (module, one line of help); the order is the order of `fleet --help`
+VERBS: Final[dict[str, tuple[str, str]]] = {
+    "up": ("up", "Run broker, coordinator and agents on this machine."),
+    "broker": ("serve", "Run the embedded broker."),
+    "coordinator": ("serve", "Run the coordinator."),
+    "agent": ("serve", "Run this host's agent."),
+    "check": ("check", "Check a manifest; needs no coordinator."),
+    "status": ("status", "How many jobs and hosts are in which state."),
+    "list": ("list_", "The jobs."),
+    "show": ("show", "One job, with its history."),
+    "why": ("why", "Why a job is not running, host by host."),
+    "logs": ("logs", "The output of a job."),
+    "cancel": ("cancel", "Cancel a job."),
+    "requeue": ("requeue", "Put a job back into the queue."),
+    "reload": ("reload", "Have the coordinator read its manifest again."),
+    "workers": ("workers", "The hosts."),
+    "get": ("get", "Fetch a job's artifact, check and unpack it."),
+}
+
+
+class Unreachable(FleetError):  # noqa: N818 - a state of the world, not a mistake
+    """The broker or the coordinator did not answer within the deadline."""
+
+
+class NotDone(FleetError):  # noqa: N818 - see above
+    """The coordinator refused, or did not find what was asked for. `data` is what it said."""
+
+    def __init__(self, message: str, data: Any = None) -> None:
+        """Keep what the coordinator said."""
+        super().__init__(message)
+        self.data = data
+
+
+class _Verbs(click.Group):
+    """Loads a verb's module when the verb is used, so that `fleet status` starts quickly."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(VERBS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"coordinator.cli.{VERBS[cmd_name][0]}")
+        command = getattr(module, cmd_name.rstrip("_") + "_command")
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_) for name, (_, help_) in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            close = get_close_matches(str(args[0]), list(VERBS), n=1)
+            if close and not isinstance(error, click.NoSuchOption):
+                text = f"{error.message.rstrip('.')} Did you mean {close[0]!r}?"
+                raise click.UsageError(text, ctx) from None
+            raise
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fleet")
+@click.option("--broker", metavar="URL", help="Address of the broker, mqtt://HOST:PORT.")
+@click.option("--root", metavar="ROOT", help="Topic root.")
+@click.option("--config", metavar="FILE", help="Configuration file.")
+@click.pass_context
+def fleet(ctx: click.Context, /, **where: str | None) -> None:
+    """Carry a plan of training jobs out across your machines, each job at most once.
+
+    \b
+    Try it:         fleet up --manifest PLAN.toml --data DIR --until-idle
+    What goes on:   fleet status
+    Why not:        fleet why JOB
+    """  # noqa: D301 - \b is click's
+    ctx.obj = where
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        result = fleet.main(argv, prog_name="fleet", standalone_mode=False)
+    except click.exceptions.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone; so do we
+        return 0
+    except FleetError as error:
+        click.echo(f"error: {error}", err=True)
+        if isinstance(error, Unreachable):
+            return EXIT_UNREACHABLE
+        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_REFUSED
+    return result if isinstance(result, int) else 0

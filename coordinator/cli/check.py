@@ -1,0 +1,77 @@
+"""`fleet check`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from broker.errors import FleetError
+from broker.identity import new_id
+from coordinator.cli import EXIT_REFUSED
+from coordinator.cli.common import json_option, where_options
+
+ASK_TIMEOUT_S = 1.0
+
+
+@click.command("check")
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option("--offline", is_flag=True, help="Do not ask a coordinator which trainers there are.")
+@json_option
+@where_options
+def check_command(
+    manifest: Path,
+    offline: bool,
+    as_json: bool,
+    broker: str | None,
+    root: str | None,
+    config: Path | None,
+) -> int:
+    """Check a manifest and print every error in it.
+
+    Needs no coordinator; where one answers, the trainers that its hosts announce are known too.
+
+    Example: fleet check training_manifest.toml
+    """
+    from coordinator.builtin import builtin_trainers
+    from coordinator.manifest import ManifestError, load_manifest
+
+    trainers: Mapping[str, Any] = builtin_trainers()
+    if not offline:
+        trainers = {**trainers, **_announced(broker, root, config)}
+    try:
+        plan = load_manifest(manifest, trainers)
+    except ManifestError as error:
+        problems = [
+            {"file": p.file, "job": p.job, "key": p.key, "message": p.message}
+            for p in error.problems
+        ]
+        _say(as_json, {"ok": False, "jobs": 0, "errors": problems}, str(error))
+        return EXIT_REFUSED
+    text = f"{manifest}: {len(plan.jobs)} jobs, no errors"
+    _say(as_json, {"ok": True, "jobs": len(plan.jobs), "errors": []}, text)
+    return 0
+
+
+def _say(as_json: bool, data: dict[str, Any], text: str) -> None:
+    if as_json:
+        from coordinator.cli import render
+
+        render.print_json(data)
+    else:
+        click.echo(text, err=not data["ok"])
+
+
+def _announced(broker: str | None, root: str | None, config: Path | None) -> dict[str, Any]:
+    """Ask a coordinator, if there is one, what its hosts can train."""
+    from broker.messages import AskTrainers
+    from coordinator.cli.common import connect
+
+    try:
+        with connect(broker, root, config, ASK_TIMEOUT_S) as client:
+            found: dict[str, Any] = client.ask(AskTrainers(id=new_id()))["trainers"]
+            return found
+    except FleetError:
+        return {}

@@ -1,0 +1,148 @@
+"""The operator's side of the protocol: asks, repeats until answered, gives up at the deadline."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Self
+
+from broker.address import parse_address
+from broker.errors import BadMessage, BadTopic
+from broker.identity import new_id
+from broker.link import Link, LinkSettings, feed
+from broker.mailbox import Mailbox
+from broker.messages import (
+    OPERATOR_RESPONSE,
+    AskList,
+    AskWorkers,
+    GrantMessage,
+    OperatorRequest,
+    OperatorResponse,
+    decode,
+    encode,
+)
+from broker.settings import BrokerSettings
+from broker.topics import Kind, Topic, Topics
+from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from coordinator.cli import NotDone, Unreachable
+
+REPEAT_S: Final = 1.0
+
+
+class OperatorClient:
+    """A connection to the fleet, used as a context manager.
+
+    `watch` are further topic filters, whose messages `messages` yields. `patient`: keep trying to
+    connect until the deadline, rather than give up at the first refusal.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        timeout_s: float = 5.0,
+        *,
+        watch: Sequence[str] = (),
+        patient: bool = False,
+    ) -> None:
+        """Prepare; entering the context connects."""
+        self.topics = Topics(settings.topic_root)
+        self.timeout_s = timeout_s
+        self.name = f"cli-{new_id()[:12]}"
+        self._patient = patient
+        self._address = parse_address(settings.url)
+        self._mailbox: Mailbox[LinkEvent] = Mailbox()
+        filters = [*self.topics.for_operator(self.name), *((name, 1) for name in watch)]
+        self._link = Link(
+            LinkSettings(self._address, f"fleet-{self.name}", filters),
+            feed(self._mailbox),
+            will=None,
+            new_id=new_id,
+            rng=random.Random(),  # noqa: S311 - jitter, no secret
+        )
+
+    def __enter__(self) -> Self:
+        self._link.start()
+        deadline_s = time.monotonic() + self.timeout_s
+        why = "no answer"
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            for event in self._mailbox.take(left_s):
+                if isinstance(event, Connected):
+                    return self
+                if isinstance(event, Disconnected):
+                    why = event.why
+                    if not self._patient:
+                        deadline_s = 0.0
+        self._link.stop()
+        message = f"the broker is not reachable ({why}); is it running? start one with `fleet up`"
+        raise Unreachable(f"{message}, or name yours with --broker")
+
+    def __exit__(self, *_: object) -> None:
+        self._link.stop()
+
+    def ask(self, request: OperatorRequest) -> Any:
+        """Return the data of the answer.
+
+        Raises `NotDone` when the coordinator says no, `Unreachable` when it says nothing.
+        """
+        topic = self.topics.operator_request(self.name)
+        deadline_s = time.monotonic() + self.timeout_s
+        repeat_at_s = 0.0
+        while (now_s := time.monotonic()) < deadline_s:
+            if now_s >= repeat_at_s:
+                self._link.publish(Outgoing(topic, encode(request)))
+                repeat_at_s = now_s + REPEAT_S
+            for event in self._mailbox.take(min(repeat_at_s, deadline_s) - now_s):
+                response = self._response(event, request.id)
+                if response is not None:
+                    if not response.ok:
+                        raise NotDone(response.message, response.data)
+                    return response.data
+        raise Unreachable(
+            f"the broker {self._address} answers, but no coordinator did in {self.timeout_s:g} s; "
+            "start one with `fleet coordinator`"
+        )
+
+    def list_jobs(self, states: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Return the rows of all jobs, page by page."""
+        rows: list[dict[str, Any]] = []
+        offset: int | None = 0
+        while offset is not None:
+            page = self.ask(AskList(id=new_id(), states=tuple(states), offset=offset))
+            rows += page["jobs"]
+            offset = page["next"]
+        return rows
+
+    def list_workers(self) -> list[dict[str, Any]]:
+        """Return all hosts, page by page."""
+        rows: list[dict[str, Any]] = []
+        offset: int | None = 0
+        while offset is not None:
+            page = self.ask(AskWorkers(id=new_id(), offset=offset))
+            rows += page["workers"]
+            offset = page["next"]
+        return rows
+
+    def messages(self, wait_s: float) -> Iterator[tuple[Topic, bytes]]:
+        """Yield what has come on the watched topics, waiting at most `wait_s` for the first."""
+        for event in self._mailbox.take(wait_s):
+            if isinstance(event, Incoming):
+                try:
+                    yield self.topics.parse(event.topic), event.payload
+                except BadTopic:
+                    continue
+
+    def grant(self, message: GrantMessage) -> None:
+        """Tell the coordinator what is missing of the artifact that is being fetched."""
+        self._link.publish(Outgoing(self.topics.download_grant(self.name), encode(message)))
+
+    def _response(self, event: LinkEvent, request_id: str) -> OperatorResponse | None:
+        if not isinstance(event, Incoming):
+            return None
+        try:
+            if self.topics.parse(event.topic).kind is not Kind.OPERATOR_RESPONSE:
+                return None
+            response = decode(OPERATOR_RESPONSE, event.payload)
+        except (BadTopic, BadMessage):
+            return None
+        return response if response.id == request_id else None

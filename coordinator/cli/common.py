@@ -1,0 +1,72 @@
+"""What the verbs share: options, the connection, names of jobs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from coordinator.cli.client import OperatorClient
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def where_options(function: F) -> F:
+    """Add the options that say where the fleet is; they may stand before the verb as well."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        given = click.get_current_context().obj or {}
+        for name in ("broker", "root", "config"):
+            kwargs[name] = kwargs[name] or given.get(name)
+        kwargs["config"] = Path(kwargs["config"]) if kwargs["config"] else None
+        return function(*args, **kwargs)
+
+    for option in (
+        click.option("--config", metavar="FILE", help="Configuration file."),
+        click.option("--root", metavar="ROOT", help="Topic root."),
+        click.option("--broker", metavar="URL", help="Address of the broker, mqtt://HOST:PORT."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value] # the same call, with options
+
+
+def client_options(function: F) -> F:
+    """Add the options of a verb that talks to the coordinator, and hand it a connected client."""
+
+    @functools.wraps(function)
+    def wrapped(
+        *args: Any, broker: str | None, root: str | None, config: Path | None, timeout: float,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        with connect(broker, root, config, timeout) as client:
+            return function(client, *args, **kwargs)
+
+    wrapped = click.option(
+        "--timeout",
+        type=click.FloatRange(0.1, 3600),
+        default=5.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait for an answer.",
+    )(wrapped)
+    return where_options(wrapped)  # type: ignore[return-value] # likewise
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+job_argument = click.argument("job", metavar="JOB")
+
+
+def connect(
+    broker: str | None, root: str | None, config: Path | None, timeout_s: float
+) -> OperatorClient:
+    """Return a client for the fleet that the options, the environment or the file name."""
+    from broker.settings import BrokerSettings
+    from coordinator.cli.client import OperatorClient
+
+    settings = BrokerSettings.load(config, {"url": broker, "topic_root": root})
+    return OperatorClient(settings, timeout_s)

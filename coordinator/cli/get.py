@@ -1,0 +1,133 @@
+"""`fleet get`."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import click
+
+from broker.errors import BadStream, LocalError
+from broker.identity import new_id
+from broker.messages import AskFetch, Stored
+from broker.ranges import RangeSet
+from broker.stream import Complete, Receiver, SendGrant, WriteChunk
+from broker.topics import Kind
+from coordinator.cli import Unreachable
+from coordinator.cli.common import client_options, job_argument, json_option
+
+if TYPE_CHECKING:
+    from coordinator.cli.client import OperatorClient
+
+_BLOCK_BYTES: Final = 1024 * 1024
+ASK_AGAIN_S: Final = 10.0
+
+
+@click.command("get")
+@job_argument
+@click.option("--output", "-o", type=click.Path(path_type=Path), default=Path(), metavar="DIR",
+              help="Where to put it.  [default: here]")  # fmt: skip
+@click.option("--raw", is_flag=True, help="Keep the bundle as it is, do not unpack it.")
+@click.option("--stall", type=click.FloatRange(1, 3600), default=60.0, show_default=True,
+              metavar="SECONDS", help="Give up when nothing comes for so long.")  # fmt: skip
+@json_option
+@client_options
+def get_command(
+    client: OperatorClient, job: str, output: Path, raw: bool, stall: float, as_json: bool
+) -> None:
+    """Fetch a job's artifact, check its sha256 and unpack it into DIR/NAME.
+
+    Example: fleet get gbt-oracle -o models
+    """
+    offer = client.ask(AskFetch(id=new_id(), job=job))
+    output.mkdir(parents=True, exist_ok=True)
+    target = output / offer["name"]
+    if not raw and target.exists():
+        raise LocalError(f"{target} exists already; remove it, or choose another -o")
+    bundle = output / f"{offer['name']}.tar.zst"
+    part = output / f".{offer['artifact_id']}.part"
+    with part.open("w+b") as file:
+        _download(client, job, offer, file, stall)
+        _verify(file, offer["artifact_id"], part)
+    if raw:
+        part.replace(bundle)
+        files = [bundle]
+    else:
+        from coordinator.unpack import unpack
+
+        files = unpack(part, target)
+        part.unlink()
+    _say(offer, files, bundle if raw else target, as_json)
+
+
+def _download(
+    client: OperatorClient, job: str, offer: dict[str, Any], file: BinaryIO, stall_s: float
+) -> None:
+    receiver = Receiver(offer["size_bytes"], offer["chunk_bytes"], RangeSet())
+    progress: Any = click.progressbar(
+        length=offer["size_bytes"], label=offer["name"], file=click.get_text_stream("stderr")
+    )
+    with progress as bar:
+        heard_s = asked_s = time.monotonic()
+        effects: list[Any] = list(receiver.on_offer(heard_s))
+        while not _perform(client, effects):
+            now_s = time.monotonic()
+            if now_s - heard_s > stall_s:
+                raise Unreachable(f"nothing of the artifact came for {stall_s:g} s; try again")
+            if now_s - max(heard_s, asked_s) > ASK_AGAIN_S:
+                client.ask(AskFetch(id=new_id(), job=job))
+                asked_s = now_s
+            due_s = receiver.next_deadline()
+            wait_s = 1.0 if due_s is None else min(1.0, max(0.0, due_s - now_s))
+            effects = []
+            for topic, payload in client.messages(wait_s):
+                if topic.kind is Kind.DOWNLOAD_CHUNK:
+                    heard_s = time.monotonic()
+                    effects += _take(receiver, topic.index, payload, file, bar, heard_s)
+            effects += receiver.on_timer(time.monotonic())
+    client.grant(Stored())
+
+
+def _take(
+    receiver: Receiver, index: int, payload: bytes, file: BinaryIO, bar: Any, now_s: float
+) -> list[Any]:
+    try:
+        effects = receiver.on_chunk(index, len(payload), now_s)
+    except BadStream:
+        return []
+    for effect in effects:
+        if isinstance(effect, WriteChunk):
+            file.seek(effect.offset)
+            file.write(payload)
+            bar.update(len(payload))
+    return list(effects)
+
+
+def _perform(client: OperatorClient, effects: list[Any]) -> bool:
+    for effect in effects:
+        if isinstance(effect, SendGrant):
+            client.grant(effect.grant)
+    return any(isinstance(effect, Complete) for effect in effects)
+
+
+def _verify(file: BinaryIO, artifact_id: str, part: Path) -> None:
+    digest = hashlib.sha256()
+    file.seek(0)
+    while block := file.read(_BLOCK_BYTES):
+        digest.update(block)
+    if digest.hexdigest() != artifact_id:
+        part.unlink()
+        raise BadStream("what came does not hash to the artifact's id; try again")
+
+
+def _say(offer: dict[str, Any], files: list[Path], target: Path, as_json: bool) -> None:
+    from coordinator.cli import render
+
+    if as_json:
+        render.print_json({**offer, "path": str(target), "files": [str(path) for path in files]})
+        return
+    click.echo(f"{target}: sha256 {offer['artifact_id'][:12]}, {render.size(offer['size_bytes'])}")
+    for path in files:
+        click.echo(f"  {path.relative_to(target) if path != target else path.name}")

@@ -1,0 +1,116 @@
+"""Processes of `fleet up` and the programs that verbs become; the only user of subprocess here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from broker.errors import LocalError
+from broker.parent import VARIABLE
+
+TAIL_LINES: Final = 15
+MAX_OLD_LOG_BYTES: Final = 4 * 1024 * 1024
+
+
+def become(module: str, arguments: Sequence[str]) -> int:
+    """Turn into `python -m module`; where the system cannot, run it and return its exit code."""
+    command = [sys.executable, "-m", module, *arguments]
+    if os.name == "posix":
+        sys.stdout.flush()
+        os.execv(sys.executable, command)  # noqa: S606 - our own module, no shell
+    return subprocess.run(command, check=False).returncode
+
+
+class Child:
+    """One service as a child process. It ends when this process does, however that ends."""
+
+    def __init__(
+        self, name: str, module: str, arguments: Sequence[str], log: Path,
+        environment: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        """Start it; what it says on standard error goes to `log`, after what is there already."""
+        self.name = name
+        self._log = log
+        self._said: list[dict[str, Any]] = []
+        self._ready = threading.Condition()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            if log.stat().st_size > MAX_OLD_LOG_BYTES:
+                log.replace(log.with_suffix(".old.log"))
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**environment, VARIABLE: "1"},
+                start_new_session=os.name == "posix",
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+            )
+        threading.Thread(target=self._read, name=f"fleet-{name}", daemon=True).start()
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, or none while it runs."""
+        return self._process.poll()
+
+    def wait_ready(self, timeout_s: float) -> dict[str, Any]:
+        """Return the first line that it says. Raises `LocalError` when it ends, or says nothing."""
+        with self._ready:
+            self._ready.wait_for(lambda: self._said or self.exit_code is not None, timeout_s)
+            if self._said and "event" in self._said[0]:
+                return self._said[0]
+        if self.exit_code is not None:
+            raise LocalError(
+                f"the {self.name} ended with exit code {self.exit_code}\n{self.tail()}"
+            )
+        raise LocalError(f"the {self.name} was not ready in {timeout_s:g} s\n{self.tail()}")
+
+    def tail(self) -> str:
+        """Return the end of its log."""
+        with contextlib.suppress(OSError):
+            lines = self._log.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:]
+            return "\n".join([f"{self._log}:", *(f"  {line}" for line in lines)])
+        return f"{self._log}: nothing"
+
+    def stop(self, timeout_s: float) -> None:
+        """Ask it to end and wait; end it when it does not."""
+        if self.exit_code is None:
+            with contextlib.suppress(OSError):
+                self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(OSError):
+                if self._process.stdin is not None:
+                    self._process.stdin.close()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        with contextlib.suppress(OSError):
+            self._process.kill()
+            self._process.wait(5)
+
+    def _read(self) -> None:
+        output = self._process.stdout
+        for line in output if output is not None else ():
+            said: Any = None
+            with contextlib.suppress(ValueError):
+                said = json.loads(line)
+            with self._ready:
+                if isinstance(said, dict) and not self._said:
+                    self._said.append(said)
+                self._ready.notify_all()
+        with self._ready:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+            self._ready.notify_all()

@@ -1,0 +1,47 @@
+"""`fleet reload`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from broker.identity import new_id
+from broker.messages import AskReload
+from coordinator.cli import EXIT_REFUSED, NotDone
+from coordinator.cli.common import client_options, json_option
+
+if TYPE_CHECKING:
+    from coordinator.cli.client import OperatorClient
+
+
+@click.command("reload")
+@json_option
+@client_options
+def reload_command(client: OperatorClient, as_json: bool) -> int:
+    """Have the coordinator read its manifest again.
+
+    A manifest with errors changes nothing; all of them are printed.
+
+    Example: fleet reload
+    """
+    from coordinator.cli import render
+
+    try:
+        data = client.ask(AskReload(id=new_id(), expires_at=time.time() + client.timeout_s))
+    except NotDone as refusal:
+        errors = (refusal.data or {}).get("errors", [])
+        if as_json:
+            render.print_json({"ok": False, "message": str(refusal), "errors": errors})
+        else:
+            click.echo(f"error: {refusal}", err=True)
+            for error in errors:
+                where = ": ".join(filter(None, (error["file"], error["job"], error["key"])))
+                click.echo(f"  {where}: {error['message']}", err=True)
+        return EXIT_REFUSED
+    if as_json:
+        render.print_json({"ok": True, **data})
+    else:
+        click.echo(", ".join(f"{count} {what}" for what, count in data.items()))
+    return 0

@@ -1,0 +1,68 @@
+"""`fleet broker`, `fleet coordinator`, `fleet agent`: become the program of that name.
+
+The command line imports neither the broker nor the agent: each is a program of its own, and this
+process turns into it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import click
+
+from broker.errors import LocalError
+from coordinator.cli.common import where_options
+
+
+@click.command("broker")
+@click.option("--listen", metavar="HOST:PORT", help="Loopback only.  [default: 127.0.0.1:1883]")
+def broker_command(listen: str | None) -> int:
+    """Run the embedded broker, for a fleet on this machine.
+
+    Example: fleet broker --listen 127.0.0.1:1884
+    """
+    return _become("broker.server", {"listen": listen})
+
+
+@click.command("coordinator")
+@click.option("--state", metavar="DIR", help="Folder of the ledger and the artifact store.")
+@click.option("--manifest", metavar="FILE", help="The plan.")
+@click.option("--prefer-cuda-grace", metavar="SECONDS", type=float, help="Overrides the plan's.")
+@where_options
+def coordinator_command(**options: Any) -> int:
+    """Run the coordinator.
+
+    Example: fleet coordinator --manifest plan.toml --broker mqtt://192.0.2.7:1883
+    """
+    return _become("coordinator.service", options)
+
+
+@click.command("agent")
+@click.option("--state", metavar="DIR", help="Folder of the spool and the work folders.")
+@click.option("--data", metavar="DIR", help="Folder of the prepared data.")
+@click.option("--host", metavar="NAME", help="This host's name in the fleet.")
+@click.option("--heartbeat", metavar="SECONDS", type=float, help="Time between heartbeats.")
+@click.option("--slots", metavar="N", type=int, help="Jobs at once.")
+@click.option("--threads", metavar="N", type=int, help="Threads of a trainer.")
+@where_options
+def agent_command(**options: Any) -> int:
+    """Run this host's agent.
+
+    Example: fleet agent --broker mqtt://192.0.2.7:1883 --data /srv/telemetry
+    """
+    return _become("agent.service", options)
+
+
+def _become(module: str, options: dict[str, Any]) -> int:
+    from coordinator.cli.processes import become
+
+    if importlib.util.find_spec(module) is None:
+        raise LocalError(f"{module} is not installed here; install the whole package")
+    arguments: list[str] = []
+    for name, value in options.items():
+        if value is not None:
+            text = str(value.resolve()) if isinstance(value, Path) else str(value)
+            arguments += [f"--{name.replace('_', '-')}", text]
+    return become(module, arguments)

@@ -1,0 +1,48 @@
+"""`fleet status`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from broker.identity import new_id
+from broker.messages import AskStatus
+from coordinator.cli.common import client_options, json_option
+
+if TYPE_CHECKING:
+    from coordinator.cli.client import OperatorClient
+
+
+@click.command("status")
+@json_option
+@client_options
+def status_command(client: OperatorClient, as_json: bool) -> None:
+    """How many jobs and hosts are in which state.
+
+    Example: fleet status --json
+    """
+    data = client.ask(AskStatus(id=new_id()))
+    from coordinator.cli import render
+
+    if as_json:
+        render.print_json(data)
+        return
+    out = render.console()
+    who = data["coordinator"]
+    out.print(f"Coordinator  {who['host']}, version {who['version']}, since ", end="")
+    out.print(render.ago(who["started_at"]))
+    out.print(f"Broker       {data['broker']['address']}")
+    out.print(f"Manifest     {who['manifest'] or 'none'}")
+    for title, counts in (("Jobs", data["jobs"]), ("Hosts", data["hosts"])):
+        line = render.Text(f"{title:<13}")
+        shown = [(name, count) for name, count in counts.items() if count]
+        for index, (name, count) in enumerate(shown):
+            line.append(", " if index else "")
+            line.append(f"{count} ").append(render.state(name))
+        out.print(line if shown else render.Text(f"{title:<13}none"))
+    if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
+        out.print("\nNo known host can run what is pending; `fleet why JOB` says why.")
+    if data["dropped"]:
+        found = ", ".join(f"{count} on {kind}" for kind, count in data["dropped"].items())
+        out.print(f"Dropped      {found} (messages that made no sense)")

@@ -1,0 +1,207 @@
+"""`fleet up`: broker, coordinator and agents on this machine, as child processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from broker.address import parse_address
+from broker.errors import ConfigError, LocalError
+from broker.settings import BrokerSettings
+from broker.topics import is_host
+from coordinator.cli.common import json_option, where_options
+from coordinator.cli.processes import Child
+
+READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a slow disk
+STOP_TIMEOUT_S: Final = 25.0
+
+
+@dataclass(slots=True)
+class Fleet:
+    """What runs, in the order of its start; it is stopped the other way round."""
+
+    state: Path
+    environment: dict[str, str]
+    children: list[Child] = field(default_factory=list)
+
+    def start(self, name: str, module: str, arguments: list[str]) -> Child:
+        """Start one service."""
+        log = self.state / "logs" / f"{name}.log"
+        child = Child(name, module, arguments, log, self.environment)
+        self.children.append(child)
+        return child
+
+    def check(self) -> None:
+        """Raise `LocalError` with the end of its log when a service has ended by itself."""
+        for child in self.children:
+            if child.exit_code is not None:
+                code = child.exit_code
+                raise LocalError(f"the {child.name} ended (exit code {code})\n{child.tail()}")
+
+    def stop(self) -> None:
+        """Stop everything: agents first, together, then the coordinator, then the broker."""
+        agents = [child for child in self.children if child.name.startswith("agent")]
+        threads = [threading.Thread(target=agent.stop, args=(STOP_TIMEOUT_S,)) for agent in agents]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for child in reversed(self.children):
+            child.stop(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End everything at once."""
+        for child in self.children:
+            child.kill()
+
+
+@click.command("up")
+@click.option("--agents", type=click.IntRange(0, 64), default=1, show_default=True, metavar="N",
+              help="How many agents.")  # fmt: skip
+@click.option("--manifest", type=click.Path(path_type=Path), metavar="FILE", help="The plan.")
+@click.option("--data", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder of the prepared data.")  # fmt: skip
+@click.option("--state", type=click.Path(path_type=Path), default=Path(".fleet"),
+              show_default=True, metavar="DIR", help="Where everything is kept.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65_535), default=1883, show_default=True,
+              help="Port of the embedded broker; 0 takes a free one.")  # fmt: skip
+@click.option("--prefer-cuda-grace", type=click.FloatRange(0, 1e7), metavar="SECONDS",
+              help="Overrides the plan's.")  # fmt: skip
+@click.option("--heartbeat", type=click.FloatRange(0.2, 3600), default=5.0, show_default=True,
+              metavar="SECONDS", help="Time between heartbeats.")  # fmt: skip
+@click.option("--host-prefix", metavar="NAME", help="Agents are NAME-1, NAME-2, ...")
+@click.option("--until-idle", is_flag=True,
+              help="End when nothing is left that could run, with a table of results.")  # fmt: skip
+@json_option
+@where_options
+def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
+    """Run a whole fleet on this machine: broker, coordinator, agents.
+
+    With --broker (or FLEET_BROKER) that broker is used and none is started. Ctrl-C stops
+    everything cleanly; a second one at once.
+
+    Example: fleet up --agents 2 --manifest plan.toml --data .demo/data --until-idle
+    """
+    settings, own_broker = _broker(options)
+    state = options["state"].resolve()
+    environment = {**os.environ, "FLEET_TOPIC_ROOT": settings.topic_root}
+    fleet = Fleet(state, environment)
+    stopping = _Interrupts(fleet)
+    try:
+        settings = _start(fleet, options, settings, own_broker=own_broker)
+        from coordinator.cli.watch import until_stopped, watch_until_idle
+
+        if not until_idle:
+            return until_stopped(fleet, settings, state)
+        return watch_until_idle(fleet, settings, state, as_json=as_json)
+    except KeyboardInterrupt:
+        click.echo("stopping ...", err=True)
+        return 130 if until_idle else 0
+    finally:
+        stopping.twice()
+        fleet.stop()
+
+
+class _Interrupts:
+    """The first Ctrl-C or SIGTERM stops cleanly, the second ends everything at once."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        signal.signal(signal.SIGINT, self._first)
+        signal.signal(signal.SIGTERM, self._first)
+
+    def twice(self) -> None:
+        """From now on, an interrupt does not wait."""
+        signal.signal(signal.SIGINT, self._second)
+        signal.signal(signal.SIGTERM, self._second)
+
+    def _first(self, *_: object) -> None:
+        self.twice()
+        raise KeyboardInterrupt
+
+    def _second(self, *_: object) -> None:
+        self._fleet.kill()
+        os._exit(130)
+
+
+def _broker(options: dict[str, Any]) -> tuple[BrokerSettings, bool]:
+    """Return the broker's settings, and whether `up` is to start one of its own."""
+    given = options["broker"] or os.environ.get("FLEET_BROKER")
+    settings = BrokerSettings.load(options["config"], {"url": given, "topic_root": options["root"]})
+    named = given is not None or "url" in settings.model_fields_set
+    parse_address(settings.url)
+    return settings, not named
+
+
+def _start(
+    fleet: Fleet, options: dict[str, Any], settings: BrokerSettings, *, own_broker: bool
+) -> BrokerSettings:
+    for name in ("manifest", "data"):
+        path = options[name]
+        if path is not None and not path.exists():
+            raise ConfigError(f"--{name} {path}: there is no such file or folder")
+    if own_broker:
+        listen = f"127.0.0.1:{options['port']}"
+        child = fleet.start("broker", "broker.server", ["--listen", listen])
+        try:
+            port = child.wait_ready(READY_TIMEOUT_S)["port"]
+        except LocalError as error:
+            raise LocalError(f"{error}\ntry another --port, or --port 0 for a free one") from None
+        settings = settings.model_copy(update={"url": f"mqtt://127.0.0.1:{port}"})
+    fleet.environment["FLEET_BROKER"] = settings.url
+    coordinator = fleet.start("coordinator", "coordinator.service", _coordinator(options, fleet))
+    agents = [
+        fleet.start(f"agent {host}", "agent.service", _agent(options, fleet, host))
+        for host in _hosts(options)
+    ]
+    for child in (coordinator, *agents):
+        child.wait_ready(READY_TIMEOUT_S)
+    return settings
+
+
+def _coordinator(options: dict[str, Any], fleet: Fleet) -> list[str]:
+    arguments = ["--state", str(fleet.state / "coordinator")]
+    if options["manifest"] is not None:
+        arguments += ["--manifest", str(options["manifest"].resolve())]
+    if options["prefer_cuda_grace"] is not None:
+        arguments += ["--prefer-cuda-grace", str(options["prefer_cuda_grace"])]
+    return arguments + _config(options)
+
+
+def _agent(options: dict[str, Any], fleet: Fleet, host: str) -> list[str]:
+    threads = max(1, (os.cpu_count() or 1) // max(1, options["agents"]))
+    arguments = ["--state", str(fleet.state / host), "--host", host]
+    arguments += ["--heartbeat", str(options["heartbeat"]), "--threads", str(threads)]
+    if options["data"] is not None:
+        arguments += ["--data", str(options["data"].resolve())]
+    return arguments + _config(options)
+
+
+def _config(options: dict[str, Any]) -> list[str]:
+    return ["--config", str(options["config"].resolve())] if options["config"] else []
+
+
+def _hosts(options: dict[str, Any]) -> list[str]:
+    prefix = options["host_prefix"] or _machine()
+    names = [f"{prefix}-{number + 1}" for number in range(options["agents"])]
+    for name in names:
+        if not is_host(name):
+            raise ConfigError(
+                f"--host-prefix {prefix}: use lower-case letters, digits, '.', '_', '-'"
+            )
+    return names
+
+
+def _machine() -> str:
+    """Return this machine's name, made fit for a topic."""
+    import platform
+    import re
+
+    name = re.sub(r"[^a-z0-9-]+", "-", platform.node().split(".")[0].lower()).strip("-")[:40]
+    return name or "host"

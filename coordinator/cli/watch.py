@@ -1,0 +1,192 @@
+"""What `fleet up` shows while it runs, and at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.live import Live
+
+from broker.errors import BadMessage
+from broker.identity import new_id
+from broker.messages import PROGRESS, AskStatus, AskWhy, Progress, decode
+from broker.settings import BrokerSettings
+from broker.topics import Kind, Topics
+from coordinator.cli import EXIT_REFUSED, render
+from coordinator.cli.client import OperatorClient
+
+if TYPE_CHECKING:
+    from coordinator.cli.up import Fleet
+
+POLL_S: Final = 1.0
+TIMEOUT_S: Final = 30.0
+SHOWN_ROWS: Final = 30
+_BAR: Final = 12
+
+
+def until_stopped(fleet: Fleet, settings: BrokerSettings, state: Path) -> int:
+    """Say where things are, then watch over the children until somebody interrupts."""
+    click.echo(f"broker       {settings.url}")
+    click.echo(f"state        {state}")
+    click.echo(f"logs         {state / 'logs'}")
+    click.echo(f"\nLook at it:  export FLEET_BROKER={settings.url}")
+    click.echo("             fleet status | fleet list | fleet workers | fleet why JOB")
+    click.echo("Ctrl-C stops everything.")
+    while True:
+        fleet.check()
+        time.sleep(POLL_S)
+
+
+def watch_until_idle(fleet: Fleet, settings: BrokerSettings, state: Path, *, as_json: bool) -> int:
+    """Show progress until nothing is left that could run, then the results."""
+    topics = Topics(settings.topic_root)
+    watch = [topics.progress("+", "+")]
+    with OperatorClient(settings, TIMEOUT_S, watch=watch, patient=True) as client:
+        screen = _Screen(live=sys.stdout.isatty() and not as_json, quiet=as_json)
+        with screen:
+            rows = _wait(fleet, client, screen)
+        if as_json:
+            render.print_json(rows)
+        else:
+            _results(client, rows, state)
+    return EXIT_REFUSED if any(row["state"] == "failed" for row in rows) else 0
+
+
+def _wait(fleet: Fleet, client: OperatorClient, screen: _Screen) -> list[dict[str, Any]]:
+    progress: dict[str, Progress] = {}
+    idle_polls = 0
+    next_poll_s = 0.0
+    while True:
+        fleet.check()
+        for topic, payload in client.messages(POLL_S / 4):
+            if topic.kind is Kind.PROGRESS:
+                _note(progress, topic.job_id, payload)
+        if time.monotonic() < next_poll_s:
+            continue
+        next_poll_s = time.monotonic() + POLL_S
+        status = client.ask(AskStatus(id=new_id()))
+        rows = client.list_jobs()
+        screen.update(rows, progress, status)
+        busy = status["active"] or status["runnable"]
+        # Twice, a second apart: between two jobs there is a moment in which nothing is assigned.
+        idle_polls = 0 if busy else idle_polls + 1
+        if idle_polls >= 2:
+            return rows
+
+
+def _note(progress: dict[str, Progress], job_id: str, payload: bytes) -> None:
+    if not payload:
+        progress.pop(job_id, None)
+        return
+    try:
+        progress[job_id] = decode(PROGRESS, payload)
+    except BadMessage:
+        return
+
+
+class _Screen:
+    """A live table on a terminal; elsewhere one line for each change of a job's state."""
+
+    def __init__(self, *, live: bool, quiet: bool) -> None:
+        self._live = Live(console=render.console(), auto_refresh=False) if live else None
+        self._quiet = quiet
+        self._states: dict[str, str] = {}
+
+    def __enter__(self) -> None:
+        if self._live:
+            self._live.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.update(render.Text(""), refresh=True)
+            self._live.stop()
+
+    def update(
+        self, rows: list[dict[str, Any]], progress: dict[str, Progress], status: dict[str, Any]
+    ) -> None:
+        """Show how things stand."""
+        if self._live:
+            self._live.update(_live_table(rows, progress, status), refresh=True)
+            return
+        for row in rows:
+            before = self._states.get(row["job_id"], "pending")
+            self._states[row["job_id"]] = row["state"]
+            if row["state"] != before and row["state"] != "claimed" and not self._quiet:
+                where = f" on {row['host']}" if row["host"] else ""
+                click.echo(f"{row['name']:<26} {row['state']}{where}")
+
+
+def _live_table(
+    rows: list[dict[str, Any]], progress: dict[str, Progress], status: dict[str, Any]
+) -> Any:
+    cells = []
+    for row in rows[:SHOWN_ROWS]:
+        now = progress.get(row["job_id"]) if row["state"] == "running" else None
+        cells.append(
+            (
+                row["name"],
+                render.state(row["state"]),
+                row["host"] or "-",
+                _bar(row, now),
+                render.figure({"auroc": (row["metrics"] or {}).get("auroc")}, "auroc"),
+                render.took(row),
+            )
+        )
+    shown = render.table(("JOB", "STATE", "HOST", "PROGRESS", ">AUROC", ">TOOK"), cells)
+    counts = ", ".join(f"{count} {name}" for name, count in status["jobs"].items() if count)
+    more = f", {len(rows) - SHOWN_ROWS} more jobs not shown" if len(rows) > SHOWN_ROWS else ""
+    shown.caption = f"{counts}{more}"
+    shown.caption_justify = "left"
+    return shown
+
+
+def _bar(row: dict[str, Any], now: Progress | None) -> str:
+    if row["state"] == "completed":
+        return "━" * _BAR
+    if now is None or not now.epochs or now.epoch is None:
+        return now.phase if now else ""
+    filled = round(_BAR * min(1.0, now.epoch / now.epochs))
+    text = "━" * filled + "╌" * (_BAR - filled)
+    return f"{text} {now.phase}" if now.phase != "train" else f"{text} {now.epoch}/{now.epochs}"
+
+
+def _results(client: OperatorClient, rows: list[dict[str, Any]], state: Path) -> None:
+    out = render.console()
+    done = [row for row in rows if row["state"] != "pending"]
+    out.print(
+        render.table(
+            ("JOB", "STATE", "HOST", "AUROC [95 % CI]", ">AP", ">F1", ">TOOK", "ARTIFACT"),
+            [_result(row) for row in done],
+        )
+    )
+    for row in done:
+        if row["error"]:
+            out.print(f"\n{row['name']} failed: {row['error']}", style="red", soft_wrap=True)
+    stored = sum(row["state"] == "completed" for row in rows)
+    out.print(f"\n{stored} artifacts in {state / 'coordinator' / 'models'}", soft_wrap=True)
+    left = [row for row in rows if row["state"] == "pending"]
+    if left:
+        out.print(f"\nLeft over ({len(left)}), since no host here can run them:")
+    for row in left:
+        data = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
+        reasons = {reason for host in data["hosts"] for reason in host["reasons"]}
+        why = "; ".join(sorted(reasons)) or data["summary"]
+        out.print(f"  {row['name']:<26} {why}", soft_wrap=True)
+
+
+def _result(row: dict[str, Any]) -> tuple[Any, ...]:
+    metrics = row["metrics"] or {}
+    f1 = "f1" if "f1" in metrics else "macro_f1"
+    return (
+        row["name"],
+        render.state(row["state"]),
+        row["host"] or "-",
+        render.figure(metrics, "auroc"),
+        render.figure({"ap": metrics.get("average_precision")}, "ap"),
+        render.figure({"f1": metrics.get(f1)}, "f1"),
+        render.took(row),
+        render.short(row["artifact_id"]),
+    )
