@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
+from click.termui import progressbar
 
 from broker.errors import BadStream, LocalError
 from broker.identity import new_id
@@ -66,10 +68,12 @@ def _download(
     client: OperatorClient, job: str, offer: dict[str, Any], file: BinaryIO, stall_s: float
 ) -> None:
     receiver = Receiver(offer["size_bytes"], offer["chunk_bytes"], RangeSet())
-    progress: Any = click.progressbar(
-        length=offer["size_bytes"], label=offer["name"], file=click.get_text_stream("stderr")
-    )
-    with progress as bar:
+    with progressbar(
+        length=offer["size_bytes"],
+        label=offer["name"],
+        file=sys.stderr,
+        hidden=not sys.stderr.isatty(),
+    ) as bar:
         heard_s = asked_s = time.monotonic()
         effects: list[Any] = list(receiver.on_offer(heard_s))
         while not _perform(client, effects):

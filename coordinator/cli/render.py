@@ -53,18 +53,31 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Return a plain table. A column that starts with '>' is aligned to the right."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    for name in columns:
-        right = name.startswith(">")
+    """Return a plain table; where the window is narrow, the first and last column give way.
+
+    A column whose name starts with '>' is aligned to the right.
+    """
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 2, 0, 0),
+        collapse_padding=True,
+    )
+    cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
+    for index, name in enumerate(columns):
+        title = name.lstrip(">")
+        fixed = 0 < index < len(columns) - 1
+        width = max([len(title), *(row[index].cell_len for row in cells)])
         made.add_column(
-            name.lstrip(">"),
-            justify="right" if right else "left",
+            title,
+            justify="right" if name.startswith(">") else "left",
             no_wrap=True,
             overflow="ellipsis",
+            min_width=width if fixed else 4,
         )
-    for row in rows:
-        made.add_row(*[cell if isinstance(cell, Text) else str(cell) for cell in row])
+    for row in cells:
+        made.add_row(*row)
     return made
 
 
@@ -125,7 +138,7 @@ def figure(metrics: dict[str, Any] | None, name: str) -> str:
         return "-"
     interval = (metrics or {}).get(f"{name}_ci")
     if isinstance(interval, list) and len(interval) == 2 and None not in interval:
-        return f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
+        return f"{value:.3f} [{interval[0]:.2f}, {interval[1]:.2f}]"
     return f"{value:.3f}"
 
 

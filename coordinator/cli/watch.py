@@ -158,7 +158,7 @@ def _results(client: OperatorClient, rows: list[dict[str, Any]], state: Path) ->
     done = [row for row in rows if row["state"] != "pending"]
     out.print(
         render.table(
-            ("JOB", "STATE", "HOST", "AUROC [95 % CI]", ">AP", ">F1", ">TOOK", "ARTIFACT"),
+            ("JOB", "HOST", "AUROC [95 % CI]", ">AP", ">F1", ">TOOK", "ARTIFACT"),
             [_result(row) for row in done],
         )
     )
@@ -182,9 +182,8 @@ def _result(row: dict[str, Any]) -> tuple[Any, ...]:
     f1 = "f1" if "f1" in metrics else "macro_f1"
     return (
         row["name"],
-        render.state(row["state"]),
         row["host"] or "-",
-        render.figure(metrics, "auroc"),
+        render.figure(metrics, "auroc") if metrics else render.state(row["state"]),
         render.figure({"ap": metrics.get("average_precision")}, "ap"),
         render.figure({"f1": metrics.get(f1)}, "f1"),
         render.took(row),
