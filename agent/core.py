@@ -159,6 +159,7 @@ class Core:
         if state.leaving:
             return
         state.leaving = True
+        self._beat()  # so that what is released now is not given back to this host
         for run in state.runs.values():
             runs.stop(state, run, run.stopping or "released", "the agent was shut down", now)
         # Trainers get their grace; then what is noted is noted, the rest is found by its lease.
@@ -206,9 +207,15 @@ class Core:
             load_1m=vitals.load_1m,
             gpus=vitals.gpus,
             jobs=state.held(),
+            refuses=self._refuses(),
             dropped=state.dropped.total(),
         )
         state.publish(state.topics.heartbeat(state.settings.host), beat, qos=0)
+
+    def _refuses(self) -> str:
+        if self.state.leaving:
+            return "it is shutting down"
+        return "" if self.state.capability else "it is starting"
 
     def _on_timer(self, key: tuple[str, ...], now: Now) -> None:
         state = self.state

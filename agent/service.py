@@ -49,11 +49,10 @@ from agent.spool import Spool
 from agent.state import CoreSettings
 from agent.supervisor import Trainer, end_orphan
 from broker.address import parse_address
-from broker.clock import system_clock
 from broker.errors import BadMessage, ConfigError, FleetError
-from broker.identity import boot_id, new_id
 from broker.link import Link, LinkSettings, feed
 from broker.logs import setup
+from broker.machine import boot_id, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
 from broker.messages import Failed, Finished, encode
 from broker.parent import end_with_parent

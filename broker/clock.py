@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,11 +33,6 @@ class Randomness(Protocol):
     def random(self) -> float:
         """Return a float in [0, 1)."""
         ...
-
-
-def system_clock() -> Now:
-    """Read both clocks of this machine."""
-    return Now(time.monotonic(), time.time())
 
 
 def rfc3339(wall_s: float) -> str:

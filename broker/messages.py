@@ -129,6 +129,7 @@ class Heartbeat(Wire):
     load_1m: float | None = Field(default=None, ge=0)
     gpus: Annotated[tuple[Gpu, ...], Field(max_length=64)] = ()
     jobs: Annotated[tuple[HeldJob, ...], Field(max_length=256)] = ()
+    refuses: Line = Field(default="", description="Why it takes no jobs now; empty: it takes some.")
     dropped: int = Field(default=0, ge=0, description="Messages dropped as garbage so far.")
 
 

@@ -74,14 +74,14 @@ def host_views(world: World) -> list[HostView]:
             host=host.name,
             online=host.online,
             offline_why=host.offline_why,
-            capability=host.capability,
+            capability=capability,
             heartbeat=host.heartbeat,
             policy=world.policy(host.name),
             used_slots=at_work.get(host.name, 0),
             refused=(),
         )
         for host in sorted(world.hosts.values(), key=lambda host: host.name)
-        if host.capability is not None
+        if (capability := host.known()) is not None
     ]
 
 

@@ -27,6 +27,12 @@ class Host:
     last_seen_at: str | None = None
     progress: dict[str, Progress] = field(default_factory=dict)
 
+    def known(self) -> Capability | None:
+        """Return what it is; while it is online, only what its present process has said."""
+        capability = self.capability
+        stale = capability is not None and self.online and capability.instance != self.instance
+        return None if stale else capability
+
     def seen(self, now: Now) -> None:
         """Note a sign of life."""
         self.last_seen_s = now.mono_s

@@ -124,6 +124,9 @@ def _rank(job: JobSpec, view: HostView) -> tuple[int, bool, float, float, int, s
 def _by_presence(view: HostView) -> Iterable[Reason]:
     if not view.online:
         yield Reason("offline", f"offline ({view.offline_why or 'lost'})", passing=True)
+    elif view.heartbeat is not None and view.heartbeat.refuses:
+        text = f"takes no jobs now: {view.heartbeat.refuses}"
+        yield Reason("refuses", text, passing=True)
     slots = view.slots()
     if slots == 0:
         yield Reason("no-slots", "[hosts] gives it no slots")

@@ -24,11 +24,11 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.address import parse_address
-from broker.clock import Now, backoff_s, system_clock
+from broker.clock import Now, backoff_s
 from broker.errors import BadStream, ConfigError, FleetError, StorageError
-from broker.identity import boot_id, machine_name, new_id
 from broker.link import Link, LinkSettings, feed
 from broker.logs import setup
+from broker.machine import boot_id, machine_name, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
 from broker.messages import OperatorResponse, encode
 from broker.parent import end_with_parent

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.identity import new_id
+from broker.machine import new_id
 from broker.messages import AskCancel
 from coordinator.cli.common import client_options, job_argument, json_option
 

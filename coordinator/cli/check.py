@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from broker.errors import FleetError
-from broker.identity import new_id
+from broker.machine import new_id
 from coordinator.cli import EXIT_REFUSED
 from coordinator.cli.common import json_option, where_options
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Self
 
 from broker.address import parse_address
 from broker.errors import BadMessage, BadTopic
-from broker.identity import new_id
 from broker.link import Link, LinkSettings, feed
+from broker.machine import new_id
 from broker.mailbox import Mailbox
 from broker.messages import (
     OPERATOR_RESPONSE,
@@ -28,6 +29,7 @@ from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator.cli import NotDone, Unreachable
 
 REPEAT_S: Final = 1.0
+MAX_ASIDE: Final = 50_000
 
 
 class OperatorClient:
@@ -52,6 +54,8 @@ class OperatorClient:
         self._patient = patient
         self._address = parse_address(settings.url)
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
+        # What comes on the watched topics while an answer is awaited.
+        self._aside: deque[LinkEvent] = deque(maxlen=MAX_ASIDE)
         filters = [*self.topics.for_operator(self.name), *((name, 1) for name in watch)]
         self._link = Link(
             LinkSettings(self._address, f"fleet-{self.name}", filters),
@@ -94,9 +98,11 @@ class OperatorClient:
                 repeat_at_s = now_s + REPEAT_S
             for event in self._mailbox.take(min(repeat_at_s, deadline_s) - now_s):
                 response = self._response(event, request.id)
-                if response is not None:
-                    if not response.ok:
-                        raise NotDone(response.message, response.data)
+                if response is None:
+                    self._aside.append(event)
+                elif not response.ok:
+                    raise NotDone(response.message, response.data)
+                else:
                     return response.data
         raise Unreachable(
             f"the broker {self._address} answers, but no coordinator did in {self.timeout_s:g} s; "
@@ -125,7 +131,9 @@ class OperatorClient:
 
     def messages(self, wait_s: float) -> Iterator[tuple[Topic, bytes]]:
         """Yield what has come on the watched topics, waiting at most `wait_s` for the first."""
-        for event in self._mailbox.take(wait_s):
+        events = [*self._aside, *self._mailbox.take(0.0 if self._aside else wait_s)]
+        self._aside.clear()
+        for event in events:
             if isinstance(event, Incoming):
                 try:
                     yield self.topics.parse(event.topic), event.payload

@@ -12,7 +12,7 @@ import click
 from click.termui import progressbar
 
 from broker.errors import BadStream, LocalError
-from broker.identity import new_id
+from broker.machine import new_id
 from broker.messages import AskFetch, Stored
 from broker.ranges import RangeSet
 from broker.stream import Complete, Receiver, SendGrant, WriteChunk

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from broker.identity import new_id
+from broker.machine import new_id
 from broker.messages import AskLogs
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.identity import new_id
+from broker.machine import new_id
 from broker.messages import AskReload
 from coordinator.cli import EXIT_REFUSED, NotDone
 from coordinator.cli.common import client_options, json_option

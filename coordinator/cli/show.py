@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.identity import new_id
+from broker.machine import new_id
 from broker.messages import AskShow
 from coordinator.cli.common import client_options, job_argument, json_option
 

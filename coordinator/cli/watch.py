@@ -11,7 +11,7 @@ import click
 from rich.live import Live
 
 from broker.errors import BadMessage
-from broker.identity import new_id
+from broker.machine import new_id
 from broker.messages import PROGRESS, AskStatus, AskWhy, Progress, decode
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics

@@ -1,17 +1,25 @@
-"""Who speaks: fresh ids, and an id of this machine's present boot."""
+"""What only this machine knows: its clocks, its name, its boot, ids that nobody else has."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
 import re
+import time
 import uuid
 from pathlib import Path
 from typing import Final
 
 import psutil
 
+from broker.clock import Now
+
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def system_clock() -> Now:
+    """Read both clocks."""
+    return Now(time.monotonic(), time.time())
 
 
 def new_id() -> str:

@@ -1,0 +1,73 @@
+"""Files that are made from the code are current, and say what the code says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from broker.topics import Kind
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("module", "file"),
+    [
+        ("broker.asyncapi", "docs/asyncapi.yaml"),
+        ("agent.trainer.config", "coordinator/trainers.json"),
+    ],
+)
+def test_a_generated_file_is_current(module: str, file: str) -> None:
+    """`make generate` would change nothing."""
+    made = subprocess.run(
+        [sys.executable, "-m", module], capture_output=True, check=True, timeout=60, cwd=ROOT
+    )
+    current = (ROOT / file).read_bytes()
+    assert made.stdout == current, f"{file} is out of date: run `make generate`"
+
+
+def test_every_kind_of_topic_is_a_channel() -> None:
+    """Nobody adds a topic without describing it."""
+    document = yaml.safe_load((ROOT / "docs/asyncapi.yaml").read_text("utf-8"))
+    assert set(document["channels"]) == {kind.value.replace("/", ".") for kind in Kind}
+
+
+def test_every_reference_of_the_document_leads_somewhere() -> None:
+    """A reader's tool can resolve the whole file."""
+    document = yaml.safe_load((ROOT / "docs/asyncapi.yaml").read_text("utf-8"))
+
+    def follow(node: object) -> None:
+        if isinstance(node, dict):
+            if isinstance(reference := node.get("$ref"), str):
+                target: object = document
+                for part in reference.removeprefix("#/").split("/"):
+                    assert isinstance(target, dict), reference
+                    target = target[part]
+            for value in node.values():
+                follow(value)
+        elif isinstance(node, list):
+            for value in node:
+                follow(value)
+
+    follow(document)
+
+
+def test_every_topic_is_in_the_protocol() -> None:
+    """docs/protocol.md lists each address of the document."""
+    document = yaml.safe_load((ROOT / "docs/asyncapi.yaml").read_text("utf-8"))
+    protocol = (ROOT / "docs/protocol.md").read_text("utf-8")
+    for channel in document["channels"].values():
+        address = channel["address"]
+        for name, shown in {
+            "{host}": "<host>",
+            "{client}": "<client>",
+            "{job_id}": "<job_id>",
+            "{artifact_id}": "<sha256>",
+            "{index}": "<index>",
+        }.items():
+            address = address.replace(name, shown)
+        assert f"`{address}`" in protocol or f"…/{address.rsplit('/', 1)[1]}`" in protocol
