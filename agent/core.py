@@ -121,6 +121,7 @@ class Core:
                 state.slots = tuple(gpus[slot % len(gpus)] for slot in range(capability.slots))
                 state.capability = capability
                 self._say_capability()
+                state.do(Measure())
             case Vitals():
                 runs.on_vitals(state, event, now)
                 self._beat()

@@ -69,6 +69,11 @@ def host_views(world: World) -> list[HostView]:
     for job in world.book.in_state(JobState.CLAIMED, JobState.RUNNING):
         if job.job_id not in handed_over and job.host is not None:
             at_work[job.host] = at_work.get(job.host, 0) + 1
+    for host_name, job_id, _ in world.stops:
+        # A trainer that is being stopped keeps its slot until it has ended.
+        newer = world.book.get(job_id)
+        if newer is None or not newer.is_held or newer.host != host_name:
+            at_work[host_name] = at_work.get(host_name, 0) + 1
     return [
         HostView(
             host=host.name,
@@ -214,7 +219,8 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
 
 def on_stopped(world: World, host: str, report: Stopped) -> None:
     """An agent no longer runs an attempt that it was told to stop."""
-    world.stops.pop((host, report.job_id, report.attempt), None)
+    if world.stops.pop((host, report.job_id, report.attempt), None) is not None:
+        world.unsettled = True
     world.timers.cancel(("stop", host, report.job_id, str(report.attempt)))
 
 
@@ -272,6 +278,7 @@ def send_stop(world: World, key: tuple[str, str, int], now: Now) -> None:
     host, job_id, attempt = key
     if stop.sent > STOP_RESENDS:
         del world.stops[key]
+        world.unsettled = True
         return
     request = Cancel(id=world.new_id(), job_id=job_id, attempt=attempt, why=stop.why)
     world.publish(world.topics.request(host), request)

@@ -69,14 +69,19 @@ class OperatorClient:
         self._link.start()
         deadline_s = time.monotonic() + self.timeout_s
         why = "no answer"
-        while (left_s := deadline_s - time.monotonic()) > 0:
+        connected = False
+        while not connected and (left_s := deadline_s - time.monotonic()) > 0:
             for event in self._mailbox.take(left_s):
                 if isinstance(event, Connected):
-                    return self
-                if isinstance(event, Disconnected):
+                    connected = True
+                elif isinstance(event, Disconnected):
                     why = event.why
                     if not self._patient:
                         deadline_s = 0.0
+                else:
+                    self._aside.append(event)  # retained messages may come first
+        if connected:
+            return self
         self._link.stop()
         message = f"the broker is not reachable ({why}); is it running? start one with `fleet up`"
         raise Unreachable(f"{message}, or name yours with --broker")

@@ -212,18 +212,14 @@ def test_a_killed_coordinator_goes_on_with_what_its_agents_are_doing(
     assert fleet.events("mlp-oracle").count("assigned") == 1
 
 
-def test_a_job_that_no_host_can_run_says_why(fleet: Any) -> None:
+def test_a_job_that_no_host_can_run_says_why(fleet: Any, wait_for: Any) -> None:
     """In so many words."""
     fleet.plan('model = "gru"\nmode = "oracle"\nrequire_cuda = true')
     fleet.coordinator()
     fleet.agent()
     fleet.until("gru-oracle", "pending")
-    why = fleet.why("gru-oracle")
-    while not why["hosts"]:
-        why = fleet.why("gru-oracle")
-    assert why["hosts"] == [
-        {"host": "pi", "eligible": False, "reasons": ["needs CUDA; this host has none"]}
-    ]
+    expected = {"host": "pi", "eligible": False, "reasons": ["needs CUDA; this host has none"]}
+    wait_for(lambda: fleet.why("gru-oracle")["hosts"] == [expected], "the reason")
     assert fleet.status()["runnable"] == 0
 
 
