@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pydantic import ValidationError
+
 from agent import owed, runs
 from agent.effects import (
     BundleChecked,
@@ -254,6 +256,9 @@ class Core:
             self._dispatch(topic, message, now)
         except (BadMessage, BadStream) as error:
             state.drop(topic.kind.value, str(error))
+        except ValidationError as error:
+            # It fitted, and yet no answer could be made of it: that is garbage as well.
+            state.drop(topic.kind.value, f"{error.title} cannot be built")
 
     def _dispatch(self, topic: Topic, message: Incoming, now: Now) -> None:
         state, mine = self.state, topic.host == self.state.settings.host

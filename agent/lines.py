@@ -29,11 +29,13 @@ class Line:
 
 def understand(line: str) -> Line:
     """Return what a line of output says; a line that is no event is text."""
-    line = line[:MAX_LINE_CHARS].rstrip("\r\n")
+    line = _plain(line[:MAX_LINE_CHARS].rstrip("\r\n"))
     if not line.startswith("{"):
         return Line(line)
     try:
         event = json.loads(line)
+        # Escapes in JSON can spell half a surrogate pair, which is no text.
+        event = json.loads(_plain(json.dumps(event, ensure_ascii=False)))
     except (ValueError, RecursionError):
         return Line(line)
     match event:
@@ -51,6 +53,10 @@ def understand(line: str) -> Line:
             error = f"{kind}: {message}" if isinstance(kind, str) else message
             return Line(error, error=error)
     return Line(line)
+
+
+def _plain(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def clean(value: Any) -> JsonValue:

@@ -254,11 +254,15 @@ def _vram_objection(state: State, slot: int, assign: Assign) -> str | None:
     if not need_gib or state.vitals is None:
         return None
     for measured in state.vitals.gpus:
-        if measured.index == gpu and measured.vram_free_bytes is not None:
-            free_gib = measured.vram_free_bytes / GIB
-            if free_gib >= need_gib:
+        # Some drivers tell the total only; then that has to do, as it does in the coordinator.
+        free_bytes = measured.vram_free_bytes
+        known_bytes = measured.vram_total_bytes if free_bytes is None else free_bytes
+        if measured.index == gpu and known_bytes is not None:
+            known_gib = known_bytes / GIB
+            if known_gib >= need_gib:
                 return None
-            return f"needs {need_gib:g} GiB of VRAM; {free_gib:.1f} GiB is free on GPU {gpu}"
+            what = "in all" if free_bytes is None else "free"
+            return f"needs {need_gib:g} GiB of VRAM; {known_gib:.1f} GiB is {what} on GPU {gpu}"
     return f"needs {need_gib:g} GiB of VRAM; what is free on GPU {gpu} is unknown"
 
 

@@ -10,7 +10,15 @@ from __future__ import annotations
 import json
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+)
 
 from broker.errors import BadMessage
 from broker.topics import HEX_PATTERN, HOST_PATTERN
@@ -31,8 +39,19 @@ Text = Annotated[str, Field(max_length=16_000)]
 Bytes = Annotated[int, Field(ge=0, le=1 << 62)]
 Attempt = Annotated[int, Field(ge=1, le=1 << 31)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Metrics = Annotated[dict[str, JsonValue], Field(max_length=64)]
-Hyper = Annotated[dict[str, JsonValue], Field(max_length=64)]
+
+
+def _finite(values: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    # `allow_inf_nan` does not reach into a JsonValue that is parsed from JSON.
+    try:
+        json.dumps(values, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise ValueError("must hold finite numbers only") from None
+    return values
+
+
+Metrics = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(_finite)]
+Hyper = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(_finite)]
 JobStateName = Literal["pending", "claimed", "running", "completed", "failed", "cancelled"]
 Mode = Literal["realistic", "oracle"]
 SplitRecipe = Literal["host", "sample", "time"]

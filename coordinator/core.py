@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
@@ -84,6 +84,7 @@ class Core:
         for job in self.world.book.in_state(JobState.PENDING):
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
         assignment.on_claims_loaded(self.world, now)
+        handover.index_again(self.world)
 
     def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
@@ -219,6 +220,9 @@ class Core:
             self._dispatch(topic, message, now)
         except (BadMessage, BadStream) as error:
             self.world.drop(topic.kind.value, f"from {topic.host or 'somebody'}: {error}")
+        except ValidationError as error:
+            # It fitted, and yet no answer could be made of it: that is garbage as well.
+            self.world.drop(topic.kind.value, f"from {topic.host}: {error.title} cannot be built")
 
     def _dispatch(self, topic: Topic, message: Incoming, now: Now) -> None:
         world, payload = self.world, message.payload

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from pydantic import JsonValue
+
 from broker.clock import Now
 from broker.messages import Finished, Offer, Rejected, Stored
 from broker.ranges import RangeSet
@@ -153,22 +155,30 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
         artifact_id=artifact_id, metrics=expected.metrics,
         host=expected.host, attempt=expected.attempt,
     )  # fmt: skip
-    world.do(
-        AppendIndex(
-            {
-                "artifact_id": artifact_id,
-                "job_id": job.job_id,
-                "name": job.spec.name,
-                "model": job.spec.model,
-                "mode": job.spec.mode,
-                "attempt": job.attempt,
-                "host": expected.host,
-                "size_bytes": world.stored[artifact_id],
-                "metrics": dict(expected.metrics),
-                "stored_at": now.text(),
-            }
-        )
-    )
+    world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
+
+
+def index_row(job: Job, size_bytes: int) -> dict[str, JsonValue]:
+    """Return the row of the store's index for a completed job."""
+    return {
+        "artifact_id": job.artifact_id,
+        "job_id": job.job_id,
+        "name": job.spec.name,
+        "model": job.spec.model,
+        "mode": job.spec.mode,
+        "attempt": job.attempt,
+        "host": job.host,
+        "size_bytes": size_bytes,
+        "metrics": dict(job.metrics or {}),
+        "stored_at": job.finished_at,
+    }
+
+
+def index_again(world: World) -> None:
+    """After a restart: a crash may have come between the ledger and the index."""
+    for job in world.book.in_state(JobState.COMPLETED):
+        if job.artifact_id in world.stored:
+            world.do(AppendIndex(index_row(job, world.stored[job.artifact_id])))
 
 
 def _open(world: World, host: str, artifact_id: str, offer: Offer, now: Now) -> None:

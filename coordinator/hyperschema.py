@@ -42,8 +42,9 @@ def check_hyper(
                 yield key, message
         elif schema.get("additionalProperties") is False:
             yield key, f"unknown hyperparameter of {model}{did_you_mean(key, properties)}"
-    for key in schema.get("required", ()):
-        if key not in hyper:
+    required = schema.get("required")
+    for key in required if isinstance(required, list) else ():
+        if isinstance(key, str) and key not in hyper:
             yield key, f"missing; {model} needs it"
 
 
@@ -51,7 +52,7 @@ def _faults(value: Any, schema: Any) -> list[str]:
     if not isinstance(schema, dict):
         return []
     options = schema.get("anyOf")
-    if isinstance(options, list):
+    if isinstance(options, list) and options:
         found = [_faults(value, option) for option in options]
         return [] if any(not faults for faults in found) else min(found, key=len)
     name = schema.get("type")
@@ -69,19 +70,25 @@ def _enum_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
     return []
 
 
+def _bound(schema: Mapping[str, Any], keyword: str) -> float | None:
+    """Return a limit of the schema; one that is no number (a host announced it) is no limit."""
+    bound = schema.get(keyword)
+    return bound if isinstance(bound, int | float) and not isinstance(bound, bool) else None
+
+
 def _range_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
     measured, unit = value, ""
     if isinstance(value, str):
         measured, unit = len(value), " characters"
-        lowest, highest = schema.get("minLength"), schema.get("maxLength")
+        lowest, highest = _bound(schema, "minLength"), _bound(schema, "maxLength")
     elif isinstance(value, list):
         measured, unit = len(value), " entries"
-        lowest, highest = schema.get("minItems"), schema.get("maxItems")
+        lowest, highest = _bound(schema, "minItems"), _bound(schema, "maxItems")
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        lowest, highest = schema.get("minimum"), schema.get("maximum")
+        lowest, highest = _bound(schema, "minimum"), _bound(schema, "maximum")
     else:
         return []
-    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    above, below = _bound(schema, "exclusiveMinimum"), _bound(schema, "exclusiveMaximum")
     wrong = (
         (lowest is not None and measured < lowest)
         or (highest is not None and measured > highest)

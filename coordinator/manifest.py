@@ -6,6 +6,7 @@ nothing that runs is touched by it.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -28,7 +29,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ID: Final = re.compile(r"[0-9a-f]{64}")
 
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
-Gib = Annotated[float, Field(gt=0, le=1_000_000, strict=False)]
+# No longer than an assignment can carry: `broker.messages.Assign`.
+MAX_HYPER: Final = 64
+TrainHosts = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
+Gib = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class _Table(BaseModel):
@@ -37,13 +41,13 @@ class _Table(BaseModel):
 
 class _Run(_Table):
     split_recipe: Literal["host", "sample", "time"] | None = None
-    train_hosts: list[str] | None = None
+    train_hosts: TrainHosts | None = None
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
     n_resamples: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
 
 
 class _Defaults(_Run):
-    prefer_cuda_grace_s: Annotated[float, Field(ge=0, le=1e7, strict=False)] = DEFAULT_GRACE_S
+    prefer_cuda_grace_s: Annotated[float, Field(ge=0, le=1e7)] = DEFAULT_GRACE_S
 
 
 class _Host(_Table):
@@ -70,7 +74,7 @@ class _Job(_Run):
     allowed_hosts: list[str] = []
     denied_hosts: list[str] = []
     on_lost: Literal["keep", "stop"] = "keep"
-    hyper: dict[str, Any] = {}
+    hyper: Annotated[dict[str, Any], Field(max_length=MAX_HYPER)] = {}
 
 
 _T = TypeVar("_T", bound=_Table)
@@ -123,7 +127,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise _single(path, f"cannot be read: {error.strerror}; check the path") from None
     except UnicodeDecodeError:
         raise _single(path, "is not UTF-8 text; save it as UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of 5,000 digits
         raise _single(path, f"is not TOML: {error}") from None
 
 
@@ -146,7 +150,7 @@ class _Reader:
         version = tables.get("schema_version")
         if version is None:
             self._problem("", "schema_version", "missing; write schema_version = 1 at the top")
-        elif version != SCHEMA_VERSION or isinstance(version, bool):
+        elif version != SCHEMA_VERSION or type(version) is not int:
             self._problem("", "schema_version", f"is {version!r}; this program knows 1")
         defaults = self._table(_Defaults, tables.get("defaults", {}), "[defaults]") or _Defaults()
         hosts = self._hosts(tables.get("hosts", {}))
@@ -186,6 +190,7 @@ class _Reader:
             label = _label(table, index)
             job = self._table(_Job, table, label, is_job=True)
             if job is None:
+                self._check_broken(table, label)
                 continue
             spec = self._spec(job, defaults, label)
             self._unique(names, spec.name, f"jobs[{index}]", label, spec)
@@ -211,14 +216,14 @@ class _Reader:
         names.setdefault(name, where)
 
     def _spec(self, job: _Job, defaults: _Defaults, label: str) -> JobSpec:
-        self._check_model(job, label)
+        job.hyper = self._check_model(job.model, job.hyper, label)
         for key in ("allowed_hosts", "denied_hosts"):
             for host in getattr(job, key):
                 if not is_host(host):
                     self._problem(label, key, f"{host!r} cannot be a host: {_HOST_RULE}")
         for host in sorted({*job.allowed_hosts} & {*job.denied_hosts}):
             self._problem(label, "denied_hosts", f"{host!r} is in allowed_hosts as well")
-        train_hosts = tuple(_first(job.train_hosts, defaults.train_hosts, []))
+        train_hosts = tuple(sorted({*_first(job.train_hosts, defaults.train_hosts, [])}))
         for host in train_hosts:
             if not host or "," in host or host.startswith("-"):
                 self._problem(label, "train_hosts", f"{host!r}: no commas, no leading '-'")
@@ -247,26 +252,38 @@ class _Reader:
             on_lost=job.on_lost,
         )
 
-    def _check_model(self, job: _Job, label: str) -> None:
-        schema = self._trainers.get(job.model)
+    def _check_broken(self, table: Mapping[str, Any], label: str) -> None:
+        """Look at the rest of a job that has an error already: all are reported at once."""
+        model, hyper = table.get("model"), table.get("hyper", {})
+        if isinstance(model, str):
+            self._check_model(model, hyper if isinstance(hyper, dict) else {}, label)
+
+    def _check_model(self, model: str, hyper: dict[str, Any], label: str) -> dict[str, Any]:
+        """Return the hyperparameters that an id can be made of; say what is wrong with others."""
+        schema = self._trainers.get(model)
         if schema is None:
-            known = did_you_mean(job.model, dict(self._trainers))
-            self._problem(label, "model", f"unknown model {job.model!r}{known}")
-            job.hyper = {}
-            return
-        for key, message in check_hyper(job.hyper, schema, job.model):
+            known = did_you_mean(model, dict(self._trainers))
+            self._problem(label, "model", f"unknown model {model!r}{known}")
+            return {}
+        faulty = set()
+        for key, message in check_hyper(hyper, schema, model):
+            faulty.add(key)
             self._problem(label, f"hyper.{key}", message)
-        # Dates are TOML, but no JSON: they would not survive the canonical form.
-        job.hyper = {key: value for key, value in job.hyper.items() if _is_json(value)}
+        usable = {key: value for key, value in hyper.items() if _is_json(value)}
+        for key in sorted(hyper.keys() - usable.keys() - faulty):
+            message = "must be finite numbers, strings, booleans, lists or tables of them: no dates"
+            self._problem(label, f"hyper.{key}", message)
+        return usable
 
     def _table(self, model: type[_T], table: Any, where: str, *, is_job: bool = False) -> _T | None:
         try:
             return model.model_validate(table)
         except ValidationError as error:
             for fault in error.errors(include_url=False):
-                key = ".".join(str(part) for part in fault["loc"]) or where
+                key = ".".join(str(part) for part in fault["loc"])
                 message = _words(fault, list(model.model_fields))
-                self._problem(where if is_job else "", key if is_job else f"{where} {key}", message)
+                shown = key if is_job else f"{where} {key}".strip()
+                self._problem(where if is_job else "", shown, message)
             return None
 
     def _problem(self, job: str, key: str, message: str) -> None:
@@ -278,12 +295,10 @@ _HOST_RULE: Final = "lower-case letters, digits, '.', '_', '-', starting with a 
 
 def _label(table: Mapping[str, Any], index: int) -> str:
     name = table.get("name")
-    if isinstance(name, str) and name:
-        return name[:80]
-    model, mode = table.get("model"), table.get("mode")
-    if isinstance(model, str) and isinstance(mode, str):
-        return f"{model}-{mode}"[:80]
-    return f"jobs[{index}]"
+    if name is None:
+        name = f"{table.get('model')}-{table.get('mode')}"
+    # What is no name may hold anything, control characters too: it is not repeated.
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else f"jobs[{index}]"
 
 
 def _first(*values: _V | None) -> _V:
@@ -291,9 +306,12 @@ def _first(*values: _V | None) -> _V:
 
 
 def _is_json(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_json, value))
-    return value is None or isinstance(value, str | int | float | bool)
+    """Tell whether JSON can bear what TOML can: no dates, no nan, no inf."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _words(fault: Any, known: list[str]) -> str:
@@ -313,6 +331,7 @@ def _words(fault: Any, known: list[str]) -> str:
         "greater_than_equal": f"must be at least {context.get('ge')}, not {shown}",
         "less_than_equal": f"must be at most {context.get('le')}, not {shown}",
         "literal_error": f"must be {context.get('expected')}, not {shown}",
+        "too_long": f"has more than {context.get('max_length')} entries",
         "missing": f"missing; write {key} = ...",
         "string_too_long": f"longer than {context.get('max_length')} characters",
         "finite_number": f"must be a finite number, not {shown}",

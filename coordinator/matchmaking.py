@@ -165,7 +165,8 @@ def _by_capability(job: JobSpec, view: HostView) -> Iterable[Reason]:
         yield Reason("no-trainer", f"has no trainer for {job.model!r}")
     else:
         properties = trainer.hyper_schema.get("properties")
-        known = properties if isinstance(properties, dict) else None
+        closed = trainer.hyper_schema.get("additionalProperties") is False
+        known = properties if closed and isinstance(properties, dict) else None
         for key in sorted(job.hyper):
             if known is not None and key not in known:
                 yield Reason("hyper", f"its trainer does not know the hyperparameter {key!r}")
@@ -206,17 +207,18 @@ def _by_vram(need_gib: float, view: HostView) -> Iterable[Reason]:
     free = view.free_vram_bytes()
     if most is not None and most < need_gib * GIB:
         yield Reason("vram", f"needs {need_gib:g} GiB of VRAM; this host has {_gib(most)}")
-    elif free is None:
+    elif free is None and most is None:
         text = f"needs {need_gib:g} GiB of VRAM; what is free here is unknown"
-        yield Reason("vram-unknown", text, passing=True)
-    elif free < need_gib * GIB:
+        yield Reason("vram-unknown", text)
+    elif free is not None and free < need_gib * GIB:
         of = f" (of {_gib(most)})" if most is not None else ""
         text = f"needs {need_gib:g} GiB of VRAM; {_gib(free)} is free now{of}"
         yield Reason("vram-now", text, passing=True)
 
 
 def _by_grace(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterable[Reason]:
-    if job.needs.prefer_cuda and not view.has_cuda() and waited_s < grace_s:
+    prefers = job.needs.prefer_cuda and not job.needs.require_cuda
+    if prefers and not view.has_cuda() and waited_s < grace_s:
         text = (
             f"prefers CUDA, which this host has not; waits {grace_s - waited_s:.0f} s more"
             f" (of {grace_s:g} s) for a host that has"

@@ -106,6 +106,8 @@ def spec_to_json(spec: JobSpec) -> str:
 def spec_from_json(text: str) -> JobSpec:
     """Return the spec in a JSON text. Raises ValueError or KeyError when it is not one."""
     found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("a spec is a JSON object")  # noqa: TRY004 - the text is at fault
     for name in ("train_hosts", "allowed_hosts", "denied_hosts"):
         found[name] = tuple(found.get(name, ()))
     found["needs"] = Needs.model_validate(found["needs"])

@@ -86,18 +86,24 @@ class Part:
         """Leave the part as it is, for a later go."""
         with contextlib.suppress(StorageError):
             self.checkpoint()
-        self._file.close()
+        self._release()
 
     def close_file(self) -> None:
         """Close the file, so that it can be renamed everywhere."""
-        self._file.close()
+        with _storage(self.path):
+            self._file.close()
 
     def discard(self) -> None:
         """Delete the part."""
-        self._file.close()
+        self._release()
         for path in (self.path, self.path.with_suffix(".json")):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        # A full disk refuses what is still buffered, too; the file is closed all the same.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def seal(self) -> str:
         """Flush everything to the disk and return the sha256 of the whole file, in hex."""
@@ -194,10 +200,14 @@ class Store:
         if key in self._rows:
             return
         line = json.dumps(row, sort_keys=True, allow_nan=False)
-        with _storage(self._index), self._index.open("ab") as file:
-            file.write(line.encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with _storage(self._index), self._index.open("ab", buffering=0) as file:
+            before_bytes = file.tell()
+            try:
+                _write_all(file, line.encode() + b"\n")
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(before_bytes)  # half a row would spoil the next one
+                raise
         self._rows.add(key)
 
     def collect_parts(self, older_than_s: float, now_wall_s: float) -> int:
@@ -209,9 +219,15 @@ class Store:
                     path.unlink()
                     path.with_suffix(".json").unlink(missing_ok=True)
                     collected += 1
+        for path in self._incoming.glob("*.json*"):
+            # A crash between two deletions leaves a list without its part.
+            part = path.with_name(path.name.partition(".")[0] + ".part")
+            if not part.exists():
+                with contextlib.suppress(OSError):
+                    path.unlink()
         return collected
 
-    def _heal_index(self) -> set[tuple[Any, ...]]:
+    def _heal_index(self) -> set[tuple[str, ...]]:
         """Read the index; a last line that a crash has torn is cut off."""
         if not self._index.exists():
             return set()
@@ -228,8 +244,8 @@ class Store:
         return keys
 
 
-def _row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (row.get("job_id"), row.get("attempt"), row.get("artifact_id"))
+def _row_key(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(row.get(name)) for name in ("job_id", "attempt", "artifact_id"))
 
 
 def _listed(path: Path, size_bytes: int, chunk_bytes: int) -> RangeSet:
@@ -252,6 +268,13 @@ def _checked(pattern: re.Pattern[str], name: str) -> str:
     if not pattern.fullmatch(name):
         raise BadStream(f"{name[:80]!r} cannot be part of a path")
     return name
+
+
+def _write_all(file: IO[bytes], data: bytes) -> None:
+    """Write to an unbuffered file, which may take less than it is given."""
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
