@@ -1,0 +1,71 @@
+"""The examples people copy are whole, and say everything that can be said."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from agent.settings import AgentSettings
+from broker.settings import BrokerSettings
+from coordinator.builtin import builtin_trainers
+from coordinator.manifest import load_manifest
+from coordinator.settings import CoordinatorSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_example_manifest_is_the_full_plan() -> None:
+    """Seven models in two modes, with their priorities and what they need."""
+    plan = load_manifest(ROOT / "etc/training_manifest.toml.example", builtin_trainers())
+    found = {
+        (job.model, job.mode): (job.priority, job.needs.require_cuda, job.needs.prefer_cuda)
+        for job in plan.jobs
+    }
+    expected = {
+        "gbt": (100, False, False),
+        "mlp": (90, False, False),
+        "cnn": (80, False, True),
+        "gru": (70, True, False),
+        "lstm": (60, True, False),
+        "transformer": (50, True, False),
+        "transformer_ssl": (40, True, False),
+    }
+    assert found == {
+        (model, mode): needs
+        for model, needs in expected.items()
+        for mode in ("realistic", "oracle")
+    }
+
+
+def test_the_commented_parts_of_the_example_manifest_are_right_as_well(tmp_path: Path) -> None:
+    """Whoever removes the '#' of an example gets a manifest that loads."""
+    text = (ROOT / "etc/training_manifest.toml.example").read_text("utf-8")
+    bare = re.sub(r"(?m)^# (?=\[hosts\.|[a-z_.]+ = )", "", text)
+    path = tmp_path / "plan.toml"
+    path.write_text(bare, "utf-8")
+    plan = load_manifest(path, builtin_trainers())
+    assert set(plan.hosts) == {"attic-pi", "gaming-pc", "old-laptop"}
+    gru = next(job for job in plan.jobs if job.name == "gru-realistic")
+    assert gru.needs.min_vram_gib == 2
+    assert gru.hyper["epochs"] == 60
+
+
+def test_the_example_settings_are_exactly_the_settings() -> None:
+    """No setting without documentation, no documentation without a setting, each of its type."""
+    text = (ROOT / "etc/fleet.toml.example").read_text("utf-8")
+    bare = tomllib.loads(re.sub(r"(?m)^#(?=[a-z_]+ = )", "", text))
+    for model in (BrokerSettings, CoordinatorSettings, AgentSettings):
+        assert set(bare[model.section]) == set(model.model_fields)
+        model.model_validate(bare[model.section])
+    assert set(bare) == {"broker", "coordinator", "agent"}
+
+
+def test_the_example_settings_are_the_defaults() -> None:
+    """What is shown behind the '#' is what holds without it, where there is one default."""
+    text = (ROOT / "etc/fleet.toml.example").read_text("utf-8")
+    bare = tomllib.loads(re.sub(r"(?m)^#(?=[a-z_]+ = )", "", text))
+    for model in (BrokerSettings, CoordinatorSettings, AgentSettings):
+        for name, field in model.model_fields.items():
+            if isinstance(field.default, str | int | float | bool) and field.default != "":
+                assert bare[model.section][name] == field.default, f"{model.section}.{name}"
