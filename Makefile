@@ -66,6 +66,7 @@ check: lint types imports ## everything but the tests
 generate: $(STAMP) ## files that are made from the code
 	$(BIN)/python -m broker.asyncapi > docs/asyncapi.yaml
 	$(BIN)/python -m agent.trainer.config > coordinator/trainers.json
+	$(BIN)/python -m coordinator.cli.reference > docs/cli.md
 
 clean: ## all that `make` has made
 	rm -rf $(VENV) $(DEMO)

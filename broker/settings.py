@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from broker.address import DEFAULT_URL
 from broker.errors import ConfigError
@@ -46,6 +46,11 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     section: ClassVar[str]
     environment_names: ClassVar[Mapping[str, str]] = {}
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _expand(cls, value: Any) -> Any:
+        return value.expanduser() if isinstance(value, Path) else value
 
     @classmethod
     def load(

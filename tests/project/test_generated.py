@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         ("broker.asyncapi", "docs/asyncapi.yaml"),
         ("agent.trainer.config", "coordinator/trainers.json"),
+        ("coordinator.cli.reference", "docs/cli.md"),
     ],
 )
 def test_a_generated_file_is_current(module: str, file: str) -> None:

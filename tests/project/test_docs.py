@@ -1,0 +1,52 @@
+"""What the documents say of the project is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from coordinator import manifest
+from coordinator.states import TRANSITIONS, Event
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    """No reader ends nowhere."""
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("model", [manifest._Defaults, manifest._Host, manifest._Job])
+def test_every_key_of_the_manifest_is_documented(model: type[manifest._Table]) -> None:
+    """docs/manifest.md names each."""
+    text = (ROOT / "docs/manifest.md").read_text("utf-8")
+    for key in model.model_fields:
+        assert f"`{key}`" in text, key
+
+
+def test_every_transition_is_in_the_architecture() -> None:
+    """docs/architecture.md has a row for each event that moves a job, with where it leads."""
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    for event, (sources, target) in TRANSITIONS.items():
+        if target is None or event is Event.ADDED:
+            continue
+        row = next((row for row in rows if event.value in row.split("|")[1]), None)
+        assert row is not None, event
+        cells = [cell.strip() for cell in row.split("|")[1:-1]]
+        assert cells[2] == target.value
+        assert cells[1] == "all but pending" or {*cells[1].split(", ")} == {*sources}
+
+
+def test_no_registry_and_no_path_of_a_machine_is_named() -> None:
+    """The tree stands for itself."""
+    hosts = re.compile(r"files\.python" r"hosted\.org|py" r"pi\.org/simple|deb\.deb" r"ian\.org")
+    for path in ROOT.rglob("*"):
+        hidden = any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+        if path.suffix in {".py", ".md", ".toml", ".txt", ".yaml", ".example"} and not hidden:
+            assert not hosts.search(path.read_text("utf-8")), path
