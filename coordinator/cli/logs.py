@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
+from broker.errors import BadMessage
 from broker.machine import new_id
-from broker.messages import AskLogs
+from broker.messages import JOB_ROW, AskLogs, decode
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics
 from coordinator.cli.common import job_argument, json_option, where_options
@@ -56,6 +56,13 @@ def logs_command(
             _follow(client, data["job_id"])
 
 
+def _is_over(payload: bytes) -> bool:
+    try:
+        return decode(JOB_ROW, payload).state in _FINAL
+    except BadMessage:
+        return False
+
+
 def _follow(client: Any, job_id: str) -> None:
     try:
         while True:
@@ -64,7 +71,7 @@ def _follow(client: Any, job_id: str) -> None:
                     continue
                 if topic.kind is Kind.LOG:
                     click.echo(payload.decode("utf-8", "replace"))
-                elif topic.kind is Kind.JOB and json.loads(payload).get("state") in _FINAL:
+                elif topic.kind is Kind.JOB and _is_over(payload):
                     return
     except KeyboardInterrupt:
         return

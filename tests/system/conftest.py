@@ -17,8 +17,18 @@ from typing import Any
 
 import pytest
 
+from broker.errors import BadMessage
 from broker.machine import new_id
-from broker.messages import AskCancel, AskReload, AskRequeue, AskShow, AskStatus, AskWhy
+from broker.messages import (
+    JOB_ROW,
+    AskCancel,
+    AskReload,
+    AskRequeue,
+    AskShow,
+    AskStatus,
+    AskWhy,
+    decode,
+)
 from broker.settings import BrokerSettings
 from broker.topics import Kind
 from coordinator.cli.client import OperatorClient
@@ -188,9 +198,10 @@ class Fleet:
                 if row["name"] == job and fits(row):
                     return row
             for topic, payload in self.client.messages(0.5):
-                if topic.kind is Kind.JOB and payload:
-                    row = json.loads(payload)
-                    self.rows[row["job_id"]] = row
+                with contextlib.suppress(BadMessage):
+                    if topic.kind is Kind.JOB and payload:
+                        row = decode(JOB_ROW, payload).model_dump()
+                        self.rows[row["job_id"]] = row
         known = {row["name"]: row["state"] for row in self.rows.values()}
         logs = "\n".join(f"--- {p.log.name}\n{p.said()[-3000:]}" for p in self.programs)
         raise AssertionError(f"{job} did not become {what}; known: {known}\n{logs}")

@@ -1,0 +1,220 @@
+"""The command line as people and scripts use it: exit codes, JSON, what is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROW = {
+    "job_id", "name", "model", "mode", "state", "priority", "attempt", "host", "error",
+    "artifact_id", "metrics", "created_at", "started_at", "finished_at",
+}  # fmt: skip
+
+
+def _run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("FLEET_")
+    } | {"COLUMNS": "80"}
+    return subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment | (env or {}),
+        cwd=ROOT,
+        check=False,
+    )
+
+
+@pytest.fixture
+def cli(fleet: Any) -> Any:
+    """The command line, aimed at the test's fleet."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        env = {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root}
+        return _run(*arguments, env=env)
+
+    return run
+
+
+def _json(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_scripts_read_is_as_documented(fleet: Any, cli: Any, short: str) -> None:
+    """The contracts of every reading command, on a fleet with a finished and a pending job."""
+    fleet.plan(short, 'model = "gru"\nmode = "oracle"\nrequire_cuda = true')
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("gbt-oracle", "completed")
+
+    rows = _json(cli("list", "--json"))
+    assert [row["name"] for row in rows] == ["gbt-oracle", "gru-oracle"]
+    assert set(rows[0]) >= ROW
+    for name in ("created_at", "started_at", "finished_at"):
+        assert datetime.fromisoformat(rows[0][name]).utcoffset() is not None
+        assert rows[0][name].endswith("Z")
+    assert [row["name"] for row in _json(cli("list", "--status", "pending", "--json"))] == [
+        "gru-oracle"
+    ]
+    shown = _json(cli("show", "gbt-or", "--json"))
+    assert set(shown) >= ROW | {"spec", "events"}
+    assert shown["events"][0]["event"] == "added"
+    (worker,) = _json(cli("workers", "--json"))
+    assert {"host", "status", "capability", "policy", "jobs", "last_seen"} <= set(worker)
+    assert (worker["host"], worker["status"]) == ("pi", "online")
+    why = _json(cli("why", "gru-oracle", "--json"))
+    assert why["hosts"] == [
+        {"host": "pi", "eligible": False, "reasons": ["needs CUDA; this host has none"]}
+    ]
+    status = _json(cli("status", "--json"))
+    assert (status["jobs"]["completed"], status["jobs"]["pending"]) == (1, 1)
+    assert status["hosts"] == {"online": 1, "offline": 0}
+    assert {"coordinator", "broker"} <= set(status)
+    logs = _json(cli("logs", "gbt-oracle", "--json"))
+    assert logs["lines"][-1] == "done"
+
+
+def test_what_people_read_fits_eighty_columns(fleet: Any, cli: Any, short: str) -> None:
+    """Tables are no wider than the window, and the reason is said in so many words."""
+    fleet.plan(short, 'model = "gru"\nmode = "oracle"\nrequire_cuda = true')
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("gbt-oracle", "completed")
+    for verb in (["status"], ["list"], ["workers"], ["why", "gru-oracle"], ["show", "gru-oracle"]):
+        done = cli(*verb)
+        assert done.returncode == 0, done.stderr
+        assert max(map(len, done.stdout.splitlines())) <= 80, done.stdout
+        assert "\x1b" not in done.stdout
+    assert "pi  needs CUDA; this host has none" in cli("why", "gru-oracle").stdout
+
+
+def test_get_brings_the_model_home(fleet: Any, cli: Any, short: str, tmp_path: Path) -> None:
+    """Fetched, verified, unpacked; a second time it does not overwrite; a job without is told."""
+    fleet.plan(short, 'model = "gru"\nmode = "oracle"\nrequire_cuda = true')
+    fleet.coordinator()
+    fleet.agent()
+    row = fleet.until("gbt-oracle", "completed")
+    out = tmp_path / "out"
+    done = cli("get", "gbt-oracle", "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((out / "gbt-oracle" / "gbt_oracle_train.json").read_text("utf-8"))
+    assert report["metrics"]["auroc"] == row["metrics"]["auroc"]
+    assert [path.name for path in out.iterdir()] == ["gbt-oracle"]
+    assert cli("get", "gbt-oracle", "-o", str(out)).returncode == 1
+    refused = cli("get", "gru-oracle", "-o", str(out))
+    assert refused.returncode == 1
+    assert "has no artifact" in refused.stderr
+
+
+def test_refusals_have_exit_code_one(fleet: Any, cli: Any) -> None:
+    """Not found, ambiguous, refused: one line, and what to do."""
+    fleet.plan(
+        'model = "gru"\nmode = "oracle"\nrequire_cuda = true',
+        'model = "gru"\nmode = "realistic"\nrequire_cuda = true',
+    )
+    fleet.coordinator()
+    fleet.until("gru-oracle", "pending")
+    missing = cli("show", "nope")
+    assert missing.returncode == 1
+    assert "fleet list" in missing.stderr
+    ambiguous = cli("cancel", "gru")
+    assert ambiguous.returncode == 1
+    assert "gru-oracle" in ambiguous.stderr
+    assert "gru-realistic" in ambiguous.stderr
+    assert cli("cancel", "gru-oracle").returncode == 0
+    assert cli("cancel", "gru-oracle").returncode == 1
+    assert cli("requeue", "gru-oracle").returncode == 0
+    fleet.manifest.write_text("schema_version = 2\n", "utf-8")
+    reload = cli("reload")
+    assert reload.returncode == 1
+    assert "schema_version" in reload.stderr
+
+
+def test_unreachable_has_exit_code_three(fleet: Any, cli: Any) -> None:
+    """No broker, and a broker without a coordinator, are told apart."""
+    nobody = _run("status", "--broker", "mqtt://127.0.0.1:1", "--timeout", "2")
+    assert nobody.returncode == 3
+    assert "not reachable" in nobody.stderr
+    alone = cli("list", "--timeout", "1")
+    assert alone.returncode == 3
+    assert "no coordinator" in alone.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["lst"],
+        ["list", "--status", "lost"],
+        ["show"],
+        ["status", "--broker", "http://x"],
+        ["broker", "--listen", "0.0.0.0:1883"],
+        ["up", "--manifest", "there-is-no-such-file.toml"],
+        ["agent", "--host", "UPPER case"],
+    ],
+)
+def test_wrong_usage_has_exit_code_two(arguments: list[str]) -> None:
+    """And says what is wrong, without a traceback."""
+    done = _run(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_check_needs_nobody_and_reports_all_errors_at_once(tmp_path: Path) -> None:
+    """Good and bad manifests, for people and for scripts."""
+    example = ROOT / "etc" / "training_manifest.toml.example"
+    good = _run("check", str(example), "--offline", "--json")
+    assert _json(good) == {"ok": True, "jobs": 14, "errors": []}
+    bad = tmp_path / "bad.toml"
+    bad.write_text(
+        'schema_version = 1\n[[jobs]]\nmodel = "gpt"\nmode = "oracle"\n[[jobs]]\nmodel = "cnn"\n'
+        'mode = "oracle"\nhyper.epoch = 3\n[[jobs]]\nmodel = "mlp"\nmode = "orcale"\n',
+        "utf-8",
+    )
+    done = _run("check", str(bad), "--offline", "--json")
+    assert done.returncode == 1
+    errors = json.loads(done.stdout)["errors"]
+    assert {(error["job"], error["key"]) for error in errors} == {
+        ("gpt-oracle", "model"), ("cnn-oracle", "hyper.epoch"), ("mlp-orcale", "mode")
+    }  # fmt: skip
+    assert "did you mean 'epochs'" in json.dumps(errors)
+    assert _run("check", str(tmp_path / "none.toml"), "--offline").returncode == 1
+
+
+def test_starting_up_is_cheap() -> None:
+    """`fleet --help` and `fleet check` load no MQTT client, no broker, no tables, no torch."""
+    code = (
+        "import sys; from coordinator.cli import main; code = main(sys.argv[1:]);"
+        "heavy = {'paho', 'amqtt', 'torch', 'rich', 'numpy'} & set(sys.modules);"
+        "sys.exit(f'loaded {heavy}' if heavy else code)"
+    )
+    example = str(ROOT / "etc" / "training_manifest.toml.example")
+    for arguments in (["--help"], ["check", example, "--offline"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_coordinator_needs_no_machine_learning() -> None:
+    """Its program and the command line load neither numpy nor torch."""
+    code = (
+        "import sys, coordinator.service, coordinator.cli.up, coordinator.cli.watch;"
+        "heavy = {'torch', 'xgboost', 'numpy', 'sklearn', 'pyarrow'} & set(sys.modules);"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=60, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,161 @@
+"""`fleet up`: the whole fleet in one command, on its own broker and on somebody else's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAN = """
+schema_version = 1
+[defaults]
+n_resamples = 50
+[[jobs]]
+model = "gbt"
+mode = "oracle"
+priority = 100
+hyper.epochs = 20
+[[jobs]]
+model = "mlp"
+mode = "realistic"
+hyper.epochs = 2
+[[jobs]]
+model = "cnn"
+mode = "oracle"
+prefer_cuda = true
+hyper.epochs = 1
+[[jobs]]
+model = "gru"
+mode = "oracle"
+require_cuda = true
+"""
+
+
+def _command(folder: Path, data: Path, state: str, *more: str) -> list[str]:
+    (folder / "plan.toml").write_text(PLAN, "utf-8")
+    return [
+        sys.executable, "-m", "coordinator.cli", "up", "--agents", "2", "--port", "0",
+        "--manifest", str(folder / "plan.toml"), "--data", str(data),
+        "--state", str(folder / state), "--prefer-cuda-grace", "1", "--heartbeat", "1", *more,
+    ]  # fmt: skip
+
+
+def _environment(**more: str) -> dict[str, str]:
+    bare = {key: value for key, value in os.environ.items() if not key.startswith("FLEET_")}
+    return bare | more
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=180, env=environment, cwd=ROOT, check=False
+    )
+
+
+def _left_of(folder: Path) -> list[str]:
+    """Processes that still work for a state folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if str(folder) in line and "pytest" not in line:
+            found.append(line)
+    return found
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[str]:
+    """A real mosquitto, where it is installed."""
+    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+    if program is None:
+        pytest.skip("mosquitto is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = tmp_path / "mosquitto.conf"
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n"
+        "max_packet_size 1200000\nmax_queued_messages 100000\n"
+    )
+    with subprocess.Popen([program, "-c", str(config)], stderr=subprocess.DEVNULL) as process:
+        yield f"mqtt://127.0.0.1:{port}"
+        process.terminate()
+
+
+@pytest.mark.slow
+def test_a_plan_gives_the_same_artifacts_again_also_on_mosquitto(
+    tmp_path: Path, data: Path, mosquitto: str
+) -> None:
+    """Run into two state folders, once on each broker: gbt, mlp and cnn come out bit-identical."""
+    ids = []
+    for state, environment in (("one", {}), ("two", {"FLEET_BROKER": mosquitto})):
+        command = _command(tmp_path, data, state, "--until-idle", "--json")
+        done = _run(command, _environment(**environment))
+        assert done.returncode == 0, done.stderr
+        rows = json.loads(done.stdout)
+        states = {row["name"]: row["state"] for row in rows}
+        assert states == {
+            "gbt-oracle": "completed", "mlp-realistic": "completed", "cnn-oracle": "completed",
+            "gru-oracle": "pending",
+        }  # fmt: skip
+        ids.append({row["name"]: row["artifact_id"] for row in rows})
+        assert not _left_of(tmp_path)
+    assert ids[0] == ids[1]
+
+
+@pytest.mark.slow
+def test_the_results_say_what_was_stored_and_what_is_left(tmp_path: Path, data: Path) -> None:
+    """Progress while it runs, a table at the end, and for what is left over the reason."""
+    done = _run(_command(tmp_path, data, "state", "--until-idle"), _environment(COLUMNS="80"))
+    assert done.returncode == 0, done.stderr
+    assert "gbt-oracle                 completed on" in done.stdout
+    assert "3 artifacts in" in done.stdout
+    assert "gru-oracle                 needs CUDA; this host has none" in done.stdout
+    stored = list((tmp_path / "state" / "coordinator" / "models").glob("*/*/bundle.tar.zst"))
+    assert len(stored) == 3
+
+
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_however_it_ends_nothing_is_left_running(tmp_path: Path, data: Path, how: str) -> None:
+    """Ctrl-C and SIGTERM stop everything cleanly; even SIGKILL leaves no child behind."""
+    command = _command(tmp_path, data, "state")
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=_environment(), cwd=ROOT
+    ) as up:
+        assert up.stdout is not None
+        said = ""
+        while "Ctrl-C" not in said:
+            line = up.stdout.readline()
+            assert line, "fleet up ended by itself"
+            said += line
+        services = psutil.Process(up.pid).children(recursive=True)
+        assert len(services) >= 4
+        up.send_signal(getattr(signal, how))
+        up.wait(60)
+    _, alive = psutil.wait_procs(services, timeout=30)
+    assert not alive
+    if how != "SIGKILL":
+        assert up.returncode == 0
+
+
+def test_a_service_that_dies_is_told_with_the_end_of_its_log(
+    tmp_path: Path, data: Path, system_broker: Any
+) -> None:
+    """A port that is taken: one message that says what to do, exit code 1, nothing left."""
+    port = system_broker.rsplit(":", 1)[1]
+    command = _command(tmp_path, data, "state")
+    command[command.index("--port") + 1] = port
+    done = _run(command, _environment())
+    assert done.returncode == 1
+    assert "--port 0" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not _left_of(tmp_path)
