@@ -1,0 +1,293 @@
+"""Each mend of the embedded broker, and that stock amqtt still needs it.
+
+When a `stock` test fails, upstream has mended the fault: drop the override.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from amqtt.broker import Broker
+from paho.mqtt.enums import CallbackAPIVersion
+
+from broker import embedded
+from broker.embedded import EmbeddedBroker, ServerSettings
+from broker.errors import ConfigError, LinkError
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+DEADLINE_S = 10.0
+STOCK = {
+    "listeners": {"default": {"type": "tcp", "bind": "127.0.0.1:0", "max_connections": 1000}},
+    "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {}},
+}
+
+
+class InThread:
+    """A broker on an event loop in a thread, so that a test can look into it."""
+
+    def __init__(self, make: Callable[[], Broker]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.broker: Any = self.call(self._start(make))
+        sockets = self.broker._servers["default"].instance.sockets
+        self.port: int = next(iter(sockets)).getsockname()[1]
+
+    async def _start(self, make: Callable[[], Broker]) -> Broker:
+        broker = make()
+        await broker.start()
+        return broker
+
+    def call(self, coroutine: Any) -> Any:
+        """Run a coroutine on the broker's loop and return its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE_S)
+
+    def stop(self) -> None:
+        """Shut it down."""
+        self.call(self.broker.shutdown())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(DEADLINE_S)
+        self._loop.close()
+
+
+@pytest.fixture
+def stock() -> Iterator[InThread]:
+    """Stock amqtt."""
+    made = InThread(lambda: Broker(STOCK))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def ours() -> Iterator[InThread]:
+    """The embedded broker."""
+    made = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
+    yield made
+    made.stop()
+
+
+class Client:
+    """A paho client that collects what it is sent."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self.got: queue.Queue[tuple[str, bytes]] = queue.Queue()
+        self._ready = threading.Event()
+        self.gone = threading.Event()
+        self.client = mqtt.Client(
+            CallbackAPIVersion.VERSION2, client_id=name, reconnect_on_failure=False
+        )
+        self.client.on_connect = lambda *_: self._ready.set()
+        self.client.on_subscribe = lambda *_: self._ready.set()
+        self.client.on_disconnect = lambda *_: self.gone.set()
+        self.client.on_message = lambda _c, _d, m: self.got.put((m.topic, m.payload))
+        self.client.connect("127.0.0.1", port)
+        self.client.loop_start()
+        assert self._ready.wait(DEADLINE_S)
+
+    def subscribe(self, name: str, qos: int = 1) -> None:
+        """Subscribe, and wait for the answer."""
+        self._ready.clear()
+        self.client.subscribe(name, qos)
+        assert self._ready.wait(DEADLINE_S)
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publish, and wait for the acknowledgement."""
+        self.client.publish(topic, payload, 1, retain).wait_for_publish(DEADLINE_S)
+
+    def stop(self) -> None:
+        """Disconnect."""
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+class Loud(bytes):
+    """A payload that notices when somebody formats it."""
+
+    formatted = 0
+
+    def __repr__(self) -> str:
+        type(self).formatted += 1
+        return "loud"
+
+
+def _formats_payloads(running: InThread) -> bool:
+    Loud.formatted = 0
+
+    async def broadcast() -> None:
+        await running.broker._broadcast_queue.put(
+            {"session": None, "topic": "a/b", "data": Loud(b"x" * 1000)}
+        )
+        await running.broker._run_broadcast(deque())
+
+    running.broker._broadcast_task.get_loop().call_soon_threadsafe(
+        running.broker._broadcast_task.cancel
+    )
+    running.call(broadcast())
+    return Loud.formatted > 0
+
+
+def test_stock_formats_every_payload(stock: InThread) -> None:
+    """For a debug line that nobody reads: four fifths of its bulk rate."""
+    assert _formats_payloads(stock)
+
+
+def test_ours_formats_no_payload(ours: InThread) -> None:
+    """Payloads pass untouched."""
+    assert not _formats_payloads(ours)
+
+
+def _leak(running: InThread) -> Client:
+    """Somebody retains, somebody subscribes; return a third who did not subscribe to it."""
+    first, second = Client(running.port, "first"), Client(running.port, "second")
+    first.publish("secret/a", b"s3cret", retain=True)
+    second.subscribe("secret/#")
+    assert second.got.get(timeout=DEADLINE_S) == ("secret/a", b"s3cret")
+    third = Client(running.port, "third")
+    first.stop()
+    second.stop()
+    return third
+
+
+def test_stock_sends_retained_messages_to_who_did_not_subscribe(stock: InThread) -> None:
+    """Every client that connects is sent what matches anybody's filters."""
+    third = _leak(stock)
+    assert third.got.get(timeout=DEADLINE_S) == ("secret/a", b"s3cret")
+    third.stop()
+
+
+def test_ours_sends_retained_messages_to_subscribers_alone(ours: InThread) -> None:
+    """The first thing that a newcomer gets is what it asked for."""
+    third = _leak(ours)
+    third.subscribe("third/own")
+    third.publish("third/own", b"mine")
+    assert third.got.get(timeout=DEADLINE_S) == ("third/own", b"mine")
+    assert third.got.empty()
+    third.stop()
+
+
+def _survives_subscriptions_during_a_connect(running: InThread) -> bool:
+    """What a connect does (a loop over all filters) while another client subscribes."""
+
+    async def overlap() -> None:
+        for index in range(3):
+            running.broker._subscriptions[f"filter/{index}"] = []
+        for number, _ in enumerate(running.broker._subscriptions):
+            running.broker._subscriptions[f"late/{number}"] = []
+            await asyncio.sleep(0)
+
+    try:
+        running.call(overlap())
+    except RuntimeError as error:
+        return "changed size during iteration" not in str(error)
+    return True
+
+
+def test_stock_fails_connects_while_others_subscribe(stock: InThread) -> None:
+    """Its loop over the filters does not bear that one is added meanwhile."""
+    assert not _survives_subscriptions_during_a_connect(stock)
+
+
+def test_ours_takes_a_hundred_connects_at_once(ours: InThread) -> None:
+    """Each connects, subscribes and gets its own message, all at the same time."""
+    assert _survives_subscriptions_during_a_connect(ours)
+    failures: list[str] = []
+
+    def one(number: int) -> None:
+        try:
+            client = Client(ours.port, f"client-{number}")
+            client.subscribe(f"own/{number}")
+            client.publish(f"own/{number}", b"%d" % number)
+            assert client.got.get(timeout=DEADLINE_S) == (f"own/{number}", b"%d" % number)
+            client.stop()
+        except (AssertionError, OSError, queue.Empty) as error:
+            failures.append(f"{number}: {error!r}")
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not failures
+
+
+def test_a_packet_that_is_too_large_ends_its_connection_alone() -> None:
+    """Others do not notice, and the broker does not read it into memory."""
+    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0, max_packet_bytes=100_000)))
+    rude, polite = Client(running.port, "rude"), Client(running.port, "polite")
+    rude.client.publish("big", b"x" * 200_000, 0)
+    assert rude.gone.wait(DEADLINE_S)
+    polite.subscribe("polite/own")
+    polite.publish("polite/own", b"y" * 90_000)
+    assert polite.got.get(timeout=DEADLINE_S) == ("polite/own", b"y" * 90_000)
+    rude.client.loop_stop()
+    polite.stop()
+    running.stop()
+
+
+def test_a_subscriber_that_does_not_read_is_bounded(
+    ours: InThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for it stays under the limit; whoever reads gets everything."""
+    monkeypatch.setattr(embedded, "MAX_UNSENT_BYTES", 4_000_000)
+    sleepy, awake = Client(ours.port, "sleepy"), Client(ours.port, "awake")
+    sleepy.subscribe("bulk", 0)
+    awake.subscribe("bulk", 0)
+    sleepy.client.loop_stop()  # its socket is open, and nobody reads it
+    sender = Client(ours.port, "sender")
+    for _ in range(100):
+        sender.publish("bulk", b"z" * 200_000)
+        assert awake.got.get(timeout=DEADLINE_S)[0] == "bulk"
+    assert ours.broker._unsent_bytes["sleepy"] <= 4_000_000
+    assert "sleepy" in ours.broker._slow
+    for client in (awake, sender):
+        client.stop()
+    sleepy.client.disconnect()
+
+
+def test_another_amqtt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The overrides are made for one version; the error says which to install."""
+    monkeypatch.setattr(importlib.metadata, "version", lambda _name: "0.99.0")
+
+    async def make() -> None:
+        EmbeddedBroker(ServerSettings(port=0))
+
+    with pytest.raises(LinkError, match=r"pip install amqtt==0\.12\.1"):
+        asyncio.run(make())
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org", ""])  # noqa: S104 - refused
+def test_it_listens_on_loopback_only(host: str) -> None:
+    """Anything else is refused, and the error says what to do instead."""
+    with pytest.raises(ConfigError, match="run mosquitto for a network"):
+        ServerSettings(host, 1883).check()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.9.1"])
+def test_loopback_has_several_names(host: str) -> None:
+    """All of them are taken."""
+    ServerSettings(host, 0).check()
+
+
+def test_the_program_ends_cleanly_and_tells_a_taken_port(new_broker: Any) -> None:
+    """Exit code 0 on SIGTERM; one clear line and exit code 1 when the port is taken."""
+    running = new_broker("embedded")
+    second = subprocess.run(
+        [sys.executable, "-m", "broker.server", "--listen", f"127.0.0.1:{running.port}"],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert second.returncode == 1
+    assert second.stderr.startswith("error: cannot listen on 127.0.0.1:")
+    assert "Traceback" not in second.stderr
+    assert running.end(signal.SIGTERM) == 0

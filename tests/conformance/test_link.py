@@ -1,0 +1,162 @@
+"""The client link on each broker: births, wills, reconnects, goodbyes."""
+
+from __future__ import annotations
+
+import queue
+import random
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker.address import parse_address
+from broker.link import Link, LinkSettings
+from broker.machine import new_id
+from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+
+DEADLINE_S = 15.0
+
+
+class Ear:
+    """A link whose events a test can wait for."""
+
+    def __init__(self, url: str, name: str, *filters: str, will: str = "") -> None:
+        self.events: queue.Queue[LinkEvent] = queue.Queue()
+        self.link = Link(
+            LinkSettings(
+                parse_address(url), name, [(one, 1) for one in filters],
+                backoff_base_s=0.1, backoff_cap_s=0.5,
+            ),
+            self.events.put,
+            will=(lambda session: Outgoing(will, session.encode(), 1)) if will else None,
+            new_id=new_id,
+            rng=random.Random(1),
+        )  # fmt: skip
+        self.link.start()
+
+    def next(self, kind: type[Any]) -> Any:
+        """The next event of a kind; events of other kinds before it are passed over."""
+        while True:
+            event = self.events.get(timeout=DEADLINE_S)
+            if isinstance(event, kind):
+                return event
+
+
+@pytest.fixture
+def ear() -> Iterator[Callable[..., Ear]]:
+    """`ear(url, name, *filters, will=...)`; all are stopped at the end."""
+    made: list[Ear] = []
+
+    def make(*arguments: str, **more: str) -> Ear:
+        made.append(Ear(*arguments, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.link.stop()
+
+
+def test_connected_means_subscribed(any_broker: Any, ear: Any, topic_root: str) -> None:
+    """What is published right after `Connected` arrives, in order, bytes untouched."""
+    one = ear(any_broker.url, f"{topic_root}-1", f"{topic_root}/#")
+    one.next(Connected)
+    payloads = [bytes([number]) * (number * 1000) for number in range(50)]
+    for payload in payloads:
+        assert one.link.publish(Outgoing(f"{topic_root}/x", payload))
+    assert [one.next(Incoming).payload for _ in payloads] == payloads
+
+
+def test_a_large_binary_payload_is_intact(any_broker: Any, ear: Any, topic_root: str) -> None:
+    """256 KiB at QoS 0, as chunks travel."""
+    one = ear(any_broker.url, f"{topic_root}-1", f"{topic_root}/#")
+    one.next(Connected)
+    payload = random.Random(1).randbytes(256 * 1024)
+    one.link.publish(Outgoing(f"{topic_root}/chunk", payload, 0))
+    assert one.next(Incoming).payload == payload
+
+
+@pytest.mark.parametrize("filter_", ["state/one", "state/+", "#"])
+def test_retained_messages_reach_late_subscribers(
+    any_broker: Any, ear: Any, topic_root: str, filter_: str
+) -> None:
+    """Also by wildcards; cleared by an empty payload."""
+    one = ear(any_broker.url, f"{topic_root}-1", f"{topic_root}/ack")
+    one.next(Connected)
+    one.link.publish(Outgoing(f"{topic_root}/state/one", b"kept", 1, retain=True))
+    one.link.publish(Outgoing(f"{topic_root}/ack", b""))
+    one.next(Incoming)
+    late = ear(any_broker.url, f"{topic_root}-2", f"{topic_root}/{filter_}")
+    got = late.next(Incoming)
+    assert (got.topic, got.payload, got.retained) == (f"{topic_root}/state/one", b"kept", True)
+
+    one.link.publish(Outgoing(f"{topic_root}/state/one", b"", 1, retain=True))
+    one.link.publish(Outgoing(f"{topic_root}/ack", b""))
+    one.next(Incoming)
+    later = ear(any_broker.url, f"{topic_root}-3", f"{topic_root}/{filter_}")
+    later.next(Connected)
+    later.link.publish(Outgoing(f"{topic_root}/state/one", b"new"))
+    assert later.next(Incoming).payload == b"new"
+
+
+def test_the_will_bears_its_session_and_a_goodbye_has_none(
+    any_broker: Any, ear: Any, topic_root: str
+) -> None:
+    """A connection that breaks leaves its will; one that is stopped leaves its goodbye alone."""
+    watcher = ear(any_broker.url, f"{topic_root}-w", f"{topic_root}/will/+")
+    watcher.next(Connected)
+    broken = ear(any_broker.url, f"{topic_root}-b", will=f"{topic_root}/will/b")
+    session = broken.next(Connected).session
+    broken.link._connection._client.socket().shutdown(socket.SHUT_RDWR)
+    will = watcher.next(Incoming)
+    assert (will.topic, will.payload) == (f"{topic_root}/will/b", session.encode())
+    again = broken.next(Connected).session
+    assert again != session
+
+    broken.link.stop([Outgoing(f"{topic_root}/will/goodbye", b"bye")])
+    assert watcher.next(Incoming).topic == f"{topic_root}/will/goodbye"
+    watcher.link.publish(Outgoing(f"{topic_root}/will/end", b""))
+    assert watcher.next(Incoming).topic == f"{topic_root}/will/end"
+
+
+def test_the_same_client_id_takes_over(any_broker: Any, ear: Any, topic_root: str) -> None:
+    """The newcomer is served."""
+    ear(any_broker.url, f"{topic_root}-same", f"{topic_root}/#").next(Connected)
+    newer = Ear(any_broker.url, f"{topic_root}-same", f"{topic_root}/#")
+    newer.next(Connected)
+    newer.link.publish(Outgoing(f"{topic_root}/x", b"1"))
+    assert newer.next(Incoming).payload == b"1"
+    newer.link.stop()
+
+
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
+def test_it_comes_back_after_the_broker_was_killed(
+    new_broker: Any, ear: Any, topic_root: str, kind: str
+) -> None:
+    """A new session, subscribed again; meanwhile `publish` says that nothing was sent."""
+    broker = new_broker(kind)
+    one = ear(broker.url, f"{topic_root}-1", f"{topic_root}/#")
+    first = one.next(Connected).session
+    broker.end(signal.SIGKILL)
+    assert str(broker.port) in one.next(Disconnected).why
+    assert not one.link.publish(Outgoing(f"{topic_root}/x", b"lost"))
+    broker.start()
+    assert one.next(Connected).session != first
+    assert one.link.publish(Outgoing(f"{topic_root}/x", b"there"))
+    assert one.next(Incoming).payload == b"there"
+
+
+def test_nobody_there_is_told_with_the_address(ear: Any) -> None:
+    """And tried again and again."""
+    one = ear("mqtt://127.0.0.1:1", "nobody")
+    for _ in range(3):
+        assert "127.0.0.1:1" in one.next(Disconnected).why
+
+
+def test_nagle_is_off(any_broker: Any, ear: Any, topic_root: str) -> None:
+    """Without it every round trip takes 40 ms on loopback."""
+    one = ear(any_broker.url, f"{topic_root}-1")
+    one.next(Connected)
+    sock = one.link._connection._client.socket()
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

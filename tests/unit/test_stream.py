@@ -1,0 +1,216 @@
+"""The chunk stream: two real ends on a wire that loses, repeats, delays and reorders."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.errors import BadStream
+from broker.messages import GRANT, Grant, Rejected, Stored, decode, encode
+from broker.ranges import RangeSet
+from broker.stream import (
+    Complete,
+    Done,
+    Receiver,
+    Refused,
+    SendChunk,
+    Sender,
+    SendGrant,
+    SendOffer,
+    WriteChunk,
+)
+
+CHUNK = 1024
+LIMIT_S = 4000.0
+
+
+class Wire:
+    """Sender, receiver and what lies between them; grants are encoded and decoded."""
+
+    def __init__(self, size: int, seed: int, *, loss: float = 0.0, repeat: float = 0.0,
+                 delay_s: float = 0.01, window: int = 16) -> None:  # fmt: skip
+        self.rng = random.Random(seed)
+        self.loss, self.repeat, self.delay_s, self.window = loss, repeat, delay_s, window
+        self.content = self.rng.randbytes(size)
+        self.disk = bytearray(size)
+        self.have = RangeSet()
+        self.now_s = 0.0
+        self.sent: list[int] = []
+        self.most_in_flight = 0
+        self.over: Any = None
+        self._queue: list[tuple[float, int, str, Any]] = []
+        self._count = 0
+        self.receiver: Receiver | None = None
+        self.sender = Sender(size, CHUNK)
+        self._sends(self.sender.start(0.0))
+
+    def run(self, steps: int = 10**9) -> None:
+        """Let things happen until the sender is told that all is stored, or for some steps."""
+        for _ in range(steps):
+            if self.over is not None:
+                return
+            self._step()
+
+    def _step(self) -> None:
+        due = [self.sender.next_deadline()]
+        due += [self.receiver.next_deadline()] if self.receiver else []
+        due += [self._queue[0][0]] if self._queue else []
+        self.now_s = max(self.now_s, min(at_s for at_s in due if at_s is not None))
+        assert self.now_s < LIMIT_S, "the stream does not come to an end"
+        while self._queue and self._queue[0][0] <= self.now_s:
+            _, _, target, message = heapq.heappop(self._queue)
+            (self._to_sender if target == "sender" else self._to_receiver)(message)
+        self._sends(self.sender.on_timer(self.now_s))
+        if self.receiver:
+            self._receives(self.receiver.on_timer(self.now_s), b"")
+
+    def _post(self, target: str, message: Any) -> None:
+        if self.rng.random() < self.loss:
+            return
+        for _ in range(2 if self.rng.random() < self.repeat else 1):
+            self._count += 1
+            at_s = self.now_s + self.delay_s * self.rng.random()
+            heapq.heappush(self._queue, (at_s, self._count, target, message))
+
+    def _to_sender(self, payload: bytes) -> None:
+        self._sends(self.sender.on_grant(decode(GRANT, payload), self.now_s))
+
+    def _to_receiver(self, message: Any) -> None:
+        if message is None:
+            if self.receiver is None:
+                self.receiver = Receiver(len(self.content), CHUNK, self.have, self.window)
+            self._receives(self.receiver.on_offer(self.now_s), b"")
+        elif self.receiver is not None:
+            index, data = message
+            self._receives(self.receiver.on_chunk(index, len(data), self.now_s), data)
+
+    def _sends(self, effects: list[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, SendOffer):
+                self._post("receiver", None)
+            elif isinstance(effect, SendChunk):
+                self.sent.append(effect.index)
+                data = self.content[effect.offset : effect.offset + effect.length]
+                self._post("receiver", (effect.index, data))
+            else:
+                self.over = effect
+        self.most_in_flight = max(self.most_in_flight, len(self.sender._in_flight))
+
+    def _receives(self, effects: list[Any], data: bytes) -> None:
+        for effect in effects:
+            if isinstance(effect, WriteChunk):
+                self.disk[effect.offset : effect.offset + len(data)] = data
+            elif isinstance(effect, SendGrant):
+                self._post("sender", encode(effect.grant))
+            elif isinstance(effect, Complete):
+                self.over = effect
+
+
+sizes = st.one_of(
+    st.integers(1, 3 * CHUNK), st.integers(1, 40).map(lambda chunks: chunks * CHUNK),
+    st.integers(1, 200 * CHUNK),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes, st.integers(0, 2**32), st.floats(0, 0.6), st.floats(0, 0.5), st.floats(0, 2.0),
+    st.integers(1, 40),
+)  # fmt: skip
+def test_whatever_the_wire_does_the_bytes_arrive(
+    size: int, seed: int, loss: float, repeat: float, delay_s: float, window: int
+) -> None:
+    """S1 to S4: in the end the receiver has exactly what the sender had, within its window."""
+    wire = Wire(size, seed, loss=loss, repeat=repeat, delay_s=delay_s, window=window)
+    wire.run()
+    assert bytes(wire.disk) == wire.content
+    assert wire.most_in_flight <= max(window, 1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(sizes, st.integers(0, 2**32), st.lists(st.booleans(), max_size=4), st.integers(1, 60))
+def test_either_side_may_be_replaced_at_any_time(
+    size: int, seed: int, replacements: list[bool], steps: int
+) -> None:
+    """S5: a new receiver goes on from what is on disk, a new sender from the next grant."""
+    wire = Wire(size, seed, loss=0.1)
+    for replace_sender in replacements:
+        wire.run(steps)
+        if wire.over is not None:
+            break
+        if replace_sender:
+            wire.sender = Sender(size, CHUNK)
+            wire._sends(wire.sender.start(wire.now_s))
+        elif wire.receiver is not None:
+            wire.receiver = None
+            wire.have = RangeSet(wire.have)
+    wire.run()
+    assert bytes(wire.disk) == wire.content
+
+
+@pytest.mark.parametrize("size", [1, CHUNK, CHUNK + 1, 16 * CHUNK, 100 * CHUNK, 100 * CHUNK - 1])
+def test_on_a_good_wire_nothing_is_sent_twice(size: int) -> None:
+    """No loss, no reordering: each chunk goes over the wire once."""
+    wire = Wire(size, 1, delay_s=0.0)
+    wire.run()
+    assert sorted(wire.sent) == list(range(-(-size // CHUNK)))
+
+
+def test_many_holes_are_named_a_part_at_a_time() -> None:
+    """A grant lists few ranges and says nothing beyond its horizon; all the same all is filled."""
+    wire = Wire(1000 * CHUNK, 1)
+    wire.have = RangeSet((index, index + 1) for index in range(0, 1000, 2))
+    for index in range(0, 1000, 2):
+        wire.disk[index * CHUNK : (index + 1) * CHUNK] = wire.content[
+            index * CHUNK : (index + 1) * CHUNK
+        ]
+    wire.run()
+    assert bytes(wire.disk) == wire.content
+    assert set(wire.sent) == set(range(1, 1000, 2)), "a chunk that was there is sent"
+
+
+def test_a_lost_chunk_is_sent_again_before_any_time_is_over() -> None:
+    """Three later ones acknowledged: that is enough (S3)."""
+    sender = Sender(100 * CHUNK, CHUNK)
+    sender.start(0.0)
+    first = sender.on_grant(Grant(missing=((0, 100),), horizon=100, window_chunks=8), 0.1)
+    assert [chunk.index for chunk in first if isinstance(chunk, SendChunk)] == list(range(8))
+    again = sender.on_grant(Grant(missing=((0, 1), (4, 100)), horizon=100, window_chunks=8), 0.2)
+    assert SendChunk(0, 0, CHUNK) in again
+
+
+@pytest.mark.parametrize(
+    ("index", "length"), [(-1, CHUNK), (3, CHUNK), (0, CHUNK - 1), (2, CHUNK), (2, 0)]
+)
+def test_a_chunk_that_does_not_fit_is_refused(index: int, length: int) -> None:
+    """S4: by its index, or by its length."""
+    receiver = Receiver(2 * CHUNK + 10, CHUNK, RangeSet())
+    with pytest.raises(BadStream):
+        receiver.on_chunk(index, length, 0.0)
+    assert receiver.received_chunks == 0
+
+
+@pytest.mark.parametrize("missing", [((0, 9),), ((3, 3),), ((2, 4), (3, 5))])
+def test_a_grant_that_does_not_fit_is_refused(missing: Any) -> None:
+    """Ranges outside the artifact, empty, or out of order."""
+    sender = Sender(5 * CHUNK, CHUNK)
+    with pytest.raises(BadStream):
+        sender.on_grant(Grant(missing=missing, horizon=9, window_chunks=4), 0.0)
+
+
+def test_the_end_is_the_end() -> None:
+    """After stored or rejected the sender says nothing more and wants no timer."""
+    for message, end in (
+        (Stored(), Done()),
+        (Rejected(reason="no", final=True), Refused("no", final=True)),
+    ):
+        sender = Sender(5 * CHUNK, CHUNK)
+        sender.start(0.0)
+        assert sender.on_grant(message, 1.0) == [end]
+        assert sender.on_grant(message, 2.0) == []
+        assert sender.next_deadline() is None

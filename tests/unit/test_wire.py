@@ -1,0 +1,187 @@
+"""Topics and messages: what goes out comes back, and garbage is told from it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from broker import messages as m
+from broker.errors import BadMessage, BadTopic, ConfigError
+from broker.topics import RESERVED, Kind, Topic, Topics
+
+HEX = "0f" * 32
+ADAPTERS = {name: adapter for name, adapter in vars(m).items() if isinstance(adapter, TypeAdapter)}
+ABOUT = {"id": "r1", "session": "s", "instance": "i", "job_id": HEX, "attempt": 1}
+SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
+    (m.STATUS, m.Status(state="offline", reason="lost", session="s", instance="i", boot_id="b")),
+    (m.CAPABILITY, m.Capability(
+        session="s", instance="i", os="Linux", arch="x", python="3", physical_cores=4,
+        ram_total_bytes=1, ram_available_bytes=1, gpus=(m.Gpu(index=0, name="G"),),
+        trainers={"gbt": m.TrainerInfo(hyper_schema={"type": "object"})}, data_id="d")),
+    (m.HEARTBEAT, m.Heartbeat(
+        session="s", instance="i", seq=3, ram_available_bytes=5,
+        jobs=(m.HeldJob(job_id=HEX, attempt=2, phase="running", progress=0.5),))),
+    (m.PROGRESS, m.Progress(attempt=1, epoch=1, epochs=2, train_loss=0.1, metrics={"a": 1.0})),
+    (m.AGENT_REQUEST, m.Assign(
+        id="a", job_id=HEX, attempt=1, name="n", model="gbt", mode="oracle", lease_s=600,
+        hyper={"epochs": 3}, needs=m.Needs(require_cuda=True, min_ram_gib=2.0))),
+    (m.AGENT_REQUEST, m.Cancel(id="a", job_id=HEX, attempt=1, why="w")),
+    (m.AGENT_REQUEST, m.Noted(id="a", report_id="r", job_id=HEX, attempt=1, verdict="wanted")),
+    (m.AGENT_REQUEST, m.Rebirth(id="a")),
+    (m.AGENT_RESPONSE, m.Accepted(**ABOUT, request_id="q")),
+    (m.AGENT_RESPONSE, m.Refused(**ABOUT, request_id="q", reasons=("no",))),
+    (m.AGENT_RESPONSE, m.Started(**ABOUT, slot=0, pid=7)),
+    (m.AGENT_RESPONSE, m.Finished(**ABOUT, artifact_id=HEX, size_bytes=9, metrics={"f1": None})),
+    (m.AGENT_RESPONSE, m.Failed(**ABOUT, error="e", exit_code=1)),
+    (m.AGENT_RESPONSE, m.Released(**ABOUT, reason="r")),
+    (m.AGENT_RESPONSE, m.Stopped(**ABOUT, request_id="q")),
+    (m.OFFER, m.Offer(job_id=HEX, attempt=1, instance="i", size_bytes=1, chunk_bytes=1024)),
+    (m.GRANT, m.Grant(missing=((0, 2),), horizon=2, window_chunks=16)),
+    (m.GRANT, m.Stored()),
+    (m.GRANT, m.Rejected(reason="r", final=False)),
+    (m.SUMMARY, m.Summary(jobs={"pending": 1}, hosts={"online": 1})),
+    (m.JOB_ROW, m.JobRow(
+        job_id=HEX, name="n", model="gbt", mode="oracle", state="pending", priority=1, attempt=0,
+        host=None, error=None, artifact_id=None, metrics=None, created_at="t", started_at=None,
+        finished_at=None)),
+    *[(m.OPERATOR_REQUEST, kind(id="a", **({"job": "x"} if "job" in kind.model_fields else {})))
+      for kind in get_args(get_args(m.OperatorRequest)[0])],
+    (m.OPERATOR_RESPONSE, m.OperatorResponse(id="a", ok=True, data={"x": [1, None, "é"]})),
+]  # fmt: skip
+T = Topics("site/fleet")
+TOPICS = {
+    T.status("pi"): Topic(Kind.STATUS, "pi"),
+    T.capability("pi"): Topic(Kind.CAPABILITY, "pi"),
+    T.heartbeat("pi"): Topic(Kind.HEARTBEAT, "pi"),
+    T.request("pi"): Topic(Kind.REQUEST, "pi"),
+    T.response("pi"): Topic(Kind.RESPONSE, "pi"),
+    T.log("pi", HEX): Topic(Kind.LOG, "pi", HEX),
+    T.progress("pi", HEX): Topic(Kind.PROGRESS, "pi", HEX),
+    T.offer("pi", HEX): Topic(Kind.OFFER, "pi", artifact_id=HEX),
+    T.chunk("pi", HEX, 7): Topic(Kind.CHUNK, "pi", artifact_id=HEX, index=7),
+    T.grant("pi", HEX): Topic(Kind.GRANT, "pi", artifact_id=HEX),
+    T.coordinator_status(): Topic(Kind.COORDINATOR_STATUS),
+    T.summary(): Topic(Kind.SUMMARY),
+    T.job(HEX): Topic(Kind.JOB, job_id=HEX),
+    T.operator_request("cli-1"): Topic(Kind.OPERATOR_REQUEST, "cli-1"),
+    T.operator_response("cli-1"): Topic(Kind.OPERATOR_RESPONSE, "cli-1"),
+    T.download_chunk("cli-1", 0): Topic(Kind.DOWNLOAD_CHUNK, "cli-1"),
+    T.download_grant("cli-1"): Topic(Kind.DOWNLOAD_GRANT, "cli-1"),
+}
+
+
+def test_every_topic_is_parsed_as_it_was_built() -> None:
+    """Under a root of several levels."""
+    assert {topic.kind for topic in TOPICS.values()} == set(Kind)
+    for text, topic in TOPICS.items():
+        assert T.parse(text) == topic
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "fleet/pi/status", "site/fleet", "site/fleet/", "site/fleet/pi", "site/fleet/pi/",
+        "site/fleet/pi/status/", "site/fleet//status", "site/fleet/PI/status",
+        "site/fleet/-pi/status", f"site/fleet/{'a' * 64}/status", "site/fleet/../status",
+        "site/fleet/pi\n/status", "site/fleet/pi/job/x/log", f"site/fleet/pi/job/{HEX.upper()}/log",
+        f"site/fleet/pi/artifact/{HEX}/chunk/-1", f"site/fleet/pi/artifact/{HEX}/chunk/01",
+        f"site/fleet/pi/artifact/{HEX}/chunk/99999999", f"site/fleet/pi/artifact/{HEX}/chunk/",
+        f"site/fleet/pi/artifact/{HEX}/chunk/1/2", "site/fleet/coordinator/heartbeat",
+        "site/fleet/jobs/status", "site/fleet/operator/status", f"site/fleet/{'x/' * 300}",
+        "site/fleet/operator/artifact/request", "",
+    ],
+)  # fmt: skip
+def test_what_is_outside_the_tree_is_refused(topic: str) -> None:
+    """T1: reserved names, malformed names, wrong depths."""
+    with pytest.raises(BadTopic):
+        T.parse(topic)
+
+
+@given(st.text(max_size=60))
+def test_no_topic_makes_the_parser_fail_otherwise(text: str) -> None:
+    """A topic is parsed or refused."""
+    for topic in (text, f"site/fleet/{text}", f"site/fleet/pi/artifact/{text}"):
+        try:
+            T.parse(topic)
+        except BadTopic:
+            continue
+
+
+@pytest.mark.parametrize("root", ["", "/fleet", "a/b/c/d/e/f", "fl+eet", "fleet/#", "a b"])
+def test_a_root_with_wildcards_or_gaps_is_refused(root: str) -> None:
+    """The error says what a root looks like."""
+    with pytest.raises(ConfigError, match="site/fleet"):
+        Topics(root)
+
+
+def test_reserved_names_are_no_hosts() -> None:
+    """A host of that name would be mistaken for something else."""
+    for name in RESERVED:
+        with pytest.raises(BadTopic):
+            T.parse(f"site/fleet/{name}/capability")
+
+
+@pytest.mark.parametrize(("adapter", "message"), SAMPLES, ids=lambda value: type(value).__name__)
+def test_every_message_comes_back_as_it_went(adapter: Any, message: m.Wire) -> None:
+    """M1: also with a field that this version does not know; which is not passed on."""
+    payload = m.encode(message)
+    assert m.decode(adapter, payload) == message
+    newer = json.loads(payload) | {"v": 2, "news": {"a": 1}}
+    again = m.decode(adapter, json.dumps(newer).encode())
+    assert b"news" not in m.encode(again)
+    assert payload.startswith(b'{"v":1')
+
+
+@pytest.mark.parametrize("payload", [
+    b"", b"null", b"[]", b"{", b'{"v":0}', b"\xff\xfe", b'"\xed\xa0\x80"', b"[" * 10_000,
+    b'{"a":' * 5000, b"1" * 10_000, b'{"v":1e999}', b"NaN",
+])  # fmt: skip
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+def test_garbage_is_a_bad_message(adapter: Any, payload: bytes) -> None:
+    """M2: whatever it is, one kind of error, which bears none of the content."""
+    with pytest.raises(BadMessage):
+        m.decode(adapter, payload)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(SAMPLES), st.integers(0, 10**6), st.binary(max_size=4), st.integers(0, 3))
+@example(SAMPLES[0], 0, b"\xff", 0)
+def test_a_mutated_message_is_taken_or_refused(
+    sample: Any, at: int, patch: bytes, cut: int
+) -> None:
+    """No other exception leaves the decoder."""
+    adapter, message = sample
+    payload = bytearray(m.encode(message))
+    at %= len(payload)
+    payload[at : at + cut] = patch
+    try:
+        m.decode(adapter, bytes(payload))
+    except BadMessage:
+        return
+
+
+def test_what_is_too_large_is_not_even_parsed() -> None:
+    """The size is looked at first."""
+    with pytest.raises(BadMessage, match="at most 262144"):
+        m.decode(m.STATUS, b" " * (m.MAX_PAYLOAD_BYTES + 1))
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_are_finite(number: str) -> None:
+    """Neither losses nor metrics may be anything else: JSON has no word for it."""
+    for key in ('"train_loss":%s', '"metrics":{"a":%s}', '"metrics":{"a":[1,{"b":%s}]}'):
+        payload = b'{"v":1,"attempt":1,' + (key % number).encode() + b"}"
+        with pytest.raises(BadMessage):
+            m.decode(m.PROGRESS, payload)
+
+
+def test_an_error_repeats_nothing_of_the_payload() -> None:
+    """A secret that was sent to the wrong place does not end in a log."""
+    with pytest.raises(BadMessage) as refusal:
+        m.decode(m.STATUS, b'{"v":1,"state":"s3cret"}')
+    assert "s3cret" not in str(refusal.value)
