@@ -79,14 +79,15 @@ def host_views(world: World) -> list[HostView]:
             host=host.name,
             online=host.online,
             offline_why=host.offline_why,
-            capability=capability,
+            capability=host.capability,
+            joined=host.has_joined(),
             heartbeat=host.heartbeat,
             policy=world.policy(host.name),
             used_slots=at_work.get(host.name, 0),
             refused=(),
         )
         for host in sorted(world.hosts.values(), key=lambda host: host.name)
-        if (capability := host.known()) is not None
+        if host.capability is not None
     ]
 
 

@@ -27,11 +27,13 @@ class Host:
     last_seen_at: str | None = None
     progress: dict[str, Progress] = field(default_factory=dict)
 
-    def known(self) -> Capability | None:
-        """Return what it is; while it is online, only what its present process has said."""
-        capability = self.capability
-        stale = capability is not None and self.online and capability.instance != self.instance
-        return None if stale else capability
+    def has_joined(self) -> bool:
+        """Return whether its present process has said what it is, and what it holds.
+
+        Until then it is given nothing: it may hold the very job that is pending.
+        """
+        said = self.capability is not None and self.capability.instance == self.instance
+        return said and self.heartbeat is not None and self.heartbeat.session == self.session
 
     def seen(self, now: Now) -> None:
         """Note a sign of life."""

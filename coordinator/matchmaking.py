@@ -31,7 +31,11 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """A host as matchmaking sees it. `refused`: why it refused this very job a moment ago."""
+    """A host as matchmaking sees it.
+
+    `joined`: its present process has said what it is and what it holds. `refused`: why it refused
+    this very job a moment ago.
+    """
 
     host: str
     online: bool
@@ -41,6 +45,7 @@ class HostView:
     policy: HostPolicy
     used_slots: int = 0
     refused: tuple[str, ...] = ()
+    joined: bool = True
 
     def slots(self) -> int:
         """Return how many jobs it may run at once."""
@@ -124,6 +129,8 @@ def _rank(job: JobSpec, view: HostView) -> tuple[int, bool, float, float, int, s
 def _by_presence(view: HostView) -> Iterable[Reason]:
     if not view.online:
         yield Reason("offline", f"offline ({view.offline_why or 'lost'})", passing=True)
+    elif not view.joined:
+        yield Reason("joining", "has just come; its first heartbeat is awaited", passing=True)
     elif view.heartbeat is not None and view.heartbeat.refuses:
         text = f"takes no jobs now: {view.heartbeat.refuses}"
         yield Reason("refuses", text, passing=True)

@@ -69,7 +69,7 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
         return
     was_online = host.online
     known = host.on_heartbeat(heartbeat, now)
-    if not known or host.known() is None or not was_online:
+    if not known or host.capability is None or not was_online:
         ask_rebirth(world, host, now)
     if not known:
         return

@@ -1,0 +1,627 @@
+"""The coordinator's core, driven without any IO: every message it sees or sends is encoded."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from broker import messages as m
+from broker.clock import Now
+from broker.topics import Kind, Topics
+from broker.wire import Connected, Incoming, Outgoing
+from coordinator.core import Core
+from coordinator.effects import (
+    AppendIndex,
+    FinishPart,
+    ManifestRead,
+    OpenPart,
+    PartFailed,
+    PartOpened,
+    PartStored,
+    Tick,
+    WriteChunk,
+)
+from coordinator.jobs import Job
+from coordinator.plan import JobSpec, Plan, job_id
+from coordinator.world import CoreSettings
+
+HEX = "5a" * 32
+ADAPTERS = {
+    Kind.REQUEST: m.AGENT_REQUEST,
+    Kind.GRANT: m.GRANT,
+    Kind.JOB: m.JOB_ROW,
+    Kind.SUMMARY: m.SUMMARY,
+    Kind.COORDINATOR_STATUS: m.STATUS,
+    Kind.OPERATOR_RESPONSE: m.OPERATOR_RESPONSE,
+}
+
+
+def spec(name: str = "job", priority: int = 0, seed: int = 0, **needs: Any) -> JobSpec:
+    """A gbt job."""
+    identity = job_id("gbt", "oracle", {"of": name}, "host", (), seed)
+    return JobSpec(
+        job_id=identity, name=name, model="gbt", mode="oracle", hyper={}, split_recipe="host",
+        train_hosts=(), seed=seed, n_resamples=10, priority=priority, needs=m.Needs(**needs),
+    )  # fmt: skip
+
+
+class Fleet:
+    """A core, its clock, its ledger in a dictionary, and hosts that speak to it."""
+
+    def __init__(self, *specs: JobSpec, **settings: Any) -> None:
+        self.topics = Topics()
+        self.mono_s = 1000.0
+        self.ids = 0
+        self.settings = CoreSettings(
+            session="-", instance="c1", boot_id="b", manifest="plan.toml", **settings
+        )
+        self.ledger: dict[str, Job] = {}
+        self.history: list[tuple[str, str]] = []
+        self.sent: list[tuple[Any, Any]] = []
+        self.effects: list[Any] = []
+        self.stored: dict[str, int] = {}
+        self.start()
+        self.plan(*specs)
+
+    def new_id(self) -> str:
+        self.ids += 1
+        return f"id{self.ids}"
+
+    @property
+    def now(self) -> Now:
+        return Now(self.mono_s, 1.8e9 + self.mono_s)
+
+    def start(self) -> None:
+        """Start (again) from what the ledger has."""
+        self.core = Core(
+            self.settings, self.topics, self.ledger, self.stored,
+            rng=random.Random(1), new_id=self.new_id, now=self.now,
+        )  # fmt: skip
+        self.handle(Connected(f"session-{self.new_id()}"))
+
+    def plan(self, *specs: JobSpec) -> None:
+        """Reload."""
+        self.handle(ManifestRead(Plan(specs)))
+
+    def handle(self, event: Any) -> None:
+        """Feed an event, commit, perform."""
+        self.core.handle(event, self.now)
+        changes, effects = self.core.take()
+        for change in changes:
+            before = self.ledger.get(change.after.job_id)
+            assert before == change.before, "the mirror has left the ledger"
+            self.ledger[change.after.job_id] = change.after
+            self.history.append((change.after.spec.name, change.event.value))
+        for effect in effects:
+            if isinstance(effect, Outgoing):
+                topic = self.topics.parse(effect.topic)
+                self.sent.append((topic, m.decode(ADAPTERS[topic.kind], effect.payload)))
+            else:
+                self.effects.append(effect)
+
+    def passes(self, seconds: float) -> None:
+        """Time passes; every timer that comes due is served at its time."""
+        end_s = self.mono_s + seconds
+        while (due_s := self.core.next_deadline()) is not None and due_s <= end_s:
+            self.mono_s = max(self.mono_s, due_s)
+            self.handle(Tick())
+        self.mono_s = end_s
+        self.handle(Tick())
+
+    def host(self, name: str = "pi") -> Host:
+        """A host of that name."""
+        return Host(self, name)
+
+    def job(self, name: str = "job") -> Job:
+        """A job, as the ledger has it."""
+        return next(job for job in self.ledger.values() if job.spec.name == name)
+
+    def asks(self, ask: Any) -> m.OperatorResponse | None:
+        """An operator asks; the answer, if one was published."""
+        self.sent.clear()
+        self.handle(Incoming(self.topics.operator_request("op"), m.encode(ask)))
+        found = [said for topic, said in self.sent if topic.kind is Kind.OPERATOR_RESPONSE]
+        return found[0] if found else None
+
+    def took(self, kind: type[Any]) -> list[Any]:
+        """Take the effects of a kind."""
+        found = [effect for effect in self.effects if isinstance(effect, kind)]
+        self.effects = [effect for effect in self.effects if not isinstance(effect, kind)]
+        return found
+
+
+class Host:
+    """An agent as the coordinator sees it."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self.fleet, self.name = fleet, name
+        self.session, self.instance, self.seq = f"s-{name}", f"i-{name}", 0
+
+    def says(self, topic: str, message: m.Wire, *, retained: bool = False) -> None:
+        self.fleet.handle(Incoming(topic, m.encode(message), retained))
+
+    def joins(self, **capability: Any) -> Host:
+        """Birth: status, capability, heartbeat."""
+        topics = self.fleet.topics
+        self.status("online", "birth")
+        fields: dict[str, Any] = {
+            "physical_cores": 4, "ram_total_bytes": 8 * 2**30, "ram_available_bytes": 6 * 2**30,
+            "trainers": {"gbt": m.TrainerInfo(hyper_schema={})}, "data_id": "d",
+        }  # fmt: skip
+        self.says(topics.capability(self.name), m.Capability(
+            session=self.session, instance=self.instance, os="o", arch="a", python="3",
+            **(fields | capability),
+        ))  # fmt: skip
+        self.beats()
+        return self
+
+    def status(self, state: Any, reason: Any, session: str | None = None) -> None:
+        self.says(self.fleet.topics.status(self.name), m.Status(
+            state=state, reason=reason, session=session or self.session,
+            instance=self.instance, boot_id="b",
+        ))  # fmt: skip
+
+    def beats(self, *jobs: tuple[str, int, str], **more: Any) -> None:
+        """A heartbeat that lists (job id, attempt, phase)."""
+        self.seq += 1
+        self.says(self.fleet.topics.heartbeat(self.name), m.Heartbeat(
+            session=self.session, instance=self.instance, seq=self.seq,
+            ram_available_bytes=6 * 2**30,
+            jobs=tuple(m.HeldJob(job_id=j, attempt=a, phase=p) for j, a, p in jobs), **more,
+        ))  # fmt: skip
+
+    def reports(self, kind: Any, job: Job, attempt: int | None = None, **more: Any) -> Any:
+        """A report about a job; returns it."""
+        report = kind(
+            id=self.fleet.new_id(), session=self.session, instance=self.instance,
+            job_id=job.job_id, attempt=attempt or job.attempt, **more,
+        )  # fmt: skip
+        self.says(self.fleet.topics.response(self.name), report)
+        return report
+
+    def heard(self, kind: type[Any]) -> list[Any]:
+        """Take what was sent to this host."""
+        found = [
+            said for topic, said in self.fleet.sent
+            if topic.host == self.name and isinstance(said, kind)
+        ]  # fmt: skip
+        self.fleet.sent = [
+            one for one in self.fleet.sent
+            if one[0].host != self.name or not isinstance(one[1], kind)
+        ]  # fmt: skip
+        return found
+
+    def runs(self, name: str = "job") -> Job:
+        """Accept and start what was assigned."""
+        assign = self.heard(m.Assign)[-1]
+        self.reports(m.Accepted, self.fleet.job(name), request_id=assign.id)
+        self.reports(m.Started, self.fleet.job(name), slot=0, pid=1)
+        return self.fleet.job(name)
+
+    def finishes(self, job: Job, attempt: int | None = None) -> str | None:
+        """Report it finished; returns the verdict."""
+        self.heard(m.Noted)
+        report = self.reports(
+            m.Finished, job, attempt, artifact_id=HEX, size_bytes=2000, metrics={"auroc": 0.9}
+        )
+        noted = [one for one in self.heard(m.Noted) if one.report_id == report.id]
+        return noted[0].verdict if noted else None
+
+    def uploads(self, job: Job, attempt: int | None = None) -> None:
+        """Offer, be granted, send; the shell's part is played here."""
+        topics = self.fleet.topics
+        self.says(topics.offer(self.name, HEX), m.Offer(
+            job_id=job.job_id, attempt=attempt or job.attempt, instance=self.instance,
+            size_bytes=2000, chunk_bytes=1024,
+        ))  # fmt: skip
+        for opened in self.fleet.took(OpenPart):
+            from broker.ranges import RangeSet
+
+            self.fleet.handle(PartOpened(opened.artifact_id, RangeSet()))
+        for index, data in enumerate((b"x" * 1024, b"y" * 976)):
+            self.fleet.handle(Incoming(topics.chunk(self.name, HEX, index), data))
+
+
+def test_the_highest_priority_goes_first_and_one_job_fills_one_slot() -> None:
+    """Then the older; the rest waits."""
+    fleet = Fleet(spec("low", 1), spec("high", 9), spec("middle", 5))
+    pi = fleet.host().joins()
+    assert [assign.name for assign in pi.heard(m.Assign)] == ["high"]
+    assert fleet.job("high").state == "claimed"
+    assert fleet.job("high").attempt == 1
+    attic = fleet.host("attic").joins()
+    assert [assign.name for assign in attic.heard(m.Assign)] == ["middle"]
+
+
+def test_an_assignment_is_repeated_until_it_is_answered() -> None:
+    """With the same id and attempt; after the time is over the job is pending again."""
+    fleet = Fleet(spec(), claim_timeout_s=30.0)
+    pi = fleet.host().joins()
+    fleet.passes(20)
+    assigned = pi.heard(m.Assign)
+    assert len(assigned) > 2
+    assert len({(one.id, one.attempt) for one in assigned}) == 1
+    fleet.passes(15)
+    assert fleet.job().state == "pending"
+    assert fleet.history[-1] == ("job", "unanswered")
+    assert fleet.job().losses == 0
+
+
+def test_a_refusal_is_explained_and_not_asked_again_at_once() -> None:
+    """The host's own words are what `why` shows."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    (assign,) = pi.heard(m.Assign)
+    pi.reports(m.Refused, fleet.job(), request_id=assign.id, reasons=("needs 9 GiB; 1 is free",))
+    assert fleet.job().state == "pending"
+    assert not pi.heard(m.Assign)
+    answer = fleet.asks(m.AskWhy(id="w", job="job"))
+    assert answer.data["hosts"][0]["reasons"] == ["refused a moment ago: needs 9 GiB; 1 is free"]
+    fleet.passes(31)
+    assert {assign.attempt for assign in pi.heard(m.Assign)} == {2}
+
+
+def test_heartbeats_renew_the_lease_and_silence_loses_the_job() -> None:
+    """The next attempt goes to another host; the old one is told to stop when it speaks."""
+    fleet = Fleet(spec(), stale_after_s=100.0)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    for _ in range(5):
+        fleet.passes(90)
+        pi.beats((job.job_id, 1, "running"))
+    assert fleet.job().state == "running"
+    fleet.passes(101)
+    assert fleet.job().state == "pending"
+    assert fleet.job().losses == 1
+    attic = fleet.host("attic").joins()
+    attic.runs()
+    assert fleet.job().attempt == 2
+    pi.beats((job.job_id, 1, "running"))
+    (cancel,) = pi.heard(m.Cancel)
+    assert (cancel.job_id, cancel.attempt) == (job.job_id, 1)
+    assert fleet.job().host == "attic"
+
+
+def test_a_host_that_comes_back_in_time_goes_on() -> None:
+    """J6: nobody else has been given the job meanwhile, so its work counts."""
+    fleet = Fleet(spec(), stale_after_s=100.0)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(150)
+    assert fleet.job().state == "pending"
+    pi.session = "s-2"
+    pi.status("online", "birth")
+    pi.beats((job.job_id, 1, "running"))
+    assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
+    assert fleet.history[-1] == ("job", "resumed")
+
+
+def test_a_job_that_is_lost_too_often_fails() -> None:
+    """With the words of what happened; requeue gives it new attempts."""
+    fleet = Fleet(spec(), stale_after_s=50.0, max_attempts=2)
+    pi = fleet.host().joins()
+    for _ in range(2):
+        pi.runs()
+        fleet.passes(49)
+        pi.beats()
+        fleet.passes(10)
+    assert fleet.job().state == "failed"
+    assert "lost 2 times" in str(fleet.job().error)
+    fleet.asks(m.AskRequeue(id="q", job="job"))
+    assert fleet.job().losses == 0
+
+
+def test_an_agent_that_restarts_without_the_job_loses_it_at_once() -> None:
+    """J5: no need to wait for the lease."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    pi.runs()
+    pi.session, pi.instance = "s-2", "i-2"
+    pi.joins()
+    assert ("job", "lost") in fleet.history
+    (assign,) = pi.heard(m.Assign)
+    assert assign.attempt == 2
+
+
+def test_a_goodbye_gives_back_what_ran_but_not_what_is_finished() -> None:
+    """P3: a finished bundle waits in the spool and is still wanted."""
+    fleet = Fleet(spec("a"), spec("b"))
+    pi = fleet.host().joins(slots=2)
+    first, second = pi.heard(m.Assign)
+    for assign in (first, second):
+        job = fleet.ledger[assign.job_id]
+        pi.reports(m.Accepted, job, request_id=assign.id)
+        pi.reports(m.Started, job, slot=0, pid=1)
+    assert pi.finishes(fleet.job("a")) == "wanted"
+    pi.status("offline", "goodbye")
+    assert fleet.job("a").state == "running"
+    assert fleet.job("b").state == "pending"
+    assert fleet.job("b").losses == 0
+
+
+def test_a_late_will_of_an_old_session_changes_nothing() -> None:
+    """P2."""
+    fleet = Fleet()
+    pi = fleet.host().joins()
+    pi.session = "s-2"
+    pi.joins()
+    pi.status("offline", "lost", session="s-pi")
+    assert fleet.core.world.hosts["pi"].online
+    pi.status("offline", "lost")
+    assert not fleet.core.world.hosts["pi"].online
+
+
+def test_a_silent_host_is_offline() -> None:
+    """P7: whatever the broker says or does not say."""
+    fleet = Fleet(host_timeout_s=100.0)
+    pi = fleet.host().joins()
+    fleet.passes(99)
+    assert fleet.core.world.hosts["pi"].online
+    fleet.passes(2)
+    assert not fleet.core.world.hosts["pi"].online
+    pi.beats()
+    assert fleet.core.world.hosts["pi"].online
+
+
+def test_a_host_that_nobody_knows_is_asked_who_it_is() -> None:
+    """P5: once in ten seconds at most."""
+    fleet = Fleet()
+    pi = fleet.host()
+    for _ in range(5):
+        pi.beats()
+    assert len(pi.heard(m.Rebirth)) == 1
+    fleet.passes(11)
+    pi.beats()
+    assert len(pi.heard(m.Rebirth)) == 1
+
+
+def test_an_artifact_comes_home() -> None:
+    """finished, wanted, offer, grant, chunks, stored, completed: in this order."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    assert pi.finishes(job) == "wanted"
+    pi.uploads(job)
+    assert [chunk.index for chunk in fleet.took(WriteChunk)] == [0, 1]
+    (finish,) = fleet.took(FinishPart)
+    assert (finish.model, finish.mode) == ("gbt", "oracle")
+    assert fleet.job().state == "running", "completed before it is in the store"
+    assert not pi.heard(m.Stored)
+    fleet.handle(PartStored(HEX, 2000))
+    done = fleet.job()
+    assert (done.state, done.artifact_id, done.host) == ("completed", HEX, "pi")
+    assert pi.heard(m.Stored)
+    assert fleet.took(AppendIndex)[0].row["metrics"] == {"auroc": 0.9}
+    assert pi.finishes(job) == "stored", "the agent did not hear it and reports again"
+
+
+def test_what_is_stored_already_completes_at_once() -> None:
+    """S7: a re-run to the same bytes sends nothing."""
+    fleet = Fleet(spec())
+    fleet.core.world.stored[HEX] = 2000
+    pi = fleet.host().joins()
+    job = pi.runs()
+    assert pi.finishes(job) == "stored"
+    assert fleet.job().state == "completed"
+
+
+def test_an_offer_that_nobody_awaits_is_sent_back_to_its_report() -> None:
+    """After a restart the coordinator does not know of it: not final."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.uploads(job)
+    (rejected,) = pi.heard(m.Rejected)
+    assert not rejected.final
+
+
+def test_a_disk_that_refuses_keeps_the_work() -> None:
+    """The agent is told, not finally, and may try again until it fits."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.finishes(job)
+    pi.uploads(job)
+    fleet.handle(PartFailed(HEX, "no space left"))
+    (rejected,) = pi.heard(m.Rejected)
+    assert not rejected.final
+    assert fleet.job().state == "running"
+    assert pi.finishes(job) == "wanted"
+    pi.uploads(job)
+    fleet.handle(PartStored(HEX, 2000))
+    assert fleet.job().state == "completed"
+
+
+def test_the_result_of_an_old_attempt_is_superseded() -> None:
+    """J1: somebody else has the job now."""
+    fleet = Fleet(spec(), stale_after_s=50.0)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(60)
+    fleet.host("attic").joins().runs()
+    assert pi.finishes(job, attempt=1) == "superseded"
+    assert fleet.job().host == "attic"
+
+
+def test_the_result_of_the_newest_attempt_is_taken_late() -> None:
+    """J6: also when the lease is long over."""
+    fleet = Fleet(spec(), stale_after_s=50.0)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(60)
+    assert fleet.job().state == "pending"
+    assert pi.finishes(job, attempt=1) == "wanted"
+    pi.uploads(job, attempt=1)
+    fleet.handle(PartStored(HEX, 2000))
+    assert fleet.job().state == "completed"
+
+
+def test_failed_and_released_are_noted_each_time() -> None:
+    """J3: the agent may not have heard the first answer."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.reports(m.Failed, job, error="it diverged", exit_code=1)
+    assert fleet.job().error == "it diverged"
+    assert pi.heard(m.Noted)[0].verdict == "recorded"
+    pi.reports(m.Failed, job, error="it diverged", exit_code=1)
+    assert pi.heard(m.Noted)[0].verdict == "superseded"
+    assert fleet.history.count(("job", "failed")) == 1
+
+
+@pytest.mark.parametrize("state", ["pending", "claimed", "running", "completed", "cancelled"])
+def test_cancel_and_requeue_in_every_state(state: str) -> None:
+    """Cancel in all but the final ones, requeue in all but pending; a holder is told to stop."""
+    fleet = Fleet(spec())
+    pi = fleet.host()
+    if state != "pending":
+        pi.joins()
+    if state in {"running", "completed"}:
+        job = pi.runs()
+    if state == "completed":
+        fleet.core.world.stored[HEX] = 2000
+        pi.finishes(job)
+    if state == "cancelled":
+        fleet.asks(m.AskCancel(id="c0", job="job"))
+    assert fleet.job().state == state
+    final = state in {"completed", "cancelled"}
+    pi.heard(m.Cancel)
+    requeue = fleet.asks(m.AskRequeue(id="r", job="job"))
+    assert requeue.ok == (state != "pending")
+    assert len(pi.heard(m.Cancel)) == (state in {"claimed", "running"})
+    if not final:
+        cancel = fleet.asks(m.AskCancel(id="c", job="job"))
+        assert cancel.ok
+        assert fleet.job().state == "cancelled"
+
+
+def test_cancel_is_repeated_until_the_agent_answers() -> None:
+    """And no longer."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    fleet.asks(m.AskCancel(id="c", job="job"))
+    fleet.passes(10)
+    cancels = pi.heard(m.Cancel)
+    assert len(cancels) >= 2
+    pi.reports(m.Stopped, job, request_id=cancels[-1].id)
+    fleet.passes(60)
+    assert not pi.heard(m.Cancel)
+
+
+def test_a_command_is_carried_out_once_however_often_it_arrives() -> None:
+    """O2: and its answer is repeated."""
+    fleet = Fleet(spec())
+    ask = m.AskCancel(id="same", job="job")
+    first, second = fleet.asks(ask), fleet.asks(ask)
+    assert first == second
+    assert first.ok
+    assert fleet.history.count(("job", "cancelled")) == 1
+
+
+def test_a_command_past_its_expiry_is_not_carried_out() -> None:
+    """O2: it lay somewhere for too long."""
+    fleet = Fleet(spec())
+    old = fleet.now.wall_s - 3600
+    answer = fleet.asks(m.AskCancel(id="x", job="job", expires_at=old))
+    assert answer.code == "expired"
+    assert fleet.job().state == "pending"
+
+
+@pytest.mark.parametrize("state", ["pending", "claimed", "running", "finished"])
+def test_a_coordinator_that_restarts_goes_on(state: str) -> None:
+    """From the ledger alone, with the agent in the midst of it."""
+    fleet = Fleet(spec())
+    pi = fleet.host()
+    if state != "pending":
+        pi.joins()
+    if state in {"running", "finished"}:
+        job = pi.runs()
+    if state == "finished":
+        pi.finishes(job)
+    fleet.sent.clear()
+    fleet.start()
+    fleet.plan(spec())
+    pi.joins()
+    if state in {"pending", "claimed"}:
+        fleet.passes(3)
+        pi.heard(m.Rebirth)
+        (assign, *_) = pi.heard(m.Assign)
+        pi.reports(m.Accepted, fleet.job(), request_id=assign.id)
+    else:
+        pi.beats((fleet.job().job_id, 1, "running" if state == "running" else "reporting"))
+    assert fleet.job().attempt == 1
+    assert pi.finishes(fleet.job()) == "wanted"
+    pi.uploads(fleet.job())
+    fleet.handle(PartStored(HEX, 2000))
+    assert fleet.job().state == "completed"
+    assert [event for _, event in fleet.history].count("assigned") == 1
+
+
+def test_a_ledger_that_was_lost_takes_the_work_of_before() -> None:
+    """The agents still have what an earlier ledger gave them, with higher attempts."""
+    fleet = Fleet(spec())
+    pi = fleet.host()
+    pi.status("online", "birth")
+    assert pi.finishes(fleet.job(), attempt=4) == "wanted"
+    pi.uploads(fleet.job(), attempt=4)
+    fleet.handle(PartStored(HEX, 2000))
+    assert (fleet.job().state, fleet.job().attempt) == ("completed", 4)
+
+
+def test_a_reload_changes_in_place_and_orphans_are_not_assigned() -> None:
+    """The state stays; what was taken out waits for `cancel`, or to be put back."""
+    fleet = Fleet(spec("a"), spec("b"))
+    fleet.plan(spec("a", priority=5))
+    assert fleet.job("a").spec.priority == 5
+    assert not fleet.job("b").in_plan
+    pi = fleet.host().joins(slots=2)
+    assert [one.name for one in pi.heard(m.Assign)] == ["a"]
+    fleet.plan(spec("a", priority=5), spec("b"))
+    assert [one.name for one in pi.heard(m.Assign)] == ["b"]
+    assert [event for name, event in fleet.history if name == "b"] == [
+        "added", "orphaned", "adopted", "assigned"
+    ]  # fmt: skip
+
+
+def test_a_stale_offline_of_our_own_is_overruled() -> None:
+    """P6: a late will of an earlier coordinator must not be the last word."""
+    fleet = Fleet()
+    fleet.sent.clear()
+    topic = fleet.topics.coordinator_status()
+    old = m.Status(state="offline", reason="lost", session="old", instance="c0", boot_id="b")
+    fleet.handle(Incoming(topic, m.encode(old)))
+    births = [said for where, said in fleet.sent if where.kind is Kind.COORDINATOR_STATUS]
+    assert births[0].state == "online"
+
+
+def test_retained_commands_and_reports_are_replays() -> None:
+    """T2: nothing happens."""
+    fleet = Fleet(spec())
+    ask = m.AskCancel(id="x", job="job")
+    fleet.handle(Incoming(fleet.topics.operator_request("op"), m.encode(ask), retained=True))
+    assert fleet.job().state == "pending"
+
+
+def test_what_an_operator_reads() -> None:
+    """status, list in pages, workers, trainers."""
+    fleet = Fleet(*(spec(f"job-{number:03}", seed=number) for number in range(250)))
+    fleet.host().joins()
+    status = fleet.asks(m.AskStatus(id="s")).data
+    assert status["jobs"]["pending"] == 249
+    assert status["active"] == 1
+    assert status["runnable"] == 249
+    first = fleet.asks(m.AskList(id="l")).data
+    second = fleet.asks(m.AskList(id="l", offset=first["next"])).data
+    assert len(first["jobs"]) + len(second["jobs"]) == 250
+    assert second["next"] is None
+    worker = fleet.asks(m.AskWorkers(id="w")).data["workers"][0]
+    assert (worker["host"], worker["status"]) == ("pi", "online")
+    assert list(fleet.asks(m.AskTrainers(id="t")).data["trainers"]) == ["gbt"]
+    assert json.dumps(status)
