@@ -54,8 +54,8 @@ class Program:
     log: Path
     process: subprocess.Popen[bytes] = field(init=False)
 
-    def start(self) -> dict[str, Any]:
-        """Start it and return its ready line."""
+    def start(self, *, wait: bool = True) -> dict[str, Any]:
+        """Start it and return its ready line, if it is to be waited for."""
         with self.log.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", self.module, *self.arguments],
@@ -66,6 +66,8 @@ class Program:
                 cwd=ROOT,
             )
         assert self.process.stdout is not None
+        if not wait:
+            return {}
         line = self.process.stdout.readline()
         assert line, f"{self.module} did not start:\n{self.said()}"
         ready: dict[str, Any] = json.loads(line)
@@ -131,8 +133,11 @@ class Fleet:
         program.start()
         return program
 
-    def agent(self, host: str = "pi", **settings: Any) -> Program:
-        """Start an agent; settings go to its section of the configuration file."""
+    def agent(self, host: str = "pi", *, wait: bool = True, **settings: Any) -> Program:
+        """Start an agent; settings go to its section of the configuration file.
+
+        It is ready when its trainers are probed; what it owes, it begins to hand over before.
+        """
         config = self.tmp / f"{host}.toml"
         settings = {"heartbeat_s": 0.5, "threads": 1, "stop_grace_s": 3.0} | settings
         lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
@@ -140,7 +145,7 @@ class Fleet:
         arguments = ["--config", str(config), "--state", str(self.tmp / host)]
         arguments += ["--data", str(self.data), "--host", host]
         program = self._program("agent.service", arguments, host)
-        program.start()
+        program.start(wait=wait)
         return program
 
     def _program(self, module: str, arguments: list[str], name: str) -> Program:

@@ -99,13 +99,15 @@ def test_300_mb_come_home_in_bounded_memory(fleet: Any, wait_for: Any) -> None:
         path.rmdir()
     artifact_id = _spool(fleet, "pi", job_id, 300 * MIB)
     before = psutil.Process(coordinator.process.pid).memory_info().rss
-    agent = fleet.agent("pi")
+    agent = fleet.agent("pi", wait=False)
     peak = _Peak(agent.process.pid, coordinator.process.pid)
     row = fleet.until("big", "completed")
     grown = peak.growth()
     assert row["artifact_id"] == artifact_id
     assert _sha256(_stored(fleet, artifact_id)) == artifact_id
-    assert max(grown[0], peak.peak[1] - before) < 64 * MIB, [size // MIB for size in grown]
+    # The agent was watched from its first moment, so that its own modules count as well.
+    assert grown[0] < 100 * MIB, [size // MIB for size in grown]
+    assert peak.peak[1] - before < 64 * MIB, [size // MIB for size in peak.peak]
 
 
 @pytest.mark.parametrize("victim", ["agent", "coordinator"])
@@ -117,7 +119,7 @@ def test_a_killed_side_goes_on_where_the_part_file_stands(
     coordinator = fleet.coordinator(window_chunks=2)
     job_id = fleet.until("big", "pending")["job_id"]
     artifact_id = _spool(fleet, "pi", job_id, 96 * MIB)
-    agent = fleet.agent("pi", chunk_bytes=65536)
+    agent = fleet.agent("pi", wait=False, chunk_bytes=65536)
     part = fleet.tmp / "coordinator" / "incoming" / f"{artifact_id}.part"
     listed = part.with_suffix(".json")
     wait_for(lambda: listed.exists() and part.stat().st_size > 20 * MIB, "the upload's middle")
