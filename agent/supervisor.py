@@ -72,7 +72,7 @@ class Trainer:
     def _read(self) -> None:
         output = self._process.stdout
         if output is not None:
-            with (self._work / LOG_FILE).open("wb") as file:
+            with output, (self._work / LOG_FILE).open("wb") as file:
                 self._copy_lines(output, file)
         if hasattr(os, "waitid"):
             # Not reaped yet, so that its id cannot be anybody else's when its group is ended.

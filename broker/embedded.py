@@ -68,16 +68,43 @@ class OversizePacketError(Exception):
 
 
 class _BoundedReader(StreamReaderAdapter):
-    """Replaces: amqtt reads whatever length a packet announces, up to 256 MiB, into memory."""
+    """Replaces: amqtt reads whatever length a packet announces, up to 256 MiB, into memory.
 
-    def __init__(self, reader: asyncio.StreamReader, limit_bytes: int) -> None:
+    It follows the packets' frames, since amqtt reads some kinds (SUBSCRIBE) in small pieces, and
+    it reports by itself, since amqtt's reader loop swallows every exception.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, limit_bytes: int, on_oversize: Callable[[int], None]
+    ) -> None:
         super().__init__(reader)
         self._limit_bytes = limit_bytes
+        self._on_oversize = on_oversize
+        self._body_left_bytes = 0
+        self._header = b""
 
     async def read(self, n: int = -1) -> bytes:
-        if n > self._limit_bytes:
-            raise OversizePacketError(f"a packet of {n} bytes; at most {self._limit_bytes}")
-        return await super().read(n)
+        self._check(n)
+        data = await super().read(n)
+        body_bytes = min(len(data), self._body_left_bytes)
+        self._body_left_bytes -= body_bytes
+        for byte in data[body_bytes:]:
+            self._follow_header(byte)
+        return data
+
+    def _follow_header(self, byte: int) -> None:
+        """Take one byte of type or length, seven bits each, lowest first (MQTT 3.1.1, 2.2.3)."""
+        self._header += bytes([byte])
+        if len(self._header) > 1 and (byte < 0x80 or len(self._header) > 4):
+            digits = self._header[1:]
+            self._body_left_bytes = sum((d & 0x7F) << 7 * place for place, d in enumerate(digits))
+            self._header = b""
+            self._check(self._body_left_bytes)
+
+    def _check(self, size_bytes: int) -> None:
+        if size_bytes > self._limit_bytes:
+            self._on_oversize(size_bytes)
+            raise OversizePacketError(f"a packet of {size_bytes} bytes")
 
 
 class _Filters(dict[str, list[tuple[Session, int]]]):
@@ -106,6 +133,9 @@ class _Filters(dict[str, list[tuple[Session, int]]]):
 
     def items(self) -> ItemsView[str, list[tuple[Session, int]]]:  # type: ignore[override]
         return dict(super().items()).items()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} filters>"  # amqtt formats all of them at every SUBSCRIBE
 
     def clear(self) -> None:
         self._wild.clear()
@@ -148,6 +178,7 @@ class EmbeddedBroker(Broker):
         self._subscriptions = _Filters()
         self._unsent: Counter[str] = Counter()
         self._unsent_bytes: Counter[str] = Counter()
+        self._sending: set[asyncio.Task[OutgoingApplicationMessage]] = set()
         self._slow: set[str] = set()
         self._oversize = 0
 
@@ -164,15 +195,29 @@ class EmbeddedBroker(Broker):
         try:
             await self._client_connected(
                 listener_name,
-                _BoundedReader(reader, self._settings.max_packet_bytes),
+                _BoundedReader(reader, self._settings.max_packet_bytes, self._count_oversize),
                 StreamWriterAdapter(writer),
             )
-        except OversizePacketError as error:
-            self._oversize += 1
-            if self._oversize == 1:
-                log.warning("closed a connection: %s (further ones are only counted)", error)
+        except OversizePacketError:
+            pass  # counted by the reader
         finally:
             writer.close()
+
+    def _count_oversize(self, size_bytes: int) -> None:
+        self._oversize += 1
+        if self._oversize == 1:
+            log.warning(
+                "closed a connection for a packet of %d bytes, at most %d are taken "
+                "(further ones are only counted)",
+                size_bytes,
+                self._settings.max_packet_bytes,
+            )
+
+    async def shutdown(self) -> None:
+        """Replaces: amqtt cancels the tasks of its own queue, which `_send` does not use."""
+        for task in self._sending:
+            task.cancel()
+        await super().shutdown()
 
     async def _publish_retained_messages_for_subscription(
         self, subscription: tuple[str, int], session: Session
@@ -183,7 +228,8 @@ class EmbeddedBroker(Broker):
             await super()._publish_retained_messages_for_subscription(subscription, session)
 
     async def _run_broadcast(
-        self, running_tasks: deque[asyncio.Task[OutgoingApplicationMessage]]
+        self,
+        running_tasks: deque[asyncio.Task[OutgoingApplicationMessage]],  # noqa: ARG002 - see _send
     ) -> None:
         """Replaces: amqtt formats every payload for a debug line that nobody reads, scans all
         filters, and queues without limit for a subscriber that does not read.
@@ -201,16 +247,12 @@ class EmbeddedBroker(Broker):
                     continue  # every client has a clean session: nothing is kept for later
                 if await self._topic_filtering(session, topic, Action.RECEIVE):
                     qos = broadcast.get("qos", granted_qos)
-                    self._send(session, topic, broadcast["data"], qos, running_tasks)
+                    self._send(session, topic, broadcast["data"], qos)
 
-    def _send(
-        self,
-        session: Session,
-        topic: str,
-        data: bytes | bytearray,
-        qos: int,
-        running_tasks: deque[asyncio.Task[OutgoingApplicationMessage]],
-    ) -> None:
+    def _send(self, session: Session, topic: str, data: bytes | bytearray, qos: int) -> None:
+        """Replaces: amqtt's queue of tasks lets go of its head alone, so that one subscriber that
+        does not read keeps the payloads of everybody's later messages in memory.
+        """  # noqa: D205 - one sentence
         handler = self._get_handler(session)
         client = session.client_id or ""
         if handler is None:
@@ -225,7 +267,10 @@ class EmbeddedBroker(Broker):
         self._unsent_bytes[client] += len(data)
         task = asyncio.ensure_future(handler.mqtt_publish(topic, data, qos, retain=False))
 
-        def sent(_task: object) -> None:
+        def sent(done: asyncio.Task[OutgoingApplicationMessage]) -> None:
+            self._sending.discard(done)
+            if not done.cancelled():
+                done.exception()  # looked at, or asyncio complains: a client that went away
             self._unsent[client] -= 1
             self._unsent_bytes[client] -= len(data)
             if not self._unsent[client]:
@@ -233,7 +278,7 @@ class EmbeddedBroker(Broker):
                 self._slow.discard(client)
 
         task.add_done_callback(sent)
-        running_tasks.append(task)
+        self._sending.add(task)
 
 
 async def serve(

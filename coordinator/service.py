@@ -309,9 +309,11 @@ class Service:
         try:
             info = self._store.finish(part, effect.model, effect.mode)
         except BadStream as error:
+            part.close()
             log.warning("artifact %s: %s", effect.artifact_id[:12], error)
             self.mailbox.put(PartFailed(effect.artifact_id, str(error), corrupt=True))
         except StorageError as error:
+            part.close()
             log.error("%s", error)
             self.mailbox.put(PartFailed(effect.artifact_id, str(error)))
         else:

@@ -83,7 +83,9 @@ class Part:
         self._unsafe_bytes = 0
 
     def close(self) -> None:
-        """Leave the part as it is, for a later go."""
+        """Leave the part as it is, for a later go; closing twice does no harm."""
+        if self._file.closed:
+            return
         with contextlib.suppress(StorageError):
             self.checkpoint()
         self._release()

@@ -1,0 +1,473 @@
+"""The agent's core, driven without any IO: every message it sees or sends is encoded."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from agent.core import Core
+from agent.effects import (
+    BundleChecked,
+    BundleFailed,
+    BundleMade,
+    CheckBundle,
+    ClearJob,
+    Leave,
+    MakeBundle,
+    Measure,
+    Probed,
+    SendChunk,
+    Shutdown,
+    SignalTrainer,
+    SpoolReport,
+    StartTrainer,
+    Tick,
+    TrainerExited,
+    TrainerLine,
+    TrainerStarted,
+    Vitals,
+)
+from agent.state import CoreSettings
+from broker import messages as m
+from broker.clock import Now
+from broker.topics import Kind, Topics
+from broker.wire import Connected, Disconnected, Incoming, Outgoing
+
+JOB, HEX = "1b" * 32, "5a" * 32
+GIB = 1024**3
+ADAPTERS = {
+    Kind.STATUS: m.STATUS,
+    Kind.CAPABILITY: m.CAPABILITY,
+    Kind.HEARTBEAT: m.HEARTBEAT,
+    Kind.RESPONSE: m.AGENT_RESPONSE,
+    Kind.PROGRESS: m.PROGRESS,
+    Kind.OFFER: m.OFFER,
+}
+TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={})}
+
+
+class Agent:
+    """A core on host `pi`, its clock, and what it says and asks for."""
+
+    def __init__(self, *spooled: Any, gpus: tuple[m.Gpu, ...] = (), slots: int = 1,
+                 ram_gib: float = 8, data: str | None = "d") -> None:  # fmt: skip
+        self.topics = Topics()
+        self.mono_s = 500.0
+        self.ids = 0
+        self.sent: list[tuple[Any, Any]] = []
+        self.effects: list[Any] = []
+        self.gpus, self.ram_gib = gpus, ram_gib
+        self.core = Core(
+            CoreSettings("pi", "i1", "b", heartbeat_s=30.0, stop_grace_s=10.0),
+            self.topics, spooled, rng=random.Random(1), new_id=self.new_id,
+        )  # fmt: skip
+        self.core.begin(self.now)
+        self.handle(Connected("s1"))
+        self.handle(Probed(m.Capability(
+            session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
+            ram_total_bytes=16 * GIB, ram_available_bytes=8 * GIB, gpus=gpus, trainers=TRAINERS,
+            data_id=data, slots=slots,
+        )))  # fmt: skip
+
+    def new_id(self) -> str:
+        self.ids += 1
+        return f"id{self.ids}"
+
+    @property
+    def now(self) -> Now:
+        return Now(self.mono_s, self.mono_s)
+
+    def handle(self, event: Any) -> None:
+        """Feed an event; what is to be measured is measured at once."""
+        self.core.handle(event, self.now)
+        measure = False
+        for effect in self.core.take():
+            if isinstance(effect, Outgoing):
+                topic = self.topics.parse(effect.topic)
+                known = topic.kind in ADAPTERS and effect.payload
+                payload = effect.payload
+                said = m.decode(ADAPTERS[topic.kind], payload) if known else payload
+                self.sent.append((topic, said))
+            elif isinstance(effect, Measure):
+                measure = True
+            else:
+                self.effects.append(effect)
+        if measure:
+            self.handle(Vitals(int(self.ram_gib * GIB), gpus=self.gpus))
+
+    def passes(self, seconds: float) -> None:
+        """Time passes; every timer that comes due is served at its time."""
+        end_s = self.mono_s + seconds
+        while (due_s := self.core.next_deadline()) is not None and due_s <= end_s:
+            self.mono_s = max(self.mono_s, due_s)
+            self.handle(Tick())
+        self.mono_s = end_s
+
+    def hears(self, request: Any) -> None:
+        """The coordinator asks."""
+        self.handle(Incoming(self.topics.request("pi"), m.encode(request)))
+
+    def assigned(self, attempt: int = 1, **more: Any) -> m.Assign:
+        """The coordinator assigns the job."""
+        fields = {"name": "job", "model": "gbt", "mode": "oracle", "lease_s": 60.0} | more
+        assign = m.Assign(id=self.new_id(), job_id=JOB, attempt=attempt, **fields)
+        self.hears(assign)
+        return assign
+
+    def said(self, kind: type[Any]) -> list[Any]:
+        """Take what was said of a kind."""
+        found = [one for _, one in self.sent if isinstance(one, kind)]
+        self.sent = [pair for pair in self.sent if not isinstance(pair[1], kind)]
+        return found
+
+    def took(self, kind: type[Any]) -> list[Any]:
+        """Take the effects of a kind."""
+        found = [one for one in self.effects if isinstance(one, kind)]
+        self.effects = [one for one in self.effects if not isinstance(one, kind)]
+        return found
+
+    def runs(self, attempt: int = 1, **more: Any) -> None:
+        """Assigned, started."""
+        self.assigned(attempt, **more)
+        assert self.took(StartTrainer)
+        self.handle(TrainerStarted(JOB, attempt, 77))
+
+    def ends(self, code: int = 0, attempt: int = 1, *lines: str) -> None:
+        """The trainer says something and ends."""
+        for line in lines:
+            self.handle(TrainerLine(JOB, attempt, line))
+        self.handle(TrainerExited(JOB, attempt, code))
+
+    def finishes(self, attempt: int = 1) -> m.Finished:
+        """It ends well, and its bundle is made."""
+        self.ends(0, attempt, '{"event":"result","metrics":{"auroc":0.9},"files":[]}')
+        assert self.took(MakeBundle)
+        self.handle(BundleMade(JOB, attempt, HEX, 2000))
+        return self.said(m.Finished)[0]
+
+    def noted(self, report: Any, verdict: Any) -> None:
+        """The coordinator answers a report."""
+        self.hears(m.Noted(
+            id=self.new_id(), report_id=report.id, job_id=JOB, attempt=report.attempt,
+            verdict=verdict,
+        ))  # fmt: skip
+
+    def granted(self, grant: Any) -> None:
+        """The coordinator grants."""
+        self.handle(Incoming(self.topics.grant("pi", HEX), m.encode(grant)))
+
+    def phase(self) -> str | None:
+        """What the next heartbeat says of the job."""
+        self.said(m.Heartbeat)
+        self.passes(31)
+        jobs = self.said(m.Heartbeat)[-1].jobs
+        return jobs[0].phase if jobs else None
+
+
+def test_a_job_from_assignment_to_stored() -> None:
+    """accepted, started, finished; offered when it is wanted; forgotten when it is stored."""
+    agent = Agent()
+    assign = agent.assigned()
+    assert agent.said(m.Accepted)[0].request_id == assign.id
+    (start,) = agent.took(StartTrainer)
+    assert (start.slot, start.gpu) == (0, None)
+    agent.handle(TrainerStarted(JOB, 1, 77))
+    assert agent.said(m.Started)[0].pid == 77
+    agent.handle(TrainerLine(JOB, 1, '{"event":"progress","epoch":2,"epochs":4,"train_loss":0.5}'))
+    assert agent.said(m.Progress)[0].epoch == 2
+    finished = agent.finishes()
+    assert finished.metrics == {"auroc": 0.9}
+    assert agent.took(SpoolReport)[0].report.artifact_id == HEX
+    assert not agent.said(m.Offer), "offered before it was asked for"
+    agent.noted(finished, "wanted")
+    (offer,) = agent.said(m.Offer)
+    assert (offer.size_bytes, offer.attempt) == (2000, 1)
+    assert agent.phase() == "uploading"
+    agent.granted(m.Grant(missing=((0, 1),), horizon=1, window_chunks=4))
+    assert [(chunk.offset, chunk.length) for chunk in agent.took(SendChunk)] == [(0, 2000)]
+    agent.granted(m.Stored())
+    assert agent.took(ClearJob)
+    assert agent.phase() is None
+
+
+@pytest.mark.parametrize(
+    ("agent", "more", "words"),
+    [
+        (Agent(data=None), {}, "has no prepared data"),
+        (Agent(), {"model": "cnn"}, "has no trainer for 'cnn'"),
+        (Agent(ram_gib=1.5), {"needs": m.Needs(min_ram_gib=4)},
+         "needs 4 GiB of RAM; 1.5 GiB is available"),
+        (Agent(), {"needs": m.Needs(min_cores=9)}, "needs 9 cores; this host has 4"),
+        (Agent(), {"needs": m.Needs(require_cuda=True), "use_cuda": True},
+         "needs CUDA; this host has none"),
+        (Agent(gpus=(m.Gpu(index=0, vram_free_bytes=GIB),)),
+         {"needs": m.Needs(require_cuda=True, min_vram_gib=4), "use_cuda": True},
+         "needs 4 GiB of VRAM; 1.0 GiB is free on GPU 0"),
+    ],
+)  # fmt: skip
+def test_a_refusal_has_the_figures(agent: Agent, more: dict[str, Any], words: str) -> None:
+    """Judged by what is free at this moment."""
+    agent.assigned(**more)
+    assert agent.said(m.Refused)[0].reasons == (words,)
+    assert not agent.took(StartTrainer)
+
+
+def test_a_full_host_refuses_and_each_gpu_is_a_slot() -> None:
+    """Two cards, two jobs, each with its own; a third is one too many."""
+    gpus = (m.Gpu(index=0), m.Gpu(index=3))
+    agent = Agent(gpus=gpus, slots=2)
+    for number, job_id in enumerate(("aa" * 32, "bb" * 32, "cc" * 32)):
+        agent.hears(m.Assign(
+            id=f"q{number}", job_id=job_id, attempt=1, name="n", model="gbt", mode="oracle",
+            lease_s=60, needs=m.Needs(require_cuda=True), use_cuda=True,
+        ))  # fmt: skip
+    assert [start.gpu for start in agent.took(StartTrainer)] == [0, 3]
+    assert agent.said(m.Refused)[0].reasons == ("all 2 slots are busy",)
+
+
+def test_an_assignment_is_carried_out_once() -> None:
+    """J2: repeated while it runs it is accepted again; when it is over it is refused."""
+    agent = Agent()
+    agent.runs()
+    agent.said(m.Accepted)
+    agent.assigned(1)
+    assert agent.said(m.Accepted)
+    assert agent.said(m.Started)
+    finished = agent.finishes()
+    agent.assigned(1)
+    assert agent.said(m.Finished)[0].id == finished.id
+    agent.noted(finished, "stored")
+    agent.assigned(1)
+    assert "attempt 1 is over" in agent.said(m.Refused)[0].reasons[0]
+    assert not agent.took(StartTrainer)
+    agent.assigned(2)
+    assert agent.took(StartTrainer)
+
+
+def test_a_retained_or_foreign_command_is_none() -> None:
+    """T2: a replay; and what is meant for another host."""
+    agent = Agent()
+    assign = m.Assign(
+        id="a", job_id=JOB, attempt=1, name="n", model="gbt", mode="oracle", lease_s=60
+    )
+    agent.handle(Incoming(agent.topics.request("pi"), m.encode(assign), retained=True))
+    agent.handle(Incoming(agent.topics.request("other"), m.encode(assign)))
+    assert not agent.took(StartTrainer)
+
+
+def test_cancel_means_term_then_kill_then_stopped() -> None:
+    """J7: the answer comes when nothing runs any more."""
+    agent = Agent()
+    agent.runs()
+    agent.hears(m.Cancel(id="c1", job_id=JOB, attempt=1))
+    assert [one.kill for one in agent.took(SignalTrainer)] == [False]
+    assert not agent.said(m.Stopped)
+    agent.passes(11)
+    assert [one.kill for one in agent.took(SignalTrainer)] == [True]
+    agent.ends(-9)
+    assert agent.said(m.Stopped)[0].request_id == "c1"
+    assert agent.took(ClearJob)
+    assert not agent.said(m.Failed)
+
+
+def test_cancel_of_what_is_not_here_is_answered_at_once() -> None:
+    """And keeps a late assignment of that attempt from starting."""
+    agent = Agent()
+    agent.hears(m.Cancel(id="c1", job_id=JOB, attempt=3))
+    assert agent.said(m.Stopped)
+    agent.assigned(3)
+    assert agent.said(m.Refused)
+
+
+def test_cancel_of_an_older_attempt_leaves_the_newer_alone() -> None:
+    """Fencing."""
+    agent = Agent()
+    agent.runs(attempt=2)
+    agent.hears(m.Cancel(id="c1", job_id=JOB, attempt=1))
+    assert agent.said(m.Stopped)
+    assert not agent.took(SignalTrainer)
+
+
+@pytest.mark.parametrize("when", ["starting", "bundling", "owed"])
+def test_cancel_at_any_moment_leaves_nothing(when: str) -> None:
+    """Before the process runs, while its bundle is made, while it waits in the spool."""
+    agent = Agent()
+    agent.assigned()
+    cancel = m.Cancel(id="c1", job_id=JOB, attempt=1)
+    if when == "starting":
+        agent.hears(cancel)
+        agent.handle(TrainerStarted(JOB, 1, 77))
+        assert agent.took(SignalTrainer)
+        agent.ends(-15)
+    else:
+        agent.handle(TrainerStarted(JOB, 1, 77))
+        agent.ends(0)
+        if when == "bundling":
+            agent.hears(cancel)
+            agent.handle(BundleMade(JOB, 1, HEX, 2000))
+        else:
+            agent.handle(BundleMade(JOB, 1, HEX, 2000))
+            agent.hears(cancel)
+    assert agent.said(m.Stopped)
+    assert agent.took(ClearJob)
+    assert agent.phase() is None
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "words"),
+    [
+        (2, ['{"event":"error","kind":"bad_input","message":"no host x"}'], "bad_input: no host x"),
+        (1, ["Traceback ...", "ValueError: boom"], "ValueError: boom"),
+        (-9, [], "ended by signal 9"),
+        (75, [], "exit code 75"),
+    ],
+)
+def test_a_failure_is_told_in_the_trainers_words(code: int, lines: list[str], words: str) -> None:
+    """And repeated until it is noted (J3), also over a restart of the agent."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(code, 1, *lines)
+    (failed,) = agent.said(m.Failed)
+    assert words in failed.error
+    assert failed.exit_code == code
+    assert agent.took(SpoolReport)
+    agent.passes(20)
+    repeated = agent.said(m.Failed)
+    assert len(repeated) >= 2
+    assert {one.id for one in repeated} == {failed.id}
+    agent.noted(failed, "recorded")
+    agent.passes(60)
+    assert not agent.said(m.Failed)
+
+
+def test_what_cannot_be_started_or_bundled_fails() -> None:
+    """With what the system said."""
+    agent = Agent()
+    agent.assigned()
+    agent.handle(TrainerExited(JOB, 1, None, "no such file"))
+    assert agent.said(m.Failed)[0].error == "no such file"
+    other = Agent()
+    other.runs()
+    other.ends(0)
+    other.handle(BundleFailed(JOB, 1, "disk full"))
+    assert "disk full" in other.said(m.Failed)[0].error
+
+
+def test_the_spool_is_handed_over_after_a_restart() -> None:
+    """With the same report id, by the new process."""
+    report = m.Finished(
+        id="r9", session="old", instance="old", job_id=JOB, attempt=4, artifact_id=HEX, size_bytes=9
+    )
+    agent = Agent(report)
+    (said,) = agent.said(m.Finished)
+    assert (said.id, said.attempt, said.instance) == ("r9", 4, "i1")
+    agent.assigned(4)
+    assert not agent.took(StartTrainer)
+    agent.noted(said, "superseded")
+    assert agent.took(ClearJob)
+
+
+def test_everything_is_said_anew_to_a_new_coordinator() -> None:
+    """P1, P4: status, capability, heartbeat, reports; once, and soon."""
+    agent = Agent()
+    agent.runs()
+    finished = agent.finishes()
+    agent.noted(finished, "wanted")
+    agent.sent.clear()
+    online = m.Status(state="online", session="c2", instance="c", boot_id="b")
+    for _ in range(3):
+        agent.handle(Incoming(agent.topics.coordinator_status(), m.encode(online), retained=True))
+    agent.passes(0.6)
+    assert len(agent.said(m.Status)) == 1
+    assert agent.said(m.Capability)
+    assert agent.said(m.Heartbeat)[-1].jobs[0].phase == "reporting"
+    assert agent.said(m.Finished)[0].id == finished.id
+
+
+def test_a_rejection_is_looked_into() -> None:
+    """S6: not final: the bundle is checked; whole, it is reported again; broken, the job failed."""
+    for whole in (True, False):
+        agent = Agent()
+        agent.runs()
+        finished = agent.finishes()
+        agent.noted(finished, "wanted")
+        agent.granted(m.Rejected(reason="other hash", final=False))
+        (check,) = agent.took(CheckBundle)
+        agent.said(m.Finished)
+        agent.handle(BundleChecked(check.job_id, check.attempt, whole))
+        agent.passes(5)
+        assert bool(agent.said(m.Finished)) == whole
+        assert bool(agent.said(m.Failed)) == (not whole)
+    agent = Agent()
+    agent.runs()
+    agent.noted(agent.finishes(), "wanted")
+    agent.granted(m.Rejected(reason="superseded", final=True))
+    assert agent.took(ClearJob)
+
+
+def test_a_shutdown_gives_the_job_back_and_says_so_first() -> None:
+    """No job is taken meanwhile; it leaves when that is noted, or when its patience is over."""
+    agent = Agent()
+    agent.runs()
+    agent.said(m.Heartbeat)
+    agent.handle(Shutdown())
+    assert agent.said(m.Heartbeat)[0].refuses
+    agent.assigned(1)
+    agent.hears(m.Assign(
+        id="z", job_id="cc" * 32, attempt=1, name="n", model="gbt", mode="oracle", lease_s=60
+    ))  # fmt: skip
+    assert "shutting down" in agent.said(m.Refused)[0].reasons[0]
+    agent.ends(75)
+    (released,) = agent.said(m.Released)
+    assert not agent.took(Leave)
+    agent.noted(released, "recorded")
+    assert agent.took(Leave)
+
+    stubborn = Agent()
+    stubborn.runs()
+    stubborn.handle(Shutdown())
+    stubborn.passes(20)
+    assert stubborn.took(Leave), "a trainer that does not end keeps the agent"
+
+
+def test_a_job_may_want_to_stop_when_the_fleet_is_out_of_reach() -> None:
+    """`on_lost = "stop"`: after a whole lease; the others go on."""
+    for on_lost, stops in (("stop", True), ("keep", False)):
+        agent = Agent()
+        agent.runs(on_lost=on_lost)
+        agent.handle(Disconnected("gone"))
+        agent.passes(59)
+        assert not agent.took(SignalTrainer)
+        agent.passes(2)
+        assert bool(agent.took(SignalTrainer)) == stops
+
+
+def test_a_flood_of_lines_does_not_flood_the_broker() -> None:
+    """Some lines a second go out, and how many were left out."""
+    agent = Agent()
+    agent.runs()
+    agent.sent.clear()
+    for number in range(1000):
+        agent.handle(TrainerLine(JOB, 1, f"line {number}"))
+    lines = [said for topic, said in agent.sent if topic.kind is Kind.LOG]
+    assert len(lines) == 50
+    agent.passes(1)
+    agent.handle(TrainerLine(JOB, 1, "later"))
+    assert (agent.sent[-2][1], agent.sent[-1][1]) == (b"... 950 lines left out", b"later")
+
+
+def test_whatever_a_trainer_prints_the_agent_goes_on() -> None:
+    """Half surrogates, NaN, huge numbers, wrong types, deep nesting, binary."""
+    agent = Agent()
+    agent.runs()
+    for line in (
+        '{"event":"error","kind":3,"message":"\\ud800"}', '{"event":"result","metrics":{"a":NaN}}',
+        '{"event":"progress","epoch":-1,"epochs":"x","train_loss":1e999,"metrics":[]}',
+        '{"event":"progress","epoch":1,"epochs":0,"eta_s":-5,"metrics":{"\\ud800":"\\udfff"}}',
+        '{"event":"phase","phase":"' + "x" * 999 + '"}', '{"event":', "{}", "[" * 5000,
+        '{"event":"result","metrics":{"n":' + "9" * 4000 + "}}", "\x00\x1b[31m", "é" * 9000,
+    ):  # fmt: skip
+        agent.handle(TrainerLine(JOB, 1, line))
+    agent.finishes()

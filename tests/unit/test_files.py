@@ -1,0 +1,289 @@
+"""Files: bundles, unpacking what may be hostile, the store, the spool."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from agent.bundle import make_bundle
+from agent.spool import Spool
+from broker.errors import BadStream, StorageError
+from broker.messages import Failed, Finished
+from broker.ranges import RangeSet
+from coordinator.store import CHECKPOINT_BYTES, Store
+from coordinator.unpack import Limits, unpack
+
+CHUNK = 1024
+
+
+def fill(folder: Path) -> Path:
+    """Some files, as a trainer leaves them."""
+    (folder / "deep").mkdir(parents=True)
+    (folder / "model.json").write_text('{"a": 1}')
+    (folder / "deep" / "weights.bin").write_bytes(bytes(range(256)) * 100)
+    (folder / "empty").write_bytes(b"")
+    return folder
+
+
+def test_the_same_files_give_the_same_bundle(tmp_path: Path) -> None:
+    """Whatever their times, modes and order; other bytes or names give another."""
+    one, two = fill(tmp_path / "one"), tmp_path / "two"
+    two.mkdir()
+    (two / "empty").write_bytes(b"")
+    (two / "deep").mkdir()
+    for name in ("deep/weights.bin", "model.json"):
+        (two / name).write_bytes((one / name).read_bytes())
+        os.utime(two / name, (1, 1))
+        (two / name).chmod(0o600)
+    first = make_bundle(one, tmp_path / "1.tar.zst")
+    assert make_bundle(two, tmp_path / "2.tar.zst") == first
+    assert hashlib.sha256((tmp_path / "1.tar.zst").read_bytes()).hexdigest() == first.artifact_id
+    assert (tmp_path / "1.tar.zst").stat().st_size == first.size_bytes
+    (two / "model.json").write_text('{"a": 2}')
+    assert make_bundle(two, tmp_path / "3.tar.zst") != first
+
+
+def test_a_bundle_unpacks_to_what_was_bundled(tmp_path: Path) -> None:
+    """Names and bytes."""
+    source = fill(tmp_path / "source")
+    make_bundle(source, tmp_path / "b.tar.zst")
+    files = unpack(tmp_path / "b.tar.zst", tmp_path / "out")
+    assert sorted(path.relative_to(tmp_path / "out").as_posix() for path in files) == [
+        "deep/weights.bin", "empty", "model.json"
+    ]  # fmt: skip
+    for path in files:
+        original = source / path.relative_to(tmp_path / "out")
+        assert path.read_bytes() == original.read_bytes()
+
+
+def test_what_is_no_file_is_not_bundled(tmp_path: Path) -> None:
+    """A link could lead anywhere; an empty folder is no result."""
+    folder = fill(tmp_path / "f")
+    (folder / "link").symlink_to("/etc/passwd")
+    with pytest.raises(StorageError, match="no regular file"):
+        make_bundle(folder, tmp_path / "b")
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(StorageError, match="wrote nothing"):
+        make_bundle(tmp_path / "nothing", tmp_path / "b")
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    """An entry of an archive."""
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, link
+    made.size = 3 if kind == tarfile.REGTYPE else 0
+    return made
+
+
+def archive(path: Path, *entries: tarfile.TarInfo) -> Path:
+    """An archive of three-byte files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for one in entries:
+            tar.addfile(one, io.BytesIO(b"abc"))
+    path.write_bytes(zstandard.ZstdCompressor().compress(buffer.getvalue()))
+    return path
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [entry("/etc/passwd")], [entry("../x")], [entry("a/../../x")], [entry("a//b")],
+        [entry("./a")], [entry("C:\\x")], [entry("c:x")], [entry("a\\b")], [entry("con")],
+        [entry("deep/NUL.txt")], [entry("a.")], [entry("a ")], [entry("a\nb")],
+        [entry("x" * 201)], [entry("/".join("a" * 17))],
+        [entry("l", tarfile.SYMTYPE, "/etc/passwd")], [entry("l", tarfile.LNKTYPE, "a")],
+        [entry("d", tarfile.CHRTYPE)], [entry("f", tarfile.FIFOTYPE)],
+        [entry("d", tarfile.DIRTYPE)],
+        [entry("same"), entry("same")], [entry("case"), entry("CASE")],
+        [entry("good"), entry("../bad")],
+    ],
+)  # fmt: skip
+def test_a_hostile_archive_is_refused_and_leaves_nothing(
+    tmp_path: Path, entries: list[tarfile.TarInfo]
+) -> None:
+    """Not even the good entries before the bad one."""
+    bundle = archive(tmp_path / "b.tar.zst", *entries)
+    with pytest.raises(BadStream):
+        unpack(bundle, tmp_path / "out" / "x")
+    assert not list((tmp_path / "out").iterdir())
+    assert [path.name for path in tmp_path.iterdir()] in (
+        ["b.tar.zst", "out"],
+        ["out", "b.tar.zst"],
+    )
+
+
+def test_bombs_and_damage_are_refused(tmp_path: Path) -> None:
+    """Too many files, too many bytes, cut off, altered, not an archive at all."""
+    many = archive(tmp_path / "many", *(entry(f"f{number}") for number in range(20)))
+    with pytest.raises(BadStream, match="more than 10 files"):
+        unpack(many, tmp_path / "o1", Limits(entries=10))
+    bomb = tmp_path / "bomb"
+    bomb.write_bytes(zstandard.ZstdCompressor().compress(bytes(200 * 1024 * 1024)))
+    assert bomb.stat().st_size < 100_000
+    with pytest.raises(BadStream):
+        unpack(bomb, tmp_path / "o2", Limits(entries=1, total_bytes=1024))
+    make_bundle(fill(tmp_path / "f"), tmp_path / "whole")
+    whole = (tmp_path / "whole").read_bytes()
+    for number, damaged in enumerate((whole[:-10], whole[:200], b"", b"junk" * 100,
+                                      whole[:100] + b"\xff" + whole[101:])):  # fmt: skip
+        path = tmp_path / f"damaged{number}"
+        path.write_bytes(damaged)
+        with pytest.raises(BadStream):
+            unpack(path, tmp_path / f"o3{number}")
+        assert not (tmp_path / f"o3{number}").exists()
+    with pytest.raises(FileExistsError):
+        unpack(tmp_path / "whole", tmp_path / "f")
+
+
+CONTENT = bytes(range(256)) * 40  # ten chunks
+IDENTITY = hashlib.sha256(CONTENT).hexdigest()
+
+
+def write_all(store: Store, content: bytes = CONTENT, identity: str = IDENTITY) -> Any:
+    """Open a part and write what is missing of it."""
+    part, have = store.open_part(identity, len(content), CHUNK)
+    for index in range(len(content) // CHUNK):
+        if index not in have:
+            part.write(index, content[index * CHUNK : (index + 1) * CHUNK])
+    return part
+
+
+def test_an_artifact_is_stored_under_its_hash(tmp_path: Path) -> None:
+    """And found again by a new process."""
+    store = Store(tmp_path)
+    info = store.finish(write_all(store), "gbt", "oracle")
+    assert info.path == tmp_path / "models" / "gbt_oracle" / IDENTITY / "bundle.tar.zst"
+    assert info.path.read_bytes() == CONTENT
+    assert not list((tmp_path / "incoming").iterdir())
+    again = Store(tmp_path)
+    assert again.has(IDENTITY)
+    assert again.sizes() == {IDENTITY: len(CONTENT)}
+    assert again.path_of(IDENTITY) == info.path
+
+
+def test_what_hashes_to_something_else_is_deleted(tmp_path: Path) -> None:
+    """And is not in the store."""
+    store = Store(tmp_path)
+    part = write_all(store, CONTENT[:-1] + b"!")
+    with pytest.raises(BadStream):
+        store.finish(part, "gbt", "oracle")
+    assert not store.has(IDENTITY)
+    assert not list((tmp_path / "incoming").iterdir())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_part_goes_on_where_it_surely_stands(tmp_path: Path) -> None:
+    """What was made durable is there after a crash; what was not is asked for again."""
+    store = Store(tmp_path)
+    part, have = store.open_part(IDENTITY, len(CONTENT), CHUNK)
+    assert not have
+    part.write(0, CONTENT[:CHUNK])
+    part.checkpoint()
+    part.write(1, CONTENT[CHUNK : 2 * CHUNK])  # and now the power fails
+    crashed = Store(tmp_path)
+    _, have = crashed.open_part(IDENTITY, len(CONTENT), CHUNK)
+    assert have == RangeSet([(0, 1)])
+    assert crashed.finish(write_all(crashed), "gbt", "oracle").size_bytes == len(CONTENT)
+
+
+@pytest.mark.parametrize("listed", [
+    b"", b"{", b"[]", b'{"size_bytes": 1, "chunk_bytes": 1, "have": []}',
+    json.dumps({"size_bytes": len(CONTENT), "chunk_bytes": CHUNK, "have": [[0, 99]]}).encode(),
+    json.dumps({"size_bytes": len(CONTENT), "chunk_bytes": CHUNK, "have": [[0, 10]]}).encode(),
+])  # fmt: skip
+def test_a_list_that_cannot_be_true_is_not_believed(tmp_path: Path, listed: bytes) -> None:
+    """Another size, chunks beyond the end, more than the part file holds: start over."""
+    store = Store(tmp_path)
+    (tmp_path / "incoming" / f"{IDENTITY}.part").write_bytes(b"x" * 100)
+    (tmp_path / "incoming" / f"{IDENTITY}.json").write_bytes(listed)
+    part, have = store.open_part(IDENTITY, len(CONTENT), CHUNK)
+    part.close()
+    assert not have
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_list_of_a_large_part_follows_by_itself(tmp_path: Path) -> None:
+    """Every sixteen mebibytes, without being asked."""
+    store = Store(tmp_path)
+    part, _ = store.open_part("ab" * 32, 4 * CHECKPOINT_BYTES, 1024 * 1024)
+    for index in range(20):
+        part.write(index, bytes(1024 * 1024))
+    _, have = Store(tmp_path).open_part("ab" * 32, 4 * CHECKPOINT_BYTES, 1024 * 1024)
+    assert have == RangeSet([(0, 16)])
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/b", "", "x" * 99, ".hidden", "a\0b"])
+def test_no_name_from_the_wire_is_a_path(tmp_path: Path, name: str) -> None:
+    """Neither as an id, nor as a model or a mode."""
+    store = Store(tmp_path)
+    with pytest.raises(BadStream):
+        store.open_part(name, 10, CHUNK)
+    for model, mode in ((name, "oracle"), ("gbt", name)):
+        part = write_all(store)
+        with pytest.raises(BadStream):
+            store.finish(part, model, mode)
+        part.close()
+
+
+def test_an_artifact_that_does_not_fit_is_told_before_it_comes(tmp_path: Path) -> None:
+    """With the figures and the remedy."""
+    with pytest.raises(StorageError, match="make room"):
+        Store(tmp_path).open_part(IDENTITY, 1 << 50, CHUNK)
+
+
+def test_the_index_has_each_row_once_and_no_torn_one(tmp_path: Path) -> None:
+    """Appended again after a restart it is not repeated; a torn last line is cut off."""
+    row = {"job_id": "j", "attempt": 1, "artifact_id": "a"}
+    Store(tmp_path).append_index(row)
+    index = tmp_path / "models" / "index.jsonl"
+    with index.open("ab") as file:
+        file.write(b'{"job_id": "to')
+    store = Store(tmp_path)
+    store.append_index(row)
+    store.append_index(row | {"attempt": 2})
+    assert [json.loads(line)["attempt"] for line in index.read_text().splitlines()] == [1, 2]
+
+
+def test_dead_parts_are_collected(tmp_path: Path) -> None:
+    """Those that nobody has written to for long; with their lists."""
+    store = Store(tmp_path)
+    part, _ = store.open_part(IDENTITY, len(CONTENT), CHUNK)
+    part.write(0, CONTENT[:CHUNK])
+    part.close()
+    modified_s = part.path.stat().st_mtime
+    assert store.collect_parts(100, modified_s + 99) == 0
+    assert store.collect_parts(100, modified_s + 101) == 1
+    assert not list((tmp_path / "incoming").iterdir())
+
+
+def test_the_spool_outlives_its_process(tmp_path: Path) -> None:
+    """Reports and bundles are there again; what belongs to none is cleared away."""
+    spool = Spool(tmp_path)
+    fill(spool.work("1b" * 32, 1) / "out")
+    artifact_id, size_bytes = spool.make_bundle("1b" * 32, 1)
+    about = {"id": "r", "session": "s", "instance": "i", "job_id": "1b" * 32, "attempt": 1}
+    finished = Finished(**about, artifact_id=artifact_id, size_bytes=size_bytes)
+    failed = Failed(**(about | {"job_id": "2c" * 32}), error="e")
+    spool.keep(finished)
+    spool.keep(failed)
+    assert not spool.work("1b" * 32, 1).exists()
+    (tmp_path / "spool" / f"{'0' * 64}.tar.zst").write_bytes(b"orphan")
+    (tmp_path / "spool" / "junk.json").write_bytes(b"{")
+    again = Spool(tmp_path)
+    assert again.load() == [finished, failed]
+    assert not (tmp_path / "spool" / f"{'0' * 64}.tar.zst").exists()
+    assert again.is_whole(artifact_id)
+    assert again.read(artifact_id, 0, 4) == b"\x28\xb5\x2f\xfd"
+    again.clear("1b" * 32, 1)
+    again.clear("2c" * 32, 1)
+    assert Spool(tmp_path).load() == []
+    assert not again.bundle_path(artifact_id).exists()

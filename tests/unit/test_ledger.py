@@ -1,0 +1,165 @@
+"""The ledger: all or nothing, on the condition that nothing moved, and it can be read back."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.clock import Now
+from broker.errors import StorageError
+from broker.messages import Needs
+from coordinator.jobs import Job, JobBook
+from coordinator.ledger import Ledger, LedgerConflict
+from coordinator.plan import JobSpec, job_id
+from coordinator.states import FINAL, TRANSITIONS, Event, JobState, leads_to
+
+NOW = Now(1.0, 1.8e9)
+HEX = "5a" * 32
+
+
+def spec(name: str = "job") -> JobSpec:
+    """A job."""
+    return JobSpec(
+        job_id=job_id("gbt", "oracle", {"of": name}, "host", (), 0), name=name, model="gbt",
+        mode="oracle", hyper={"lr": 0.1}, split_recipe="host", train_hosts=("a",), seed=0,
+        n_resamples=1, priority=3, needs=Needs(min_ram_gib=1),
+    )  # fmt: skip
+
+
+def details(event: Event) -> dict[str, Any]:
+    """What an event brings along."""
+    return {
+        Event.ASSIGNED: {"host": "pi"},
+        Event.FAILED: {"error": "boom"},
+        Event.EXHAUSTED: {"error": "lost"},
+        Event.COMPLETED: {"artifact_id": HEX, "metrics": {"auroc": 0.5}, "host": "pi"},
+        Event.RESUMED: {"host": "pi", "attempt": 9},
+    }.get(event, {})
+
+
+def move(book: JobBook, job: Job, event: Event) -> Job:
+    """Carry an event out as the handlers do."""
+    more = details(event)
+    if event is Event.ASSIGNED:
+        more["attempt"] = job.attempt + 1
+    return book.move(job, event, NOW, "test", "why", **more)
+
+
+def test_states_lead_where_the_table_says() -> None:
+    """Final states are left by an operator alone, and every state can be reached."""
+    for event, (sources, _) in TRANSITIONS.items():
+        for state in JobState:
+            allowed = leads_to(state, event) is not None
+            assert allowed == (state in sources)
+            if state in FINAL and allowed:
+                assert event in {
+                    Event.REQUEUED, Event.CHANGED, Event.ORPHANED, Event.ADOPTED
+                }, event  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(list(TRANSITIONS))), max_size=30))
+def test_what_was_committed_is_what_is_loaded(moves: list[tuple[int, Event]]) -> None:
+    """Any sequence of movements: the mirror, the rows and the history agree."""
+    ledger, book = Ledger(":memory:"), JobBook()
+    ids = [book.add(spec(str(number)), NOW, "test").job_id for number in range(3)]
+    ledger.commit(book.take_changes())
+    for number, event in moves:
+        job = book.get(ids[number])
+        assert job is not None
+        if leads_to(job.state, event) is None:
+            with pytest.raises(AssertionError):
+                move(book, job, event)
+            continue
+        move(book, job, event)
+        ledger.commit(book.take_changes())
+    assert ledger.load() == {job.job_id: job for job in book.all()}
+    assert sum(book.counts().values()) == 3
+    for one in ids:
+        history = ledger.events(one)
+        assert history[-1]["to"] == book.get(one).state
+        for before, after in itertools.pairwise(history):
+            assert after["from"] == before["to"]
+            assert after["attempt"] >= before["attempt"]
+    ledger.close()
+
+
+def test_a_commit_is_all_or_nothing(tmp_path: Path) -> None:
+    """One change that does not fit undoes the whole batch (and is told as a conflict)."""
+    ledger, book = Ledger(tmp_path / "l.db"), JobBook()
+    job = book.add(spec(), NOW, "test")
+    ledger.commit(book.take_changes())
+    elsewhere = JobBook(ledger.load())
+    move(elsewhere, elsewhere.get(job.job_id), Event.CANCELLED)
+    ledger.commit(elsewhere.take_changes())
+
+    book.add(spec("other"), NOW, "test")
+    move(book, job, Event.ASSIGNED)
+    with pytest.raises(LedgerConflict):
+        ledger.commit(book.take_changes())
+    assert [one.state for one in ledger.load().values()] == [JobState.CANCELLED]
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "state = 'lost'", "state = 'running'", "state = 'completed'", "state = 'failed'",
+        "error = 'x'", "finished_at = 'now'", "attempt = -1", "artifact_id = 'short'",
+        "state = 'claimed', host = 'pi'", "priority = 'high'",
+    ],
+)  # fmt: skip
+def test_impossible_rows_are_refused(tmp_path: Path, change: str) -> None:
+    """Whoever writes them: the file itself says no."""
+    ledger, book = Ledger(tmp_path / "l.db"), JobBook()
+    book.add(spec(), NOW, "test")
+    ledger.commit(book.take_changes())
+    ledger.close()
+    database = sqlite3.connect(tmp_path / "l.db")
+    with pytest.raises(sqlite3.IntegrityError):
+        database.execute(f"UPDATE jobs SET {change}")  # noqa: S608 - the test's own
+    database.close()
+
+
+def test_a_ledger_is_durable(tmp_path: Path) -> None:
+    """WAL, and every commit is on the disk before anybody is told."""
+    ledger = Ledger(tmp_path / "l.db")
+    assert ledger._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert ledger._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    ledger.close()
+
+
+def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
+    """Not a database; written by a later version; in a folder that is not there."""
+    junk = tmp_path / "junk.db"
+    junk.write_bytes(b"this is no database at all, but long enough to be looked at" * 20)
+    newer = tmp_path / "newer.db"
+    ledger = Ledger(newer)
+    ledger._db.execute("PRAGMA user_version = 99")
+    ledger.close()
+    for path, words in (
+        (junk, "not a database"), (newer, "schema version 99"), (tmp_path / "no" / "l.db", "l.db")
+    ):  # fmt: skip
+        with pytest.raises(StorageError, match=words) as refusal:
+            Ledger(path)
+        assert str(path) in str(refusal.value)
+
+
+def test_a_job_is_found_by_name_id_or_a_start() -> None:
+    """A name that is exact wins over names that begin like it; an orphan yields to the plan."""
+    book = JobBook()
+    first = book.add(spec("gbt"), NOW, "test")
+    second = book.add(spec("gbt-large"), NOW, "test")
+    assert book.find("gbt") == [first]
+    assert book.find("gbt-l") == [second]
+    assert book.find(second.job_id) == [second]
+    assert book.find(second.job_id[:10]) == [second]
+    assert book.find("g") == [first, second]
+    assert book.find("") == []
+    assert book.find("nope") == []

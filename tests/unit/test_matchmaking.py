@@ -1,0 +1,193 @@
+"""Who may take a job, why not, and who should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.messages import Capability, Gpu, Heartbeat, Needs, TrainerInfo
+from coordinator.matchmaking import HostView, choose, reasons, use_cuda
+from coordinator.plan import HostPolicy, JobSpec, job_id
+
+GIB = 1024**3
+CLOSED = {"properties": {"epochs": {}}, "additionalProperties": False}
+
+
+def job(name: str = "job", hyper: dict[str, Any] | None = None, **needs: Any) -> JobSpec:
+    """A gbt job; `allowed` and `denied` are its hosts."""
+    allowed, denied = needs.pop("allowed", ()), needs.pop("denied", ())
+    return JobSpec(
+        job_id=job_id("gbt", "oracle", {}, "host", (), 0), name=name, model="gbt", mode="oracle",
+        hyper=hyper or {}, split_recipe="host", train_hosts=(), seed=0, n_resamples=1, priority=0,
+        needs=Needs(**needs), allowed_hosts=allowed, denied_hosts=denied,
+    )  # fmt: skip
+
+
+def gpu(free_gib: float | None = 8, total_gib: float | None = 12, index: int = 0) -> Gpu:
+    """A GPU."""
+    return Gpu(
+        index=index,
+        vram_total_bytes=None if total_gib is None else int(total_gib * GIB),
+        vram_free_bytes=None if free_gib is None else int(free_gib * GIB),
+    )
+
+
+def host(name: str = "pi", *, ram_gib: float = 6, gpus: tuple[Gpu, ...] = (), cores: int = 4,
+         slots: int = 1, busy: int = 0, policy: dict[str, Any] | None = None,
+         beat: dict[str, Any] | None = None, **view: Any) -> HostView:  # fmt: skip
+    """A host with 16 GiB in all; `beat` is its newest heartbeat."""
+    heartbeat = None
+    if beat is not None:
+        heartbeat = Heartbeat(session="s", instance="i", seq=1, **beat)
+    return HostView(
+        host=name, online=view.pop("online", True), offline_why=view.pop("why", ""),
+        capability=Capability(
+            session="s", instance="i", os="o", arch="a", python="3", physical_cores=cores,
+            ram_total_bytes=16 * GIB, ram_available_bytes=int(ram_gib * GIB), gpus=gpus,
+            trainers=view.pop("trainers", {"gbt": TrainerInfo(hyper_schema=CLOSED)}),
+            data_id=view.pop("data", "d"), slots=slots,
+        ),
+        heartbeat=heartbeat, policy=HostPolicy(name=name, **(policy or {})), used_slots=busy,
+        **view,
+    )  # fmt: skip
+
+
+def why(one: JobSpec, view: HostView, waited_s: float = 0, grace_s: float = 300) -> list[str]:
+    """The reasons' texts."""
+    return [reason.text for reason in reasons(one, view, waited_s, grace_s)]
+
+
+@pytest.mark.parametrize(
+    ("one", "view", "text", "passing"),
+    [
+        (job(), host(online=False, why="goodbye"), "offline (goodbye)", True),
+        (job(), host(joined=False), "has just come; its first heartbeat is awaited", True),
+        (job(), host(beat={"ram_available_bytes": GIB, "refuses": "it is starting"}),
+         "takes no jobs now: it is starting", True),
+        (job(), host(busy=1), "its only slot is busy", True),
+        (job(), host(slots=3, busy=3), "all 3 slots are busy", True),
+        (job(), host(policy={"slots": 0}), "[hosts] gives it no slots", False),
+        (job(), host(refused=("too hot",)), "refused a moment ago: too hot", True),
+        (job(allowed=("attic",)), host(), "not among the job's allowed_hosts", False),
+        (job(denied=("pi",)), host(), "among the job's denied_hosts", False),
+        (job(), host(policy={"deny_jobs": ("gb*",)}), "[hosts.pi] deny_jobs has 'gb*'", False),
+        (job(), host(policy={"deny_jobs": ("jo?",), "allow_jobs": ("job",)}),
+         "[hosts.pi] deny_jobs has 'jo?'", False),
+        (job(), host(policy={"allow_jobs": ("cnn*",)}),
+         "[hosts.pi] allow_jobs does not have it", False),
+        (job(), host(trainers={}), "has no trainer for 'gbt'", False),
+        (job(hyper={"depth": 3}), host(),
+         "its trainer does not know the hyperparameter 'depth'", False),
+        (job(), host(data=None), "has no prepared data (start its agent with --data)", False),
+        (job(require_cuda=True), host(), "needs CUDA; this host has none", False),
+        (job(require_cuda=True), host(gpus=(gpu(),), policy={"cuda": False}),
+         "needs CUDA; [hosts.pi] says cuda = false", False),
+        (job(min_cores=8), host(), "needs 8 cores; this host has 4", False),
+        (job(min_ram_gib=32), host(), "needs 32 GiB of RAM; this host has 16.0 GiB", False),
+        (job(min_ram_gib=8), host(),
+         "needs 8 GiB of RAM; 6.0 GiB is available now (of 16.0 GiB)", True),
+        (job(min_ram_gib=4), host(beat={"ram_available_bytes": GIB}),
+         "needs 4 GiB of RAM; 1.0 GiB is available now (of 16.0 GiB)", True),
+        (job(min_ram_gib=4), host(policy={"max_ram_gib": 3.0}),
+         "needs 4 GiB of RAM; this host has 3.0 GiB", False),
+        (job(require_cuda=True, min_vram_gib=16), host(gpus=(gpu(),)),
+         "needs 16 GiB of VRAM; this host has 12.0 GiB", False),
+        (job(require_cuda=True, min_vram_gib=10), host(gpus=(gpu(),)),
+         "needs 10 GiB of VRAM; 8.0 GiB is free now (of 12.0 GiB)", True),
+        (job(require_cuda=True, min_vram_gib=5), host(gpus=(gpu(),), policy={"max_vram_gib": 4.0}),
+         "needs 5 GiB of VRAM; this host has 4.0 GiB", False),
+        (job(require_cuda=True, min_vram_gib=5), host(gpus=(gpu(None, None),)),
+         "needs 5 GiB of VRAM; what is free here is unknown", False),
+        (job(prefer_cuda=True, min_vram_gib=10), host(gpus=(gpu(),)),
+         "needs 10 GiB of VRAM; 8.0 GiB is free now (of 12.0 GiB)", True),
+    ],
+)  # fmt: skip
+def test_a_reason_in_an_operators_words(
+    one: JobSpec, view: HostView, text: str, passing: bool
+) -> None:
+    """One fault, one reason; whether it may pass by itself is known."""
+    found = reasons(one, view, 1000, 300)
+    assert [(reason.text, reason.passing) for reason in found] == [(text, passing)]
+    assert choose(one, [view], 1000, 300) is None
+
+
+def test_every_reason_is_told() -> None:
+    """Not only the first."""
+    one = job(require_cuda=True, min_cores=64, min_ram_gib=99, allowed=("x",))
+    assert len(why(one, host(online=False, busy=1))) == 6
+
+
+def test_a_job_that_prefers_cuda_waits_its_grace_for_it() -> None:
+    """A CUDA host takes it at once; another one when the grace is over."""
+    one = job(prefer_cuda=True)
+    assert why(one, host(), waited_s=88) == [
+        "prefers CUDA, which this host has not; waits 212 s more (of 300 s) for a host that has"
+    ]
+    assert not why(one, host(), waited_s=300)
+    assert not why(one, host(gpus=(gpu(),)))
+    assert use_cuda(one, host(gpus=(gpu(),)))
+    assert not use_cuda(one, host())
+    assert not use_cuda(job(), host(gpus=(gpu(),)))
+
+
+def test_vram_that_is_only_known_in_all_has_to_do() -> None:
+    """Some drivers do not tell what is free."""
+    assert not why(job(require_cuda=True, min_vram_gib=5), host(gpus=(gpu(None, 12),)))
+
+
+def test_the_newest_figures_of_a_gpu_count() -> None:
+    """The heartbeat's, not the capability's; and the best of several."""
+    view = host(
+        gpus=(gpu(8), gpu(8, index=1)),
+        beat={"ram_available_bytes": GIB, "gpus": (gpu(1), gpu(2, index=1))},
+    )
+    assert why(job(require_cuda=True, min_vram_gib=4), view)
+    assert not why(job(require_cuda=True, min_vram_gib=2), view)
+
+
+def test_the_host_that_suits_is_chosen() -> None:
+    """Its priority; then no GPU for who needs none; then where least is left over; then by name."""
+    plain, cuda = host("plain"), host("cuda", gpus=(gpu(),))
+    assert choose(job(), [cuda, plain], 0, 0) is plain
+    assert choose(job(prefer_cuda=True), [plain, cuda], 1000, 0) is cuda
+    first = host("first", policy={"priority": 5}, gpus=(gpu(),))
+    assert choose(job(), [plain, cuda, first], 0, 0) is first
+    small, large = host("small", ram_gib=2), host("large", ram_gib=12)
+    assert choose(job(), [large, small], 0, 0) is small
+    assert choose(job(min_ram_gib=4), [large, small], 0, 0) is large
+    assert choose(job(), [host("b"), host("a")], 0, 0).host == "a"
+
+
+views = st.builds(
+    lambda n, ram, cores, gpus, busy, online, cuda: host(
+        f"h{n}", ram_gib=ram, cores=cores, gpus=tuple(gpu(g, 12, i) for i, g in enumerate(gpus)),
+        busy=busy, online=online, policy={"cuda": cuda},
+    ),
+    st.integers(0, 9), st.integers(0, 16), st.integers(1, 8),
+    st.lists(st.integers(0, 12), max_size=2),
+    st.integers(0, 1), st.booleans(), st.sampled_from([None, False]),
+)  # fmt: skip
+needs = st.fixed_dictionaries({
+    "require_cuda": st.booleans(), "prefer_cuda": st.booleans(),
+    "min_ram_gib": st.none() | st.integers(1, 16), "min_vram_gib": st.none() | st.integers(1, 12),
+    "min_cores": st.none() | st.integers(1, 8),
+})  # fmt: skip
+
+
+@given(needs, st.lists(views, max_size=6), st.integers(0, 400))
+def test_the_decision_is_the_explanation(
+    need: dict[str, Any], hosts: list[HostView], waited_s: int
+) -> None:
+    """Chosen is one that nothing speaks against, whenever there is one."""
+    one = job(**need)
+    eligible = [view for view in hosts if not reasons(one, view, waited_s, 300)]
+    chosen = choose(one, hosts, waited_s, 300)
+    assert (chosen is None) == (not eligible)
+    assert chosen is None or chosen in eligible
+    for view in eligible:
+        assert view.online
+        assert view.free_slots() > 0
+        assert not (one.needs.require_cuda and not view.has_cuda())

@@ -1,0 +1,171 @@
+"""Manifests: every fault in words, all at once; and what makes a job the same job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.builtin import builtin_trainers
+from coordinator.manifest import ManifestError, load_manifest
+from coordinator.plan import job_id, spec_from_json, spec_to_json
+
+TRAINERS = builtin_trainers()
+GOOD = 'schema_version = 1\n[[jobs]]\nmodel = "mlp"\nmode = "oracle"\n'
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Any:
+    """Load a manifest from text or bytes."""
+
+    def load(text: str | bytes) -> Any:
+        path = tmp_path / "plan.toml"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return load_manifest(path, TRAINERS)
+
+    return load
+
+
+def problems(load: Any, text: str | bytes) -> list[tuple[str, str, str]]:
+    """What is wrong with a manifest, as (job, key, message)."""
+    with pytest.raises(ManifestError) as refusal:
+        load(text)
+    assert all(problem.file.endswith("plan.toml") for problem in refusal.value.problems)
+    return [(one.job, one.key, one.message) for one in refusal.value.problems]
+
+
+def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
+    """And are overridden where it does."""
+    plan = load(
+        "schema_version = 1\n[defaults]\nseed = 7\nsplit_recipe = 'time'\nn_resamples = 5\n"
+        "train_hosts = ['b', 'a', 'b']\nprefer_cuda_grace_s = 12\n"
+        "[hosts.pi]\nslots = 2\nmax_ram_gib = 3\ncuda = false\nallow_jobs = ['gbt*']\n"
+        "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\n"
+        "[[jobs]]\nname = 'own'\nmodel = 'mlp'\nmode = 'oracle'\nseed = 8\ntrain_hosts = []\n"
+        "min_ram_gib = 2\nhyper.lr = 0.01\n"
+    )
+    first, own = plan.jobs
+    assert (first.name, first.seed, first.split_recipe, first.n_resamples) == (
+        "mlp-oracle", 7, "time", 5
+    )  # fmt: skip
+    assert first.train_hosts == ("a", "b")
+    assert (own.seed, own.train_hosts, own.needs.min_ram_gib, own.hyper) == (8, (), 2, {"lr": 0.01})
+    assert plan.hosts["pi"].slots == 2
+    assert plan.hosts["pi"].cuda is False
+    assert plan.prefer_cuda_grace_s == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "job", "key", "words"),
+    [
+        (GOOD.replace("mlp", "mpl"), "mpl-oracle", "model", "did you mean 'mlp'"),
+        (GOOD.replace("oracle", "oracel"), "mlp-oracel", "mode", "'realistic' or 'oracle'"),
+        (GOOD + "prioritty = 1", "mlp-oracle", "prioritty", "did you mean 'priority'"),
+        (GOOD + "priority = '1'", "mlp-oracle", "priority", "must be a whole number, not '1'"),
+        (GOOD + "require_cuda = 1", "mlp-oracle", "require_cuda", "must be true or false"),
+        (GOOD + "min_ram_gib = '8'", "mlp-oracle", "min_ram_gib", "must be a number"),
+        (GOOD + "min_cores = 0", "mlp-oracle", "min_cores", "at least 1"),
+        (GOOD + "allowed_hosts = 'pi'", "mlp-oracle", "allowed_hosts", "must be a list"),
+        (GOOD + "allowed_hosts = ['PI']", "mlp-oracle", "allowed_hosts", "cannot be a host"),
+        (GOOD + "allowed_hosts = ['a']\ndenied_hosts = ['a']", "mlp-oracle", "denied_hosts",
+         "is in allowed_hosts as well"),
+        (GOOD + "hyper.epoch = 3", "mlp-oracle", "hyper.epoch", "did you mean 'epochs'"),
+        (GOOD + "hyper.lr = 5", "mlp-oracle", "hyper.lr", "at most 1"),
+        (GOOD + "hyper.lr = 0", "mlp-oracle", "hyper.lr", "more than 0"),
+        (GOOD + "hyper.lr = nan", "mlp-oracle", "hyper.lr", "must be"),
+        (GOOD + "hyper.epochs = 2.5", "mlp-oracle", "hyper.epochs", "must be a whole number"),
+        (GOOD + "hyper.epochs = true", "mlp-oracle", "hyper.epochs", "must be a whole number"),
+        (GOOD + "hyper.lr = 2020-01-01", "mlp-oracle", "hyper.lr", "must be a number"),
+        (GOOD + "train_hosts = ['a,b']", "mlp-oracle", "train_hosts", "no commas"),
+        (GOOD + "name = 'a b'", "jobs[0]", "name", "letters, digits"),
+        (GOOD + f"name = '{'a' * 64}'", "a" * 64, "name", "not look like an id"),
+        ("schema_version = 1\n[[jobs]]\nmode = 'oracle'\n", "None-oracle", "model", "missing"),
+        ("jobs = []", "", "schema_version", "write schema_version = 1"),
+        ("schema_version = 2", "", "schema_version", "this program knows 1"),
+        ("schema_version = 1.0", "", "schema_version", "this program knows 1"),
+        ("schema_version = 1\njob = 3", "", "job", "did you mean 'jobs'"),
+        ("schema_version = 1\njobs = 3", "", "jobs", "write [[jobs]]"),
+        ("schema_version = 1\nhosts = 3", "", "hosts", "write [hosts.NAME]"),
+        ("schema_version = 1\n[hosts.PI]\n", "", "[hosts.PI]", "cannot be a host"),
+        ("schema_version = 1\n[hosts.pi]\nslot = 1", "", "[hosts.pi] slot", "did you mean 'slots'"),
+        ("schema_version = 1\n[defaults]\nseed = -1", "", "[defaults] seed", "at least 0"),
+        ("schema_version = 1\n[[jobs", "", "", "is not TOML"),
+        (b"schema_version = \xff", "", "", "save it as UTF-8"),
+    ],
+)  # fmt: skip
+def test_a_fault_names_job_key_and_remedy(
+    load: Any, text: str | bytes, job: str, key: str, words: str
+) -> None:
+    """In words that need no knowledge of Python."""
+    found = problems(load, text)
+    assert [one for one in found if one[0] == job and one[1] == key and words in one[2]], found
+
+
+def test_all_faults_are_told_at_once(load: Any) -> None:
+    """Also further ones of a job that has one already."""
+    found = problems(load, (
+        "schema_version = 3\n[defaults]\nseed = 'x'\n[hosts.pi]\nslots = 99\n"
+        "[[jobs]]\nmodel = 'mlp'\nmode = 'both'\nhyper.epochs = -1\n"
+        "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nhyper.max_depth = 99\n"
+    ))  # fmt: skip
+    assert [key for _, key, _ in found] == [
+        "schema_version", "[defaults] seed", "[hosts.pi] slots", "mode", "hyper.epochs",
+        "hyper.max_depth",
+    ]  # fmt: skip
+
+
+def test_two_entries_of_one_job_are_both_named(load: Any) -> None:
+    """Equal in everything that decides the result, whatever else they say."""
+    found = problems(load, GOOD + "[[jobs]]\nname = 'twin'\nmodel = 'mlp'\nmode = 'oracle'\n"
+                     "priority = 9\n")  # fmt: skip
+    ((job, _, message),) = found
+    assert job == "twin"
+    assert "mlp-oracle (jobs[0])" in message
+
+
+def test_a_name_stands_for_one_job(load: Any) -> None:
+    """Also when it is a name by default."""
+    found = problems(load, GOOD + "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nseed = 1\n")
+    ((job, key, message),) = found
+    assert "jobs[1]" in job
+    assert key == "name"
+    assert "jobs[0]" in message
+
+
+def test_a_file_that_is_not_there_or_too_large_is_told(tmp_path: Path) -> None:
+    """With the remedy."""
+    with pytest.raises(ManifestError, match="check the path"):
+        load_manifest(tmp_path / "none.toml", TRAINERS)
+    (tmp_path / "big.toml").write_bytes(b"#" * (4 * 1024 * 1024 + 1))
+    with pytest.raises(ManifestError, match="split the plan"):
+        load_manifest(tmp_path / "big.toml", TRAINERS)
+
+
+def test_an_id_is_what_decides_the_result(load: Any) -> None:
+    """Neither the order of keys, nor 1 for 1.0, nor the order of hosts; each value itself does."""
+    base = ("mlp", "oracle", {"a": 1, "b": 0.5}, "host", ("x", "y"), 0)
+    same = ("mlp", "oracle", {"b": 0.5, "a": 1.0}, "host", ("y", "x"), 0)
+    assert job_id(*base) == job_id(*same)
+    for at, other in enumerate(["gbt", "realistic", {"a": 2, "b": 0.5}, "time", ("x",), 1]):
+        changed = (*base[:at], other, *base[at + 1 :])
+        assert job_id(*changed) != job_id(*base), at
+    one = load(GOOD + "priority = 3\nmin_ram_gib = 1\nname = 'other'\nn_resamples = 1\n").jobs[0]
+    assert one.job_id == load(GOOD).jobs[0].job_id
+
+
+def test_a_spec_survives_the_ledger(load: Any) -> None:
+    """Written as JSON and read again, it is the same."""
+    for job in load(GOOD + "hyper.lr = 0.01\nallowed_hosts = ['pi']\nmin_cores = 2\n").jobs:
+        assert spec_from_json(spec_to_json(job)) == job
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_it_fail_otherwise(tmp_path_factory: Any, content: bytes) -> None:
+    """A file is a plan, or a ManifestError."""
+    path = tmp_path_factory.mktemp("m") / "plan.toml"
+    path.write_bytes(content)
+    with pytest.raises(ManifestError):
+        load_manifest(path, TRAINERS)
