@@ -11,6 +11,7 @@ STAMP := $(VENV)/.ready
 DEMO := .demo
 MANIFEST ?= etc/training_manifest.toml.example
 AGENTS ?= 2
+SET ?= servers
 
 .PHONY: help setup demo demo-real test test-slow lint types imports check generate bench clean
 
@@ -27,23 +28,29 @@ $(STAMP): pyproject.toml etc/constraints.txt
 	@touch $(STAMP)
 
 $(DEMO)/data/feature_schema_v1.json: $(STAMP)
-	$(BIN)/python -m agent.trainer.simulate --out-dir $(DEMO)/raw
-	$(BIN)/python -m agent.trainer.prepare --raw $(DEMO)/raw/simulated.parquet \
-		--schema $(DEMO)/raw/simulated.schema.json --out-dir $(DEMO)/data
+	@echo "Simulating a small data set (8 hosts, seeded) in $(DEMO)/data ..."
+	@mkdir -p $(DEMO)
+	@$(BIN)/python -m agent.trainer.simulate --out-dir $(DEMO)/raw >$(DEMO)/prepare.log
+	@$(BIN)/python -m agent.trainer.prepare --raw $(DEMO)/raw/simulated.parquet \
+		--schema $(DEMO)/raw/simulated.schema.json --out-dir $(DEMO)/data >>$(DEMO)/prepare.log
 
 demo: $(DEMO)/data/feature_schema_v1.json ## train every job of the example plan that a CPU may run
 	@rm -rf $(DEMO)/state
-	$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/data \
+	@echo "Training $(MANIFEST) on simulated telemetry, with $(AGENTS) agents ..."
+	@$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/data \
 		--state $(DEMO)/state --port 0 --prefer-cuda-grace 5 --until-idle
 
-demo-real: $(STAMP) ## the same on real telemetry: make demo-real RAW=servers.parquet SCHEMA=...
-	@test -n "$(RAW)" -a -n "$(SCHEMA)" || \
-		{ echo "usage: make demo-real RAW=FILE.parquet SCHEMA=FILE.schema.json"; exit 2; }
-	@rm -rf $(DEMO)/real-state
-	$(BIN)/python -m agent.trainer.prepare --raw $(RAW) --schema $(SCHEMA) \
-		--out-dir $(DEMO)/real-data
-	$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/real-data \
-		--state $(DEMO)/real-state --port 0 --prefer-cuda-grace 5 --until-idle
+demo-real: $(STAMP) ## the same on real telemetry: make demo-real DATA=FOLDER [SET=servers]
+	@test -f "$(DATA)/$(SET).parquet" -a -f "$(DATA)/$(SET).schema.json" || { echo \
+		"make demo-real DATA=FOLDER SET=NAME: needs FOLDER/NAME.parquet and FOLDER/NAME.schema.json"; \
+		exit 2; }
+	@rm -rf $(DEMO)/$(SET)-state $(DEMO)/$(SET)-data && mkdir -p $(DEMO)
+	@echo "Preparing $(DATA)/$(SET).parquet in $(DEMO)/$(SET)-data ..."
+	@$(BIN)/python -m agent.trainer.prepare --raw $(DATA)/$(SET).parquet \
+		--schema $(DATA)/$(SET).schema.json --out-dir $(DEMO)/$(SET)-data >$(DEMO)/prepare.log
+	@echo "Training $(MANIFEST) on it, with $(AGENTS) agents ..."
+	@$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/$(SET)-data \
+		--state $(DEMO)/$(SET)-state --port 0 --prefer-cuda-grace 5 --until-idle
 
 test: $(STAMP) ## the tests, without the slow ones
 	$(BIN)/python -m pytest

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
@@ -28,6 +29,7 @@ LOG_FILE: Final = "trainer.log"
 MAX_LOG_BYTES: Final = 8 * 1024 * 1024
 ORPHAN_GRACE_S: Final = 3.0
 _CREATED_SLACK_S: Final = 1.0
+_POLL_S: Final = 0.05
 
 
 class Trainer:
@@ -76,7 +78,8 @@ class Trainer:
                 self._copy_lines(output, file)
         if hasattr(os, "waitid"):
             # Not reaped yet, so that its id cannot be anybody else's when its group is ended.
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         _signal_group(self.pid, kill=True)  # what the trainer has started itself goes with it
         self._on_exit(self._process.wait())
 
@@ -98,16 +101,24 @@ def end_orphan(work: Path) -> bool:
         process = psutil.Process(pid)
         if abs(process.create_time() - created_s) > _CREATED_SLACK_S:
             return False  # the id was given to another process since
-        _signal_group(pid, kill=False)
-        try:
-            process.wait(ORPHAN_GRACE_S)
-        except psutil.TimeoutExpired:
-            _signal_group(pid, kill=True)
-            process.wait(ORPHAN_GRACE_S)
+        for kill in (False, True):
+            _signal_group(pid, kill=kill)
+            if _has_ended(process, ORPHAN_GRACE_S):
+                break
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return False
     log.info("ended process %d, which an earlier agent left behind", pid)
     return True
+
+
+def _has_ended(process: psutil.Process, timeout_s: float) -> bool:
+    """Wait for the end of a process that is not our child; nobody may have reaped it yet."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(_POLL_S)
+    return False
 
 
 def _write_identity(work: Path, pid: int) -> None:

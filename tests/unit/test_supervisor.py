@@ -94,20 +94,25 @@ def test_the_whole_group_is_ended(tmp_path: Path) -> None:
 
 def test_an_orphan_is_ended_by_its_identity(tmp_path: Path) -> None:
     """The process that was recorded, and no other that has its number now."""
-    run = Watched(tmp_path, "import time; print('up'); time.sleep(600)")
-    assert run.line() == "up"
+    agent = (
+        "import os, pathlib, sys; from agent.supervisor import Trainer;"
+        "Trainer([sys.executable, '-c', 'import time; time.sleep(600)'], dict(os.environ),"
+        " pathlib.Path(sys.argv[1]), print, print); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", agent, str(tmp_path)], check=True, timeout=DEADLINE_S)
     recorded = json.loads((tmp_path / "process.json").read_text())
-    assert recorded["pid"] == run.trainer.pid
+    orphan = psutil.Process(recorded["pid"])
+    assert orphan.is_running()
 
     other = tmp_path / "other"
     other.mkdir()
     stranger = recorded | {"created_s": recorded["created_s"] - 100}
     (other / "process.json").write_text(json.dumps(stranger))
     assert not end_orphan(other)
-    assert psutil.pid_exists(run.trainer.pid)
+    assert orphan.is_running()
 
     assert end_orphan(tmp_path)
-    assert run.code() == -15
+    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
     assert not end_orphan(tmp_path)
     (other / "process.json").write_text("{")
     assert not end_orphan(other)
