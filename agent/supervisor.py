@@ -99,8 +99,8 @@ def end_orphan(work: Path) -> bool:
         identity = json.loads((work / IDENTITY_FILE).read_text("utf-8"))
         pid, created_s = int(identity["pid"]), float(identity["created_s"])
         process = psutil.Process(pid)
-        if abs(process.create_time() - created_s) > _CREATED_SLACK_S:
-            return False  # the id was given to another process since
+        if abs(process.create_time() - created_s) > _CREATED_SLACK_S or _is_over(process):
+            return False  # the id was given to another process since, or it has ended
         for kill in (False, True):
             _signal_group(pid, kill=kill)
             if _has_ended(process, ORPHAN_GRACE_S):
@@ -114,11 +114,18 @@ def end_orphan(work: Path) -> bool:
 def _has_ended(process: psutil.Process, timeout_s: float) -> bool:
     """Wait for the end of a process that is not our child; nobody may have reaped it yet."""
     deadline_s = time.monotonic() + timeout_s
-    while time.monotonic() < deadline_s:
-        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
-            return True
+    while not _is_over(process):
+        if time.monotonic() > deadline_s:
+            return False
         time.sleep(_POLL_S)
-    return False
+    return True
+
+
+def _is_over(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _write_identity(work: Path, pid: int) -> None:
