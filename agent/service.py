@@ -51,6 +51,7 @@ from agent.supervisor import Trainer, end_orphan
 from broker.address import parse_address
 from broker.errors import BadMessage, ConfigError, FleetError
 from broker.link import Link, LinkSettings, feed
+from broker.lock import FolderLock
 from broker.logs import setup
 from broker.machine import boot_id, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
@@ -79,6 +80,7 @@ class Service:
         self._settings = settings
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
         self._topics = Topics(broker.topic_root)
+        self._lock = FolderLock(settings.state, "agent")
         self._spool = Spool(settings.state)
         for work in self._spool.work_folders():
             end_orphan(work)
@@ -150,6 +152,7 @@ class Service:
         goodbye = self._presence("goodbye", self._core.state.session)
         self._link.stop([goodbye])
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._lock.release()
 
     def _presence(self, reason: str, session: str) -> Outgoing:
         status = self._core.status("offline", reason, session)

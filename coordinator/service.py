@@ -27,6 +27,7 @@ from broker.address import parse_address
 from broker.clock import Now, backoff_s
 from broker.errors import BadStream, ConfigError, FleetError, StorageError
 from broker.link import Link, LinkSettings, feed
+from broker.lock import FolderLock
 from broker.logs import setup
 from broker.machine import boot_id, machine_name, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
@@ -99,7 +100,7 @@ class Service:
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
         self._topics = Topics(broker.topic_root)
         address = parse_address(broker.url)
-        settings.state.mkdir(parents=True, exist_ok=True)
+        self._lock = FolderLock(settings.state, "coordinator")
         self._ledger = Ledger(settings.state / FILE_NAME)
         self._store = Store(settings.state)
         self._logs = JobLogs(settings.state / "logs", settings.max_log_bytes)
@@ -150,6 +151,7 @@ class Service:
                 part.close()
             self._logs.close()
             self._ledger.close()
+            self._lock.release()
 
     def _turn(self, ready: Callable[[], None]) -> bool:
         now = system_clock()

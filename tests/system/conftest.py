@@ -270,6 +270,20 @@ def fleet(tmp_path: Path, system_broker: str, data: Path) -> Iterator[Fleet]:
 
 
 @pytest.fixture
+def make_fleet() -> Iterator[Callable[[Path, str, Path], Fleet]]:
+    """`make_fleet(folder, broker's address, data)`: a fleet on a broker of the test's own."""
+    made: list[Fleet] = []
+
+    def make(folder: Path, broker_url: str, data: Path) -> Fleet:
+        made.append(Fleet(folder, broker_url, data))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
 def short() -> str:
     """The body of a gbt job that takes about two seconds."""
     return f'model = "gbt"\nmode = "oracle"\n{SHORT}'

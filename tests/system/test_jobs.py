@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +220,41 @@ def test_a_killed_coordinator_goes_on_with_what_its_agents_are_doing(
     row = fleet.until("mlp-oracle", "completed")
     assert row["attempt"] == 1
     assert fleet.events("mlp-oracle").count("assigned") == 1
+
+
+def test_a_broker_that_is_killed_and_started_again_loses_nothing(
+    tmp_path: Path, data: Path, new_broker: Any, make_fleet: Any
+) -> None:
+    """Everything retained is forgotten; the job is trained once, and its artifact comes home."""
+    broker = new_broker("embedded")
+    fleet = make_fleet(tmp_path, broker.url, data)
+    fleet.plan('model = "mlp"\nmode = "oracle"\nhyper.epochs = 20\nn_resamples = 20')
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("mlp-oracle", "running")
+    broker.end(signal.SIGKILL)
+    broker.start()
+    row = fleet.until("mlp-oracle", "completed")
+    assert row["attempt"] == 1
+
+
+def test_a_second_agent_or_coordinator_on_one_folder_is_refused(
+    fleet: Any, long: str, wait_for: Any
+) -> None:
+    """It would end the trainers of the first; the error says who is there, and what to do."""
+    fleet.plan(long)
+    coordinator = fleet.coordinator()
+    agent = fleet.agent()
+    fleet.until("gbt-oracle", "running")
+    wait_for(lambda: len(_trainers(fleet)) == 1, "the trainer's process")
+    for program, name in ((coordinator, "coordinator"), (agent, "agent")):
+        second = subprocess.run(
+            [sys.executable, "-m", program.module, *program.arguments],
+            capture_output=True, text=True, timeout=60, env=program.environment, check=False,
+        )  # fmt: skip
+        assert second.returncode == 2
+        assert f"another {name} (process {program.process.pid})" in second.stderr
+    assert len(_trainers(fleet)) == 1
 
 
 def test_a_job_that_no_host_can_run_says_why(fleet: Any, wait_for: Any) -> None:
