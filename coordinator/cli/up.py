@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,49 +14,9 @@ from broker.errors import ConfigError, LocalError
 from broker.settings import BrokerSettings
 from broker.topics import is_host
 from coordinator.cli.common import json_option, where_options
-from coordinator.cli.processes import Child
+from coordinator.cli.processes import Fleet
 
 READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a slow disk
-STOP_TIMEOUT_S: Final = 25.0
-
-
-@dataclass(slots=True)
-class Fleet:
-    """What runs, in the order of its start; it is stopped the other way round."""
-
-    state: Path
-    environment: dict[str, str]
-    children: list[Child] = field(default_factory=list)
-
-    def start(self, name: str, module: str, arguments: list[str]) -> Child:
-        """Start one service."""
-        log = self.state / "logs" / f"{name}.log"
-        child = Child(name, module, arguments, log, self.environment)
-        self.children.append(child)
-        return child
-
-    def check(self) -> None:
-        """Raise `LocalError` with the end of its log when a service has ended by itself."""
-        for child in self.children:
-            if child.exit_code is not None:
-                code = child.exit_code
-                raise LocalError(f"the {child.name} ended (exit code {code})\n{child.tail()}")
-
-    def stop(self) -> None:
-        """Stop everything: agents first, together, then the coordinator, then the broker."""
-        agents = [child for child in self.children if child.name.startswith("agent")]
-        threads = [threading.Thread(target=agent.stop, args=(STOP_TIMEOUT_S,)) for agent in agents]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for child in reversed(self.children):
-            child.stop(STOP_TIMEOUT_S)
-
-    def kill(self) -> None:
-        """End everything at once."""
-        for child in self.children:
-            child.kill()
 
 
 @click.command("up")

@@ -19,7 +19,7 @@ from coordinator.cli import EXIT_REFUSED, render
 from coordinator.cli.client import OperatorClient
 
 if TYPE_CHECKING:
-    from coordinator.cli.up import Fleet
+    from coordinator.cli.processes import Fleet
 
 POLL_S: Final = 1.0
 TIMEOUT_S: Final = 30.0

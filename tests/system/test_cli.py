@@ -116,6 +116,18 @@ def test_get_brings_the_model_home(fleet: Any, cli: Any, short: str, tmp_path: P
     assert "has no artifact" in refused.stderr
 
 
+def test_logs_follow_a_job_to_its_end(fleet: Any, cli: Any, short: str) -> None:
+    """What was said before, then what is said now; it ends with the job."""
+    fleet.plan(short)
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("gbt-oracle", "running")
+    done = cli("logs", "gbt-oracle", "--follow")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "done"
+    assert cli("logs", "gbt-oracle", "-n", "1").stdout == "done\n"
+
+
 def test_refusals_have_exit_code_one(fleet: Any, cli: Any) -> None:
     """Not found, ambiguous, refused: one line, and what to do."""
     fleet.plan(
