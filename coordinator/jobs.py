@@ -170,7 +170,8 @@ class JobBook:
     ) -> Job:
         """Carry `event` out on `job` and return it as it then is.
 
-        Raises `AssertionError` when the transition table does not allow it: the caller has looked.
+        Raises `AssertionError` when the transition table does not allow it, or the attempt would
+        shrink: the caller has looked.
         """
         target = leads_to(job.state, event)
         if target is None:
@@ -184,6 +185,8 @@ class JobBook:
             if target in FINAL:
                 fields["finished_at"] = at
         after = replace(job, state=target, **{**fields, **changes})
+        if after.attempt < job.attempt:
+            raise AssertionError(f"attempt {after.attempt} after {job.attempt} of {job.job_id}")
         self._record(Change(event, job, after, at, who, why))
         return after
 

@@ -462,6 +462,49 @@ def test_the_result_of_the_newest_attempt_is_taken_late() -> None:
     assert fleet.job().state == "completed"
 
 
+def test_another_host_speaks_for_nobody() -> None:
+    """J1: the attempt alone is no proof; the job is the host's that was given it."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    other = fleet.host("other").joins()
+    assert other.finishes(job) == "superseded"
+    other.reports(m.Failed, job, error="forged")
+    other.reports(m.Released, job, reason="forged")
+    other.beats((job.job_id, 1, "running"))
+    assert other.heard(m.Cancel)
+    assert (fleet.job().state, fleet.job().host) == ("running", "pi")
+
+
+def test_an_offer_is_answered_stored_as_often_as_it_comes() -> None:
+    """S7: the agent did not hear it the first time."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.finishes(job)
+    pi.uploads(job)
+    fleet.handle(PartStored(HEX, 2000))
+    pi.heard(m.Stored)
+    pi.uploads(job)
+    assert pi.heard(m.Stored)
+    assert not pi.heard(m.Rejected)
+
+
+def test_a_part_that_is_being_checked_is_left_alone() -> None:
+    """Another offer of the same artifact must not open the file under the hasher."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.finishes(job)
+    pi.uploads(job)
+    assert fleet.took(FinishPart)
+    offer = m.Offer(job_id=job.job_id, attempt=1, instance="i", size_bytes=2000, chunk_bytes=2048)
+    pi.says(fleet.topics.offer("pi", HEX), offer)
+    assert not fleet.took(OpenPart)
+    fleet.handle(PartStored(HEX, 2000))
+    assert fleet.job().state == "completed"
+
+
 def test_failed_and_released_are_noted_each_time() -> None:
     """J3: the agent may not have heard the first answer."""
     fleet = Fleet(spec())

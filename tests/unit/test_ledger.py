@@ -48,6 +48,8 @@ def move(book: JobBook, job: Job, event: Event) -> Job:
     more = details(event)
     if event is Event.ASSIGNED:
         more["attempt"] = job.attempt + 1
+    if event is Event.RESUMED:
+        more["attempt"] = max(9, job.attempt)
     return book.move(job, event, NOW, "test", "why", **more)
 
 
@@ -105,6 +107,28 @@ def test_a_commit_is_all_or_nothing(tmp_path: Path) -> None:
         ledger.commit(book.take_changes())
     assert [one.state for one in ledger.load().values()] == [JobState.CANCELLED]
     ledger.close()
+
+
+def test_a_change_on_an_attempt_that_is_over_is_a_conflict() -> None:
+    """The state alone does not tell: it may be the same again, with another attempt."""
+    ledger, book = Ledger(":memory:"), JobBook()
+    job = move(book, book.add(spec(), NOW, "test"), Event.ASSIGNED)
+    ledger.commit(book.take_changes())
+    stale = JobBook(ledger.load())
+    move(book, move(book, job, Event.REFUSED), Event.ASSIGNED)
+    ledger.commit(book.take_changes())
+    move(stale, stale.get(job.job_id), Event.STARTED)
+    with pytest.raises(LedgerConflict, match="attempt 1"):
+        ledger.commit(stale.take_changes())
+    ledger.close()
+
+
+def test_an_attempt_never_shrinks() -> None:
+    """It is the fencing token."""
+    book = JobBook()
+    job = move(book, book.add(spec(), NOW, "test"), Event.ASSIGNED)
+    with pytest.raises(AssertionError):
+        book.move(job, Event.STARTED, NOW, "test", attempt=0)
 
 
 @pytest.mark.parametrize(
