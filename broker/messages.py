@@ -507,10 +507,14 @@ OPERATOR_REQUEST: Final[TypeAdapter[OperatorRequest]] = TypeAdapter(OperatorRequ
 OPERATOR_RESPONSE: Final = TypeAdapter(OperatorResponse)
 
 
+# What a person looks for in a line of a trace.
+_FIRST: Final = ("v", "type", "name", "state", "job_id", "attempt")
+
+
 def encode(message: Wire) -> bytes:
     """Return the JSON of a message; what it is comes first, for whoever reads a trace."""
     fields = message.model_dump(mode="json")
-    head = {key: fields[key] for key in ("v", "type") if key in fields}
+    head = {key: fields[key] for key in _FIRST if key in fields}
     return json.dumps(
         head | fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode()

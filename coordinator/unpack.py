@@ -100,9 +100,7 @@ def _checked(entry: tarfile.TarInfo, seen: set[str]) -> str:
         name == "/".join(parts)
         and 0 < len(parts) <= 16
         and all(_PART.fullmatch(part) for part in parts)
-        and not any(
-            part in {".", ".."} or part[-1] in ". " or _DEVICE.fullmatch(part) for part in parts
-        )
+        and not any(part[-1] in ". " or _DEVICE.fullmatch(part) for part in parts)
     )
     if not plain:
         raise BadStream(f"{name[:80]!r} in the bundle is no plain relative name")

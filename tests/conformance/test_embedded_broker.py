@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.metadata
-import queue
 import signal
 import socket
 import subprocess
@@ -19,11 +18,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import paho.mqtt.client as mqtt
 import pytest
 from amqtt.broker import Broker
 from amqtt.session import OutgoingApplicationMessage
-from paho.mqtt.enums import CallbackAPIVersion
 
 from broker import embedded
 from broker.embedded import EmbeddedBroker, ServerSettings
@@ -32,6 +29,7 @@ from broker.errors import ConfigError, LinkError
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 DEADLINE_S = 10.0
+Connect = Callable[..., Any]  # the fixture `client`
 STOCK = {
     "listeners": {"default": {"type": "tcp", "bind": "127.0.0.1:0", "max_connections": 1000}},
     "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {}},
@@ -91,40 +89,6 @@ def ours() -> Iterator[InThread]:
     made.stop()
 
 
-class Client:
-    """A paho client that collects what it is sent."""
-
-    def __init__(self, port: int, name: str) -> None:
-        self.got: queue.Queue[tuple[str, bytes]] = queue.Queue()
-        self._ready = threading.Event()
-        self.gone = threading.Event()
-        self.client = mqtt.Client(
-            CallbackAPIVersion.VERSION2, client_id=name, reconnect_on_failure=False
-        )
-        self.client.on_connect = lambda *_: self._ready.set()
-        self.client.on_subscribe = lambda *_: self._ready.set()
-        self.client.on_disconnect = lambda *_: self.gone.set()
-        self.client.on_message = lambda _c, _d, m: self.got.put((m.topic, m.payload))
-        self.client.connect("127.0.0.1", port)
-        self.client.loop_start()
-        assert self._ready.wait(DEADLINE_S)
-
-    def subscribe(self, name: str, qos: int = 1) -> None:
-        """Subscribe, and wait for the answer."""
-        self._ready.clear()
-        self.client.subscribe(name, qos)
-        assert self._ready.wait(DEADLINE_S)
-
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish, and wait for the acknowledgement."""
-        self.client.publish(topic, payload, 1, retain).wait_for_publish(DEADLINE_S)
-
-    def stop(self) -> None:
-        """Disconnect."""
-        self.client.disconnect()
-        self.client.loop_stop()
-
-
 class Loud(bytes):
     """A payload that notices when somebody formats it."""
 
@@ -161,42 +125,37 @@ def test_ours_formats_no_payload(ours: InThread) -> None:
     assert not _formats_payloads(ours)
 
 
-def _leak(running: InThread) -> Client:
+def _leak(connect: Connect, port: int) -> Any:
     """Somebody retains, somebody subscribes; return a third who did not subscribe to it."""
-    first, second = Client(running.port, "first"), Client(running.port, "second")
+    first, second = connect(port, "first"), connect(port, "second")
     first.publish("secret/a", b"s3cret", retain=True)
     second.subscribe("secret/#")
-    assert second.got.get(timeout=DEADLINE_S) == ("secret/a", b"s3cret")
-    third = Client(running.port, "third")
-    first.stop()
-    second.stop()
-    return third
+    assert second.next() == ("secret/a", b"s3cret")
+    return connect(port, "third")
 
 
-def test_stock_sends_retained_messages_to_who_did_not_subscribe(stock: InThread) -> None:
+def test_stock_sends_retained_messages_to_who_did_not_subscribe(
+    stock: InThread, client: Connect
+) -> None:
     """Every client that connects is sent what matches anybody's filters."""
-    third = _leak(stock)
-    assert third.got.get(timeout=DEADLINE_S) == ("secret/a", b"s3cret")
-    third.stop()
+    assert _leak(client, stock.port).next() == ("secret/a", b"s3cret")
 
 
-def test_ours_sends_retained_messages_to_subscribers_alone(ours: InThread) -> None:
+def test_ours_sends_retained_messages_to_subscribers_alone(ours: InThread, client: Connect) -> None:
     """The first thing that a newcomer gets is what it asked for."""
-    third = _leak(ours)
+    third = _leak(client, ours.port)
     third.subscribe("third/own")
     third.publish("third/own", b"mine")
-    assert third.got.get(timeout=DEADLINE_S) == ("third/own", b"mine")
+    assert third.next() == ("third/own", b"mine")
     assert third.got.empty()
-    third.stop()
 
 
-def _failed_connects(running: InThread) -> int:
+def _failed_connects(running: InThread, hub: Any) -> int:
     """Of eighty at once, each with a filter of its own, in a fleet whose births are retained."""
-    hub = Client(running.port, "hub")
     hub.subscribe("own/#")
     for number in range(80):
         hub.publish(f"own/{number}", b"birth", retain=True)
-        assert hub.got.get(timeout=DEADLINE_S)
+        assert hub.next()
     failed: list[int] = []
 
     def one(number: int) -> None:
@@ -220,18 +179,19 @@ def _failed_connects(running: InThread) -> int:
         thread.start()
     for thread in threads:
         thread.join(30)
-    hub.stop()
     return len(failed)
 
 
-def test_stock_fails_connects_while_others_subscribe(stock: InThread) -> None:
+def test_stock_fails_connects_while_others_subscribe(stock: InThread, client: Connect) -> None:
     """Its loop over the filters does not bear that one is added meanwhile."""
-    assert any(_failed_connects(stock) for _ in range(5))
+    assert any(
+        _failed_connects(stock, client(stock.port, f"hub-{attempt}")) for attempt in range(5)
+    )
 
 
-def test_ours_takes_eighty_connects_at_once(ours: InThread) -> None:
+def test_ours_takes_eighty_connects_at_once(ours: InThread, client: Connect) -> None:
     """Each connects, subscribes and is answered, all at the same time."""
-    assert not _failed_connects(ours)
+    assert not _failed_connects(ours, client(ours.port, "hub"))
 
 
 def test_a_large_packet_read_in_small_pieces_is_refused_too() -> None:
@@ -246,44 +206,58 @@ def test_a_large_packet_read_in_small_pieces_is_refused_too() -> None:
     running.stop()
 
 
-def test_a_packet_that_is_too_large_ends_its_connection_alone(
-    caplog: pytest.LogCaptureFixture,
+def test_stock_takes_a_packet_of_any_size(stock: InThread, client: Connect) -> None:
+    """It has no limit to set; a packet of 256 MB would be read into memory as well."""
+    one = client(stock.port, "one")
+    one.subscribe("big")
+    one.publish("big", b"x" * 2_000_000)
+    assert one.next() == ("big", b"x" * 2_000_000)
+
+
+def test_ours_ends_the_connection_of_a_packet_that_is_too_large(
+    caplog: pytest.LogCaptureFixture, client: Connect
 ) -> None:
     """Others do not notice; the broker does not read it, counts it, and tells of the first."""
     running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0, max_packet_bytes=100_000)))
-    rude, polite = Client(running.port, "rude"), Client(running.port, "polite")
-    rude.client.publish("big", b"x" * 200_000, 0)
+    rude, polite = client(running.port, "rude"), client(running.port, "polite")
+    rude.paho.publish("big", b"x" * 200_000, 0)
     assert rude.gone.wait(DEADLINE_S)
     assert running.broker._oversize == 1
     assert "packet of 200005 bytes, at most 100000" in caplog.text
     polite.subscribe("polite/own")
     polite.publish("polite/own", b"y" * 90_000)
-    assert polite.got.get(timeout=DEADLINE_S) == ("polite/own", b"y" * 90_000)
-    rude.client.loop_stop()
-    polite.stop()
+    assert polite.next() == ("polite/own", b"y" * 90_000)
     running.stop()
 
 
-def test_a_subscriber_that_does_not_read_is_bounded(
-    ours: InThread, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What waits for it stays under the limit; whoever reads gets everything."""
-    monkeypatch.setattr(embedded, "MAX_UNSENT_BYTES", 4_000_000)
-    sleepy, awake = Client(ours.port, "sleepy"), Client(ours.port, "awake")
+def _kept_for_sleepy(running: InThread, connect: Connect) -> int:
+    """Of 100 messages of 200 kB, how many are in memory when one of two does not read them."""
+    sleepy, awake = connect(running.port, "sleepy"), connect(running.port, "awake")
     sleepy.subscribe("bulk", 0)
     awake.subscribe("bulk", 0)
-    sleepy.client.loop_stop()  # its socket is open, and nobody reads it
-    sender = Client(ours.port, "sender")
+    sleepy.paho.loop_stop()  # its socket is open, and nobody reads it
+    sender = connect(running.port, "sender")
     for _ in range(100):
         sender.publish("bulk", b"z" * 200_000)
-        assert awake.got.get(timeout=DEADLINE_S)[0] == "bulk"
+        assert awake.next()[0] == "bulk", "whoever reads gets everything"
+    return sum(type(one) is OutgoingApplicationMessage for one in gc.get_objects())
+
+
+def test_stock_keeps_everything_for_a_subscriber_that_does_not_read(
+    stock: InThread, client: Connect
+) -> None:
+    """One that is stuck makes the broker grow until the machine is full."""
+    assert _kept_for_sleepy(stock, client) > 80
+
+
+def test_ours_bounds_what_waits_for_a_subscriber_that_does_not_read(
+    ours: InThread, client: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for it stays under the limit, and nothing of the others' is kept with it."""
+    monkeypatch.setattr(embedded, "MAX_UNSENT_BYTES", 4_000_000)
+    assert _kept_for_sleepy(ours, client) <= 40
     assert ours.broker._unsent_bytes["sleepy"] <= 4_000_000
-    kept = [one for one in gc.get_objects() if type(one) is OutgoingApplicationMessage]
-    assert len(kept) <= 40  # not those that others had long ago
     assert "sleepy" in ours.broker._slow
-    for client in (awake, sender):
-        client.stop()
-    sleepy.client.disconnect()
 
 
 def test_another_amqtt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -355,6 +355,16 @@ def test_what_cannot_be_started_or_bundled_fails() -> None:
     assert "disk full" in other.said(m.Failed)[0].error
 
 
+def test_an_answer_to_another_report_changes_nothing() -> None:
+    """A late answer to what was reported before must not put away what is owed now."""
+    agent = Agent()
+    agent.runs()
+    finished = agent.finishes()
+    agent.noted(finished.model_copy(update={"id": "older"}), "superseded")
+    assert not agent.took(ClearJob)
+    assert agent.phase() == "reporting"
+
+
 def test_the_spool_is_handed_over_after_a_restart() -> None:
     """With the same report id, by the new process."""
     report = m.Finished(
