@@ -373,7 +373,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             },
         )
         service = Service(settings, broker)
-    except (ConfigError, StorageError) as error:
+    except (ConfigError, StorageError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
     for name in ("SIGTERM", "SIGINT"):

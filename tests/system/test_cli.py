@@ -182,6 +182,17 @@ def test_wrong_usage_has_exit_code_two(arguments: list[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("program", ["coordinator", "agent"])
+def test_a_state_folder_that_cannot_be_is_told_in_one_line(program: str, tmp_path: Path) -> None:
+    """A file stands where the folder should be."""
+    (tmp_path / "file").write_text("")
+    done = _run(program, "--state", str(tmp_path / "file" / "state"))
+    assert done.returncode in {1, 2}
+    assert done.stderr.startswith("error: ")
+    assert str(tmp_path) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_check_needs_nobody_and_reports_all_errors_at_once(tmp_path: Path) -> None:
     """Good and bad manifests, for people and for scripts."""
     example = ROOT / "etc" / "training_manifest.toml.example"
