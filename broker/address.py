@@ -31,16 +31,21 @@ def parse_address(url: str, source: str = "broker address") -> Address:
     hint = "write it as mqtt://HOST:PORT, such as mqtt://127.0.0.1:1883"
     try:
         parts = urlsplit(url)
-        port = parts.port
     except ValueError:
-        raise ConfigError(f"{source}: the port is not a number from 1 to 65535; {hint}") from None
+        raise ConfigError(f"{source}: not an address; {hint}") from None
+    try:
+        port = DEFAULT_PORT if parts.port is None else parts.port
+    except ValueError:
+        port = 0
+    if not port:
+        raise ConfigError(f"{source}: the port is not a number from 1 to 65535; {hint}")
     if parts.scheme != "mqtt":
         raise ConfigError(f"{source}: the scheme is {parts.scheme or 'missing'!r}; {hint}")
-    if not parts.hostname or parts.path not in {"", "/"}:
+    if not parts.hostname or parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ConfigError(f"{source}: no host, or something after it; {hint}")
     return Address(
         parts.hostname,
-        DEFAULT_PORT if port is None else port,
+        port,
         unquote(parts.username) if parts.username else None,
         unquote(parts.password) if parts.password else None,
     )

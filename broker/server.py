@@ -38,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _settings(listen: str) -> ServerSettings:
     host, colon, port = listen.rpartition(":")
-    if not colon or not host or not port.isdigit():
+    if not (colon and host and port.isdecimal() and len(port) <= 5):
         raise ConfigError(f"--listen {listen}: write it as HOST:PORT, such as 127.0.0.1:1883")
-    settings = ServerSettings(host, int(port))
+    settings = ServerSettings(host.strip("[]"), int(port))
     settings.check()
     return settings
 

@@ -110,6 +110,7 @@ class Client:
             self.paho.will_set(will[0], will[1], 1)
         self.paho.on_connect = lambda *_: self._ready.set()
         self.paho.on_subscribe = lambda *_: self._ready.set()
+        self.paho.on_unsubscribe = lambda *_: self._ready.set()
         self.paho.on_disconnect = lambda *_: self.gone.set()
         self.paho.on_message = lambda _client, _data, message: self.got.put(message)
         self.paho.connect("127.0.0.1", port)
@@ -121,6 +122,12 @@ class Client:
         self._ready.clear()
         self.paho.subscribe(name, qos)
         assert self._ready.wait(DEADLINE_S), f"{name}: no SUBACK"
+
+    def unsubscribe(self, name: str) -> None:
+        """Unsubscribe, and wait for the answer."""
+        self._ready.clear()
+        self.paho.unsubscribe(name)
+        assert self._ready.wait(DEADLINE_S), f"{name}: no UNSUBACK"
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False) -> None:
         """Publish, and wait until it is sent; at QoS 1, until it is acknowledged."""

@@ -1,0 +1,112 @@
+"""The program `fleet broker`: what it says, when it refuses, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker import parent
+from broker.embedded import STOP_TIMEOUT_S, ServerSettings
+from broker.errors import ConfigError
+
+DEADLINE_S = 10.0
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org", ""])  # noqa: S104 - refused
+def test_it_listens_on_loopback_only(host: str) -> None:
+    """Anything else is refused, and the error says what to do instead."""
+    with pytest.raises(ConfigError, match="run mosquitto for a network"):
+        ServerSettings(host, 1883).check()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.9.1"])
+def test_loopback_has_several_names(host: str) -> None:
+    """All of them are taken."""
+    ServerSettings(host, 0).check()
+
+
+def _program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run it with a parent that is gone already: if it serves, it ends as soon as it does."""
+    return subprocess.run(
+        [sys.executable, "-m", "broker.server", *arguments],
+        stdin=subprocess.DEVNULL, env={**os.environ, parent.VARIABLE: "1"},
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("listen", "host"),
+    [("127.0.0.1:0", "127.0.0.1"), ("localhost:0", "localhost"), ("[::1]:0", "::1")],
+)
+def test_the_program_says_where_it_listens_and_ends_with_its_parent(listen: str, host: str) -> None:
+    """One JSON line with the port that it was given; exit code 0 and not a word more."""
+    if host == "::1" and not _has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    ended = _program("--listen", listen)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    ready = json.loads(ended.stdout)
+    assert (ready["event"], ready["host"]) == ("listening", host)
+    assert 0 < ready["port"] <= 65_535
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--listen", "0.0.0.0:1883"), "run mosquitto for a network"),
+        (("--listen", "1883"), "write it as HOST:PORT"),
+        (("--listen", "127.0.0.1:mqtt"), "write it as HOST:PORT"),
+        (("--listen", "127.0.0.1:\u00b2"), "write it as HOST:PORT"),
+        (("--listen", "127.0.0.1:" + "1" * 5000), "write it as HOST:PORT"),
+        (("--listen", "127.0.0.1:65536"), "the port is 0 to 65535"),
+        (("--log-level", "LOUD"), "use DEBUG, INFO, WARNING or ERROR"),
+    ],
+    ids=["network", "no host", "word", "superscript", "long", "too large", "log level"],
+)
+def test_the_program_refuses_wrong_usage(arguments: tuple[str, ...], remedy: str) -> None:
+    """Exit code 2, nothing on standard output, and one line that says what to write instead."""
+    ended = _program(*arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: ")
+    assert remedy in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_the_program_tells_a_taken_port(embedded_broker: Any) -> None:
+    """Exit code 1 and one line that names the address and what to do."""
+    ended = _program("--listen", f"127.0.0.1:{embedded_broker.port}")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    line, *rest = ended.stderr.splitlines()
+    assert line.startswith(f"error: cannot listen on 127.0.0.1:{embedded_broker.port}:")
+    assert "choose another port" in line
+    assert not rest
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_the_program_ends_at_once_with_clients_on_it(
+    new_broker: Any, client: Callable[..., Any], how: int
+) -> None:
+    """Exit code 0, before it would give up waiting for them; it hangs up on every client."""
+    running = new_broker("embedded")
+    clients = [client(running.port, f"c{number}") for number in range(5)]
+    begun_s = time.monotonic()
+    assert running.end(how) == 0
+    assert time.monotonic() - begun_s < STOP_TIMEOUT_S
+    assert all(one.gone.wait(DEADLINE_S) for one in clients)

@@ -1,0 +1,82 @@
+"""Broker addresses: what is taken, what is refused and how."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.address import DEFAULT_URL, Address, parse_address
+from broker.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("mqtt://pi", Address("pi")),
+        ("mqtt://pi/", Address("pi", 1883)),
+        ("mqtt://192.0.2.7:8883", Address("192.0.2.7", 8883)),
+        ("mqtt://[::1]:1884", Address("::1", 1884)),
+        ("mqtt://ann@pi", Address("pi", user="ann")),
+        ("mqtt://ann:p%40ss%2Fword@pi:1", Address("pi", 1, "ann", "p@ss/word")),
+        (DEFAULT_URL, Address("127.0.0.1", 1883)),
+    ],
+)
+def test_an_address_is_taken_apart(url: str, address: Address) -> None:
+    """Host, port or its default, and who one is, percent signs decoded."""
+    assert parse_address(url) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("pi:1883", "the scheme is 'pi'"),
+        ("pi", "the scheme is 'missing'"),
+        ("", "the scheme is 'missing'"),
+        ("mqtts://pi", "the scheme is 'mqtts'"),
+        ("http://pi", "the scheme is 'http'"),
+        ("mqtt://", "no host"),
+        ("mqtt://:1883", "no host"),
+        ("mqtt://ann@", "no host"),
+        ("mqtt://pi/fleet", "something after it"),
+        ("mqtt://pi?tls=1", "something after it"),
+        ("mqtt://pi#top", "something after it"),
+        ("mqtt://pi:0", "the port is not a number from 1 to 65535"),
+        ("mqtt://pi:65536", "the port is not a number from 1 to 65535"),
+        ("mqtt://pi:mqtt", "the port is not a number from 1 to 65535"),
+        ("mqtt://pi:-1", "the port is not a number from 1 to 65535"),
+        ("mqtt://[::1", "not an address"),
+        ("mqtt://[pi]", "not an address"),
+    ],
+)
+def test_what_is_no_address_is_refused(url: str, fault: str) -> None:
+    """The error names the setting, the fault and how to write it."""
+    with pytest.raises(ConfigError) as refusal:
+        parse_address(url, "fleet.toml: [broker] url")
+    text = str(refusal.value)
+    assert text.startswith("fleet.toml: [broker] url: ")
+    assert fault in text
+    assert text.endswith("write it as mqtt://HOST:PORT, such as mqtt://127.0.0.1:1883")
+
+
+@given(st.text(max_size=40))
+def test_no_text_makes_the_parser_fail_otherwise(text: str) -> None:
+    """It is an address with a host and a port, or refused."""
+    for url in (text, f"mqtt://{text}", f"mqtt://pi:{text}", f"mqtt://[{text}]"):
+        try:
+            address = parse_address(url)
+        except ConfigError:
+            continue
+        assert address.host
+        assert 1 <= address.port <= 65_535
+
+
+def test_a_password_is_never_shown() -> None:
+    """Neither in the text form, nor in the repr, nor in an error."""
+    address = parse_address("mqtt://ann:s3cret@[::1]:1884")
+    assert str(address) == "mqtt://[::1]:1884"
+    assert "s3cret" not in f"{address!r}"
+    for url in ("mqtt://ann:s3cret@pi:x", "mqtt://ann:s3cret@", "http://ann:s3cret@pi"):
+        with pytest.raises(ConfigError) as refusal:
+            parse_address(url)
+        assert "s3cret" not in str(refusal.value)

@@ -1,0 +1,196 @@
+"""Settings: where they come from, which of them wins, and what an error tells its reader."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.settings import AgentSettings, default_host
+from broker.errors import ConfigError
+from broker.settings import BrokerSettings, Settings, find_config
+from broker.topics import is_host
+from coordinator.settings import CoordinatorSettings
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home and a working folder without any configuration, whatever this machine has."""
+    for name in ("home", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Any:
+    """`config(text)`: a configuration file with that text."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "some.toml"
+        path.write_text(text, "utf-8")
+        return path
+
+    return write
+
+
+def test_what_is_said_nearest_wins(config: Any) -> None:
+    """The command line, then the environment, then the file, then the default."""
+    file = config('[broker]\nurl = "mqtt://file"\ntopic_root = "file"\n')
+    environment = {"FLEET_BROKER": "mqtt://environment"}
+    overrides = {"url": "mqtt://line"}
+
+    def url(*arguments: Any) -> str:
+        return BrokerSettings.load(*arguments).url
+
+    assert url(None, None, {}) == "mqtt://127.0.0.1:1883"
+    assert url(file, None, {}) == "mqtt://file"
+    assert url(file, None, environment) == "mqtt://environment"
+    assert url(file, overrides, environment) == "mqtt://line"
+    assert url(None, overrides, environment) == "mqtt://line"
+    assert BrokerSettings.load(file, overrides, environment).topic_root == "file"
+
+
+def test_what_is_said_empty_is_not_said(config: Any) -> None:
+    """An option that was not given, or a variable that is set to nothing."""
+    file = config('[broker]\nurl = "mqtt://file"\n')
+    empty = {"FLEET_BROKER": "", "FLEET_TOPIC_ROOT": ""}
+    loaded = BrokerSettings.load(file, {"url": None, "topic_root": None}, empty)
+    assert (loaded.url, loaded.topic_root) == ("mqtt://file", "fleet")
+    assert find_config(None, {"FLEET_CONFIG": ""}) is None
+
+
+def test_the_configuration_file_is_looked_for_in_order(home: Path, tmp_path: Path) -> None:
+    """The one given, the one in the environment, the folder's, the user's."""
+    given, named = tmp_path / "given.toml", {"FLEET_CONFIG": str(tmp_path / "named.toml")}
+    user = home / ".config" / "fleet" / "fleet.toml"
+    user.parent.mkdir(parents=True)
+    user.touch()
+    assert find_config(None, {}) == user
+    Path("fleet.toml").touch()
+    assert find_config(None, {}) == Path("fleet.toml")
+    assert find_config(None, named) == tmp_path / "named.toml"
+    assert find_config(given, named) == given
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        (BrokerSettings, "[brocker]", "[brocker]: unknown section; did you mean 'broker'?"),
+        (BrokerSettings, "[zzz]",
+         "[zzz]: unknown section; known are: broker, coordinator, agent"),
+        (BrokerSettings, "broker = 1", "broker: must be a section; write [broker]"),
+        (BrokerSettings, "[broker]\nulr = 1",
+         "[broker] ulr: unknown key; did you mean 'url'?"),
+        (BrokerSettings, "[broker]\nurl = 1", "[broker] url: input should be a valid string, not 1"),
+        (BrokerSettings, '[broker]\nurl = "pi"', "[broker] url: the scheme is 'missing'; write it"),
+        (BrokerSettings, '[broker]\ntopic_root = "a b"', "[broker] topic_root: topic root 'a b':"),
+        (CoordinatorSettings, "[coordinator]\nstale_after_s = nan",
+         "[coordinator] stale_after_s: input should be a finite number, not nan"),
+        (CoordinatorSettings, "[coordinator]\nmax_attempts = 0",
+         "[coordinator] max_attempts: input should be greater than or equal to 1, not 0"),
+        (CoordinatorSettings, "[coordinator]\nmanifest = 3",
+         "[coordinator] manifest: input is not a valid path for "),
+        (AgentSettings, '[agent]\nhost = "PI"', "[agent] host: value error, must be lower-case"),
+        (AgentSettings, '[agent]\nhost = "jobs"', "not be coordinator, jobs, operator or artifact"),
+        (AgentSettings, "[agent]\nslots = 1.5", "[agent] slots: input should be a valid integer"),
+        (AgentSettings, "[agent]\nheartbeat_s = 0.1",
+         "[agent] heartbeat_s: input should be greater than or equal to 0.2, not 0.1"),
+        (AgentSettings, "[agent]\nchunk_bytes = 2000000", "less than or equal to 1048576"),
+        (AgentSettings, "[agent]\nhost = pi", "is not TOML: Invalid value (at line 2"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_file_the_key_and_the_remedy(
+    config: Any, kind: type[Settings], text: str, told: str
+) -> None:
+    """Each in one line that starts with the file."""
+    file = config(text + "\n")
+    with pytest.raises(ConfigError) as refusal:
+        kind.load(file, None, {})
+    assert str(refusal.value).startswith(f"{file}: ")
+    assert told in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_error_names_the_variable_or_the_option() -> None:
+    """If that is where the value is from."""
+    with pytest.raises(ConfigError, match="^FLEET_HOST_ID: "):
+        AgentSettings.load(None, None, {"FLEET_HOST_ID": "-"})
+    with pytest.raises(ConfigError, match="^--heartbeat-s: "):
+        AgentSettings.load(None, {"heartbeat_s": -1.0}, {"FLEET_HOST_ID": "pi"})
+    with pytest.raises(ConfigError, match="^FLEET_BROKER: "):
+        BrokerSettings.load(None, None, {"FLEET_BROKER": "pi"})
+
+
+def test_all_faults_of_a_section_are_told_at_once(config: Any) -> None:
+    """A line each."""
+    file = config("[agent]\nslots = 0\nthreads = 0\nslot = 3\n")
+    with pytest.raises(ConfigError) as refusal:
+        AgentSettings.load(file, None, {})
+    keys = {line.split("[agent] ")[1].split(":")[0] for line in str(refusal.value).splitlines()}
+    assert keys == {"slots", "threads", "slot"}
+
+
+def test_a_password_in_the_address_is_not_repeated(config: Any) -> None:
+    """An error ends in logs and in questions to others."""
+    for url in ("mqtt://ann:s3cret@pi:x", "http://ann:s3cret@pi"):
+        with pytest.raises(ConfigError) as refusal:
+            BrokerSettings.load(config(f'[broker]\nurl = "{url}"\n'), None, {})
+        assert "s3cret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.write_bytes(b"\xff"), lambda _: 0])
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, make: Any) -> None:
+    """A folder, bytes that are no text, nothing at all: the error names it."""
+    path = tmp_path / "gone.toml"
+    make(path)
+    with pytest.raises(ConfigError, match=r"gone\.toml: (cannot be read: .*--config|is not TOML)"):
+        BrokerSettings.load(path, None, {})
+
+
+def test_sections_of_the_others_are_let_be(config: Any) -> None:
+    """One file serves a whole machine; each program looks at its own section."""
+    file = config('[agent]\nhost = "pi"\n[coordinator]\nmax_attempts = 7\n[broker]\n')
+    assert AgentSettings.load(file, None, {}).host == "pi"
+    assert CoordinatorSettings.load(file, None, {}).max_attempts == 7
+    assert BrokerSettings.load(file, None, {}) == BrokerSettings()
+
+
+def test_paths_may_start_at_home(config: Any, home: Path) -> None:
+    """As a shell would have them."""
+    file = config('[coordinator]\nstate = "~/state"\nmanifest = "plan.toml"\n')
+    loaded = CoordinatorSettings.load(file, None, {})
+    assert (loaded.state, loaded.manifest) == (home / "state", Path("plan.toml"))
+
+
+def test_state_is_kept_under_the_users_state_folder(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each agent of a machine has one of its own."""
+    state = home / ".local" / "state" / "fleet"
+    assert CoordinatorSettings.load(None, None, {}).state == state / "coordinator"
+    assert AgentSettings.load(None, None, {"FLEET_HOST_ID": "pi"}).state == state / "agent-pi"
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "xdg"))
+    assert AgentSettings.load(None, {"host": "b"}, {}).state == home / "xdg" / "fleet" / "agent-b"
+    assert AgentSettings.load(None, {"host": "b", "state": home}, {}).state == home
+
+
+@pytest.mark.parametrize(
+    ("node", "host"),
+    [
+        ("Pi-4.example.org", "pi-4"), ("ANN'S laptop", "ann-s-laptop"), ("_x_", "x"),
+        ("jobs", "host-jobs"), ("", "host"), ("日本", "host"), ("a" * 80, "a" * 63),
+    ],
+)  # fmt: skip
+def test_a_machine_of_any_name_has_a_host_name(
+    node: str, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made fit for a topic; reserved words are avoided."""
+    monkeypatch.setattr(platform, "node", lambda: node)
+    assert default_host() == host
+    assert is_host(host)
