@@ -41,13 +41,13 @@ Attempt = Annotated[int, Field(ge=1, le=1 << 31)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def _finite(values: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _finite(value: T) -> T:
     # `allow_inf_nan` does not reach into a JsonValue that is parsed from JSON.
     try:
-        json.dumps(values, allow_nan=False)
+        json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         raise ValueError("must hold finite numbers only") from None
-    return values
+    return value
 
 
 Metrics = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(_finite)]
@@ -94,7 +94,7 @@ class Gpu(Piece):
 class TrainerInfo(Piece):
     """A trainer that is installed on the host."""
 
-    hyper_schema: dict[str, JsonValue] = Field(
+    hyper_schema: Annotated[dict[str, JsonValue], AfterValidator(_finite)] = Field(
         description="JSON Schema of its hyperparameters.",
     )
 
@@ -488,7 +488,7 @@ class OperatorResponse(Wire):
     ok: bool
     code: Literal["ok", "refused", "not_found", "bad_request", "expired"] = "ok"
     message: Text = ""
-    data: JsonValue = None
+    data: Annotated[JsonValue, AfterValidator(_finite)] = None
 
 
 # Encoding and decoding
@@ -531,8 +531,28 @@ def decode(adapter: TypeAdapter[T], payload: bytes, limit_bytes: int = MAX_PAYLO
     try:
         return adapter.validate_json(payload)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "payload"
-        raise BadMessage(f"{where}: {first['msg']}") from None
+        raise BadMessage(_fault(error)) from None
     except (RecursionError, ValueError) as error:
         raise BadMessage(f"not usable JSON: {type(error).__name__}") from None
+
+
+def _field_names() -> frozenset[str]:
+    names: set[str] = set()
+    models: list[type[Piece]] = [Piece]
+    while models:
+        model = models.pop()
+        names |= model.model_fields.keys()
+        models += model.__subclasses__()
+    return frozenset(names)
+
+
+_FIELD_NAMES: Final = _field_names()
+
+
+def _fault(error: ValidationError) -> str:
+    """Say where the first fault is, by our own words alone: keys of a mapping are content, too."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part in _FIELD_NAMES) or "payload"
+    if first["type"] == "union_tag_invalid":  # pydantic's message would repeat the tag
+        return f"{where}: must be one of {first['ctx']['expected_tags']}"
+    return f"{where}: {first['msg']}"

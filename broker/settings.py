@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from broker.address import DEFAULT_URL
+from broker.address import DEFAULT_URL, parse_address
 from broker.errors import ConfigError
+from broker.topics import Topics
 
 SECTIONS: Final = ("broker", "coordinator", "agent")
 
@@ -29,9 +30,11 @@ def state_home() -> Path:
 
 def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
     """Return the configuration file to use: the one given, else the first that exists."""
-    named = given or (Path(environment["FLEET_CONFIG"]) if "FLEET_CONFIG" in environment else None)
-    if named is not None:
-        return named
+    named = environment.get("FLEET_CONFIG")
+    if given is not None:
+        return given
+    if named:
+        return Path(named)
     usual = (
         Path("fleet.toml"),
         Path.home() / ".config" / "fleet" / "fleet.toml",
@@ -41,11 +44,16 @@ def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | No
 
 
 class Settings(BaseModel):
-    """Base of a section's settings. `environment_names` maps variables to fields."""
+    """Base of a section's settings.
+
+    `environment_names` maps variables to fields, `option_names` fields to options of the command
+    line, where those are not named after the field.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     section: ClassVar[str]
     environment_names: ClassVar[Mapping[str, str]] = {}
+    option_names: ClassVar[Mapping[str, str]] = {}
 
     @field_validator("*", mode="after")
     @classmethod
@@ -74,11 +82,20 @@ class Settings(BaseModel):
         for name, value in (overrides or {}).items():
             if value is not None:
                 values[name] = value
-                sources[name] = "--" + name.replace("_", "-")
+                option = name.removesuffix("_s").replace("_", "-")
+                sources[name] = cls.option_names.get(name, f"--{option}")
         try:
-            return cls.model_validate(values)
+            settings = cls.model_validate(values)
         except ValidationError as error:
             raise ConfigError(_words(error, sources, list(cls.model_fields))) from None
+        settings.check(sources)
+        return settings
+
+    def check(self, sources: Mapping[str, str]) -> None:
+        """Raise `ConfigError` for a fault that only other modules see.
+
+        `sources` tells by field where its value is from.
+        """
 
 
 class BrokerSettings(Settings):
@@ -89,9 +106,18 @@ class BrokerSettings(Settings):
         "FLEET_BROKER": "url",
         "FLEET_TOPIC_ROOT": "topic_root",
     }
+    option_names: ClassVar[Mapping[str, str]] = {"url": "--broker", "topic_root": "--root"}
 
     url: str = Field(default=DEFAULT_URL, description="Address of the broker.")
     topic_root: str = Field(default="fleet", description="First level(s) of every topic.")
+
+    def check(self, sources: Mapping[str, str]) -> None:
+        """Raise `ConfigError` for an address or a root that is none; a password is not told."""
+        parse_address(self.url, sources.get("url", "url"))
+        try:
+            Topics(self.topic_root)
+        except ConfigError as error:
+            raise ConfigError(f"{sources.get('topic_root', 'topic_root')}: {error}") from None
 
 
 def _section(path: Path, name: str) -> Mapping[str, Any]:
@@ -123,6 +149,7 @@ def _words(error: ValidationError, sources: Mapping[str, str], known: list[str])
         if fault["type"] == "extra_forbidden":
             lines.append(f"{where}: unknown key{_hint(key, known)}")
         else:
-            message = fault["msg"][:1].lower() + fault["msg"][1:]
+            message = fault["msg"].removeprefix("Value error, ")
+            message = message[:1].lower() + message[1:]
             lines.append(f"{where}: {message}, not {fault.get('input')!r}")
     return "\n".join(lines)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from typing import Any, get_args
 
 import pytest
@@ -165,6 +167,57 @@ def test_a_mutated_message_is_taken_or_refused(
         return
 
 
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value in a JSON document but the document itself."""
+    inside: Any = ()
+    if isinstance(value, dict | list):
+        inside = value.items() if isinstance(value, dict) else enumerate(value)
+    below = [place for key, child in inside for place in _places(child, (*path, key))]
+    return [path, *below] if path else below
+
+
+def _nested(levels: int) -> Any:
+    value: Any = 0
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+ODD_VALUES = st.one_of(
+    st.sampled_from([
+        math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.8e308, 2**63, -(2**64), 10**400, 10**4000,
+        "\ud800", "\udfff\ud800", "\0", "x" * 20_000, True, None, [], {}, [[]] * 300,
+        {"\ud800": 1}, {"a": math.nan}, [10**4000], _nested(50), _nested(190), _nested(400),
+    ]),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    ),
+)  # fmt: skip
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.sampled_from(SAMPLES), st.integers(0, 10**6), ODD_VALUES)
+def test_an_odd_value_in_any_field_is_taken_or_refused(sample: Any, at: int, odd: Any) -> None:
+    """M2: no other exception; and what was taken can be sent on, by any JSON parser readable."""
+    adapter, message = sample
+    fields = json.loads(m.encode(message))
+    places = _places(fields)
+    *path, last = places[at % len(places)]
+    inner = fields
+    for key in path:
+        inner = inner[key]
+    inner[last] = odd
+    taken = None
+    with contextlib.suppress(BadMessage):
+        taken = m.decode(adapter, json.dumps(fields).encode())
+    if taken is None:
+        return
+    again = m.encode(taken)
+    assert m.encode(m.decode(adapter, again)) == again
+    json.loads(again, parse_constant=pytest.fail)
+
+
 def test_what_is_too_large_is_not_even_parsed() -> None:
     """The size is looked at first."""
     with pytest.raises(BadMessage, match="at most 262144"):
@@ -180,8 +233,31 @@ def test_numbers_are_finite(number: str) -> None:
             m.decode(m.PROGRESS, payload)
 
 
-def test_an_error_repeats_nothing_of_the_payload() -> None:
-    """A secret that was sent to the wrong place does not end in a log."""
+@pytest.mark.parametrize(
+    ("adapter", "payload"),
+    [
+        (m.STATUS, '{"v":1,"state":"s3cret"}'),
+        (m.STATUS, '{"v":1,"s3cret'),
+        (m.STATUS, '"s3cret"'),
+        (m.AGENT_REQUEST, '{"v":1,"type":"s3cret"}'),
+        (m.GRANT, '{"v":1,"state":["s3cret"]}'),
+        (m.PROGRESS, '{"v":1,"attempt":1,"metrics":{"s3cret":NaN}}'),
+        (m.CAPABILITY, '{"v":1,"trainers":{"s3cret!":{}}}'),
+        (m.CAPABILITY, '{"v":1,"trainers":{"s3cret":1}}'),
+        (m.SUMMARY, '{"v":1,"jobs":{"s3cret":"many"}}'),
+    ],
+)
+def test_an_error_repeats_nothing_of_the_payload(adapter: Any, payload: str) -> None:
+    """M2: a secret that was sent to the wrong place does not end in a log."""
     with pytest.raises(BadMessage) as refusal:
-        m.decode(m.STATUS, b'{"v":1,"state":"s3cret"}')
+        m.decode(adapter, payload.encode())
     assert "s3cret" not in str(refusal.value)
+
+
+def test_an_error_says_what_was_expected() -> None:
+    """By the names of fields and types."""
+    with pytest.raises(BadMessage, match=r"^payload: must be one of 'assign', 'cancel', "):
+        m.decode(m.AGENT_REQUEST, b'{"v":1,"type":"format"}')
+    with pytest.raises(BadMessage, match=r"^gpus\.index: Input should be less than or equal to"):
+        m.decode(m.HEARTBEAT, b'{"v":1,"session":"s","instance":"i","seq":1,'
+                 b'"ram_available_bytes":1,"gpus":[{"index":2000}]}')  # fmt: skip
