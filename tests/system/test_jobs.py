@@ -163,7 +163,8 @@ def test_a_lease_that_nobody_renews_gives_the_job_to_another(
         row = fleet.until(
             "gbt-oracle", lambda row: row["state"] == "running" and row["host"] == "other"
         )
-        assert row["attempt"] == 2
+        # The frozen host is online as far as anybody knows, and may be asked once more in between.
+        assert row["attempt"] >= 2
     finally:
         frozen.process.send_signal(signal.SIGCONT)
     wait_for(lambda: _is_over(old), "the first trainer to be stopped")
