@@ -149,8 +149,8 @@ class Service:
             trainer.send_signal(kill=True)
         for trainer in self._trainers.values():
             trainer.wait(TRAINER_WAIT_S)
-        goodbye = self._presence("goodbye", self._core.state.session)
-        self._link.stop([goodbye])
+        session = self._core.state.session  # none: the broker has never heard of us
+        self._link.stop([self._presence("goodbye", session)] if session else [])
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._lock.release()
 

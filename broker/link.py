@@ -195,9 +195,9 @@ class _Connection:
 
     def close(self) -> None:
         """Disconnect and end paho's thread."""
-        self._client.disconnect()
         sock = self._client.socket()
-        if not self._closed.wait(1.0) and isinstance(sock, socket.socket):
+        self._client.disconnect()
+        if isinstance(sock, socket.socket) and not self._closed.wait(1.0):
             # A broker that hangs would keep paho's thread until the keepalive gives up.
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)

@@ -146,7 +146,8 @@ class Service:
                 pass
         finally:
             self._hasher.shutdown(wait=False, cancel_futures=True)
-            self._link.stop([self._presence(self._core.goodbye())])
+            met = bool(self._core.world.session)  # otherwise the broker has never heard of us
+            self._link.stop([self._presence(self._core.goodbye())] if met else [])
             for part in self._parts.values():
                 part.close()
             self._logs.close()

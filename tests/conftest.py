@@ -103,9 +103,7 @@ class Client:
         self.paho = mqtt.Client(
             CallbackAPIVersion.VERSION2, client_id=name, reconnect_on_failure=False
         )
-        self.paho.on_socket_open = lambda _client, _data, sock: sock.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )
+        self.paho.on_socket_open = _no_delay
         if will is not None:
             self.paho.will_set(will[0], will[1], 1)
         self.paho.on_connect = lambda *_: self._ready.set()
@@ -151,6 +149,11 @@ class Client:
         """Disconnect properly."""
         self.paho.disconnect()
         self.paho.loop_stop()
+
+
+def _no_delay(_client: mqtt.Client, _data: object, sock: object) -> None:
+    assert isinstance(sock, socket.socket)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _free_port() -> int:

@@ -7,6 +7,8 @@ within the deadline.
 from __future__ import annotations
 
 import importlib
+import io
+import re
 import sys
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ from coordinator import __version__
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 # verb -> (module, one line of help); the order is the order of `fleet --help`
 VERBS: Final[dict[str, tuple[str, str]]] = {
@@ -109,8 +112,19 @@ def fleet(ctx: click.Context, /, **where: str | None) -> None:
     ctx.obj = where
 
 
+def printable(text: str) -> str:
+    """Return text that came from elsewhere without control characters, but for line ends and tabs.
+
+    A host's words may be shown; they may not move the cursor, or set the window's title.
+    """
+    return _CONTROLS.sub("", text)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a character that a terminal lacks is no error
     try:
         result = fleet.main(argv, prog_name="fleet", standalone_mode=False)
     except click.exceptions.Abort:
@@ -122,8 +136,12 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.close()  # whoever read our output has gone; so do we
         return 0
     except FleetError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {printable(str(error))}", err=True)
         if isinstance(error, Unreachable):
             return EXIT_UNREACHABLE
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_REFUSED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        return EXIT_REFUSED
     return result if isinstance(result, int) else 0

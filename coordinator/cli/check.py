@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from broker.errors import FleetError
 from broker.machine import new_id
-from coordinator.cli import EXIT_REFUSED
+from coordinator.cli import EXIT_REFUSED, NotDone, Unreachable
 from coordinator.cli.common import json_option, where_options
 
 ASK_TIMEOUT_S = 1.0
@@ -73,5 +72,5 @@ def _announced(broker: str | None, root: str | None, config: Path | None) -> dic
         with connect(broker, root, config, ASK_TIMEOUT_S) as client:
             found: dict[str, Any] = client.ask(AskTrainers(id=new_id()))["trainers"]
             return found
-    except FleetError:
+    except (NotDone, Unreachable):
         return {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -30,6 +32,7 @@ from coordinator.cli import NotDone, Unreachable
 
 REPEAT_S: Final = 1.0
 MAX_ASIDE: Final = 50_000
+_ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
 
 class OperatorClient:
@@ -68,7 +71,7 @@ class OperatorClient:
     def __enter__(self) -> Self:
         self._link.start()
         deadline_s = time.monotonic() + self.timeout_s
-        why = "no answer"
+        why = f"{self._address}: no answer in {self.timeout_s:g} s"
         connected = False
         while not connected and (left_s := deadline_s - time.monotonic()) > 0:
             for event in self._mailbox.take(left_s):
@@ -82,9 +85,12 @@ class OperatorClient:
                     self._aside.append(event)  # retained messages may come first
         if connected:
             return self
-        self._link.stop()
-        message = f"the broker is not reachable ({why}); is it running? start one with `fleet up`"
-        raise Unreachable(f"{message}, or name yours with --broker")
+        # Aside: a connect to a host that swallows packets takes longer to give up than we have.
+        threading.Thread(target=self._link.stop, name="fleet-give-up", daemon=True).start()
+        raise Unreachable(
+            f"the broker is not reachable ({_ERRNO.sub('', why)})\n"
+            "is it running? start one with `fleet up`, or name yours with --broker"
+        )
 
     def __exit__(self, *_: object) -> None:
         self._link.stop()
@@ -101,16 +107,19 @@ class OperatorClient:
             if now_s >= repeat_at_s:
                 self._link.publish(Outgoing(topic, encode(request)))
                 repeat_at_s = now_s + REPEAT_S
+            response = None
             for event in self._mailbox.take(min(repeat_at_s, deadline_s) - now_s):
-                response = self._response(event, request.id)
-                if response is None:
+                found = self._response(event, request.id)
+                response = response or found
+                if found is None:
                     self._aside.append(event)
-                elif not response.ok:
-                    raise NotDone(response.message, response.data)
-                else:
-                    return response.data
+            if response is None:
+                continue
+            if not response.ok:
+                raise NotDone(response.message, response.data)
+            return response.data
         raise Unreachable(
-            f"the broker {self._address} answers, but no coordinator did in {self.timeout_s:g} s; "
+            f"the broker {self._address} answers, but no coordinator did in {self.timeout_s:g} s\n"
             "start one with `fleet coordinator`"
         )
 

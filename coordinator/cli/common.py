@@ -46,17 +46,17 @@ def client_options(function: F) -> F:
         with connect(broker, root, config, timeout) as client:
             return function(client, *args, **kwargs)
 
-    wrapped = click.option(
-        "--timeout",
-        type=click.FloatRange(0.1, 3600),
-        default=5.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long to wait for an answer.",
-    )(wrapped)
-    return where_options(wrapped)  # type: ignore[return-value] # likewise
+    return where_options(timeout_option(wrapped))  # type: ignore[return-value] # likewise
 
 
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 3600),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for an answer.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 job_argument = click.argument("job", metavar="JOB")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 import time
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 from click.termui import progressbar
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from broker.errors import BadStream, LocalError
+from broker.errors import BadMessage, BadStream, LocalError
 from broker.machine import new_id
-from broker.messages import AskFetch, Stored
+from broker.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored, Word
 from broker.ranges import RangeSet
 from broker.stream import Complete, Receiver, SendGrant, WriteChunk
 from broker.topics import Kind
@@ -25,6 +27,20 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES: Final = 1024 * 1024
 ASK_AGAIN_S: Final = 10.0
+
+
+class _Offer(BaseModel):
+    """What the coordinator says it will send."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: JobId
+    name: Word
+    model: Word
+    mode: str
+    artifact_id: ArtifactId
+    size_bytes: int = Field(ge=1)
+    chunk_bytes: int = Field(ge=1, le=MAX_CHUNK_BYTES)
 
 
 @click.command("get")
@@ -43,34 +59,43 @@ def get_command(
 
     Example: fleet get gbt-oracle -o models
     """
-    offer = client.ask(AskFetch(id=new_id(), job=job))
+    offer = _ask(client, job)
     output.mkdir(parents=True, exist_ok=True)
-    target = output / offer["name"]
+    target = output / (f"{offer.name}.tar.zst" if raw else offer.name)
     if not raw and target.exists():
         raise LocalError(f"{target} exists already; remove it, or choose another -o")
-    bundle = output / f"{offer['name']}.tar.zst"
-    part = output / f".{offer['artifact_id']}.part"
-    with part.open("w+b") as file:
-        _download(client, job, offer, file, stall)
-        _verify(file, offer["artifact_id"], part)
-    if raw:
-        part.replace(bundle)
-        files = [bundle]
-    else:
-        from coordinator.unpack import unpack
+    part = output / f".{offer.artifact_id}.part"
+    try:
+        with part.open("w+b") as file:
+            _download(client, job, offer, file, stall)
+            _verify(file, offer.artifact_id)
+        if raw:
+            part.replace(target)
+            files = [target]
+        else:
+            from coordinator.unpack import unpack
 
-        files = unpack(part, target)
-        part.unlink()
-    _say(offer, files, bundle if raw else target, as_json)
+            files = unpack(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+    _say(offer, files, target, as_json)
+
+
+def _ask(client: OperatorClient, job: str) -> _Offer:
+    try:
+        return _Offer.model_validate(client.ask(AskFetch(id=new_id(), job=job)))
+    except ValidationError:
+        # Its names become paths here: none is used unread.
+        raise BadMessage("the answer makes no sense; is the coordinator of this version?") from None
 
 
 def _download(
-    client: OperatorClient, job: str, offer: dict[str, Any], file: BinaryIO, stall_s: float
+    client: OperatorClient, job: str, offer: _Offer, file: BinaryIO, stall_s: float
 ) -> None:
-    receiver = Receiver(offer["size_bytes"], offer["chunk_bytes"], RangeSet())
+    receiver = Receiver(offer.size_bytes, offer.chunk_bytes, RangeSet())
     with progressbar(
-        length=offer["size_bytes"],
-        label=offer["name"],
+        length=offer.size_bytes,
+        label=offer.name,
         file=sys.stderr,
         hidden=not sys.stderr.isatty(),
     ) as bar:
@@ -81,7 +106,7 @@ def _download(
             if now_s - heard_s > stall_s:
                 raise Unreachable(f"nothing of the artifact came for {stall_s:g} s; try again")
             if now_s - max(heard_s, asked_s) > ASK_AGAIN_S:
-                client.ask(AskFetch(id=new_id(), job=job))
+                _ask_again(client, job, offer)
                 asked_s = now_s
             due_s = receiver.next_deadline()
             wait_s = 1.0 if due_s is None else min(1.0, max(0.0, due_s - now_s))
@@ -92,6 +117,13 @@ def _download(
                     effects += _take(receiver, topic.index, payload, file, bar, heard_s)
             effects += receiver.on_timer(time.monotonic())
     client.grant(Stored())
+
+
+def _ask_again(client: OperatorClient, job: str, offer: _Offer) -> None:
+    """A coordinator that was started again knows of no download; one that is away may return."""
+    with contextlib.suppress(Unreachable):
+        if _ask(client, job).artifact_id != offer.artifact_id:
+            raise BadStream(f"{offer.name} has got another artifact meanwhile; try again")
 
 
 def _take(
@@ -116,22 +148,22 @@ def _perform(client: OperatorClient, effects: list[Any]) -> bool:
     return any(isinstance(effect, Complete) for effect in effects)
 
 
-def _verify(file: BinaryIO, artifact_id: str, part: Path) -> None:
+def _verify(file: BinaryIO, artifact_id: str) -> None:
     digest = hashlib.sha256()
     file.seek(0)
     while block := file.read(_BLOCK_BYTES):
         digest.update(block)
     if digest.hexdigest() != artifact_id:
-        part.unlink()
         raise BadStream("what came does not hash to the artifact's id; try again")
 
 
-def _say(offer: dict[str, Any], files: list[Path], target: Path, as_json: bool) -> None:
+def _say(offer: _Offer, files: list[Path], target: Path, as_json: bool) -> None:
     from coordinator.cli import render
 
     if as_json:
-        render.print_json({**offer, "path": str(target), "files": [str(path) for path in files]})
+        paths = {"path": str(target), "files": [str(path) for path in files]}
+        render.print_json(offer.model_dump() | paths)
         return
-    click.echo(f"{target}: sha256 {offer['artifact_id'][:12]}, {render.size(offer['size_bytes'])}")
+    click.echo(f"{target}: sha256 {offer.artifact_id[:12]}, {render.size(offer.size_bytes)}")
     for path in files:
         click.echo(f"  {path.relative_to(target) if path != target else path.name}")

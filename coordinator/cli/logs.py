@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +13,11 @@ from broker.machine import new_id
 from broker.messages import JOB_ROW, AskLogs, decode
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics
-from coordinator.cli.common import job_argument, json_option, where_options
+from coordinator.cli import printable
+from coordinator.cli.common import job_argument, json_option, timeout_option, where_options
+
+if TYPE_CHECKING:
+    from coordinator.cli.client import OperatorClient
 
 _FINAL = frozenset({"completed", "failed", "cancelled"})
 
@@ -20,8 +25,9 @@ _FINAL = frozenset({"completed", "failed", "cancelled"})
 @click.command("logs")
 @job_argument
 @click.option("--follow", "-f", is_flag=True, help="Go on printing until the job is over.")
-@click.option("--lines", "-n", type=click.IntRange(1, 5000), default=200, show_default=True)
-@click.option("--timeout", type=click.FloatRange(0.1, 3600), default=5.0, show_default=True)
+@click.option("--lines", "-n", type=click.IntRange(1, 5000), default=200, show_default=True,
+              metavar="N", help="How many of the last lines.")  # fmt: skip
+@timeout_option
 @json_option
 @where_options
 def logs_command(
@@ -51,9 +57,9 @@ def logs_command(
             render.print_json(data)
             return
         for line in data["lines"]:
-            click.echo(line)
+            click.echo(printable(line))
         if follow:
-            _follow(client, data["job_id"])
+            _follow(client, data["job_id"], data["lines"])
 
 
 def _is_over(payload: bytes) -> bool:
@@ -63,15 +69,27 @@ def _is_over(payload: bytes) -> bool:
         return False
 
 
-def _follow(client: Any, job_id: str) -> None:
+def _follow(client: OperatorClient, job_id: str, shown: list[str]) -> None:
     try:
-        while True:
+        over = False
+        while not over:
+            lines = []
             for topic, payload in client.messages(wait_s=60.0):
-                if topic.job_id != job_id:
-                    continue
-                if topic.kind is Kind.LOG:
-                    click.echo(payload.decode("utf-8", "replace"))
-                elif topic.kind is Kind.JOB and _is_over(payload):
-                    return
+                if topic.job_id == job_id and topic.kind is Kind.LOG:
+                    lines.append(payload.decode("utf-8", "replace"))
+                elif topic.job_id == job_id and topic.kind is Kind.JOB:
+                    over = _is_over(payload)
+            for line in lines[overlap(shown, lines) :]:
+                click.echo(printable(line))
+            shown = []
     except KeyboardInterrupt:
         return
+
+
+def overlap(shown: Sequence[str], lines: Sequence[str]) -> int:
+    """Return how many of the first `lines` are the last that were shown.
+
+    What a job says while its log is asked for comes twice: in the answer, and by itself.
+    """
+    longest = min(len(shown), len(lines))
+    return next((n for n in range(longest, 0, -1) if list(shown[-n:]) == list(lines[:n])), 0)

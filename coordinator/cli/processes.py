@@ -24,11 +24,20 @@ MAX_OLD_LOG_BYTES: Final = 4 * 1024 * 1024
 
 def become(module: str, arguments: Sequence[str]) -> int:
     """Turn into `python -m module`; where the system cannot, run it and return its exit code."""
-    command = [sys.executable, "-m", module, *arguments]
+    command = [*_python(), "-m", module, *arguments]
     if os.name == "posix":
         sys.stdout.flush()
         os.execv(sys.executable, command)  # noqa: S606 - our own module, no shell
     return subprocess.run(command, check=False).returncode
+
+
+def _python() -> list[str]:
+    """Return the interpreter, told to take our modules from where this process took them.
+
+    `python -m` looks in the working folder first, where people may have an `agent` of their own.
+    """
+    ours = Path.cwd() == Path(__file__).resolve().parents[2]
+    return [sys.executable] if ours else [sys.executable, "-P"]
 
 
 class Child:
@@ -49,7 +58,7 @@ class Child:
                 log.replace(log.with_suffix(".old.log"))
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [*_python(), "-m", module, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -32,7 +32,13 @@ Times are RFC 3339 in UTC.
 
 def text() -> str:
     """Return the reference as Markdown."""
-    context = click.Context(fleet, info_name="fleet", terminal_width=90, max_content_width=90)
+    context = click.Context(
+        fleet,
+        info_name="fleet",
+        terminal_width=90,
+        max_content_width=90,
+        **fleet.context_settings,  # what `main` would have set
+    )
     parts = [_HEAD, _block("fleet", fleet.get_help(context))]
     for name in VERBS:
         command = fleet.get_command(context, name)

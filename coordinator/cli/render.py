@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from coordinator.cli import printable
+
 __all__ = [
     "Text",
     "ago",
@@ -21,6 +23,7 @@ __all__ = [
     "figure",
     "first_line",
     "print_json",
+    "printable",
     "short",
     "size",
     "span",
@@ -40,6 +43,7 @@ STATE_STYLES: Final = {
     "offline": "red",
 }
 ID_CHARS: Final = 12
+GAP: Final = 2  # columns between two of a table
 
 
 def print_json(data: Any) -> None:
@@ -49,36 +53,56 @@ def print_json(data: Any) -> None:
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that colours terminals only and honours NO_COLOR."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    # No markup, no emoji: "[hosts.pi]" in a reason is text, and a style is given beside it.
+    return Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Return a plain table; where the window is narrow, the first and last column give way.
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: bool = False) -> Table:
+    """Return a plain table that fits the window: the last column gives way, then the first.
 
-    A column whose name starts with '>' is aligned to the right.
+    A column whose name starts with '>' is aligned to the right. `wrap`: the last column goes on in
+    the next line rather than being cut.
     """
     made = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,
-        padding=(0, 2, 0, 0),
+        padding=(0, 1, 0, 0),
         collapse_padding=True,
     )
-    cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
+    titles = [name.lstrip(">") for name in columns]
+    cells = [[_cell(cell) for cell in row] for row in rows]
+    natural = [
+        max([len(title), *(row[index].cell_len for row in cells)])
+        for index, title in enumerate(titles)
+    ]
+    widths = _fit(natural, console().width)
     for index, name in enumerate(columns):
-        title = name.lstrip(">")
-        fixed = 0 < index < len(columns) - 1
-        width = max([len(title), *(row[index].cell_len for row in cells)])
+        folds = wrap and index == len(columns) - 1
         made.add_column(
-            title,
+            titles[index],
             justify="right" if name.startswith(">") else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=width if fixed else 4,
+            no_wrap=not folds,
+            overflow="fold" if folds else "ellipsis",
+            width=widths[index],
         )
     for row in cells:
         made.add_row(*row)
     return made
+
+
+def _fit(widths: Sequence[int], window: int) -> list[int]:
+    fitted = list(widths)
+    # The start of an id or of a reason says more than the start of a name.
+    for index, least in ((-1, 8), (0, 12), (-1, 4)):
+        excess = sum(fitted) + GAP * (len(fitted) - 1) - window
+        if excess > 0:
+            fitted[index] = max(min(fitted[index], least), fitted[index] - excess)
+    return fitted
+
+
+def _cell(value: Any) -> Text:
+    return value if isinstance(value, Text) else Text(printable(str(value)))
 
 
 def state(name: str) -> Text:
@@ -144,5 +168,5 @@ def figure(metrics: dict[str, Any] | None, name: str) -> str:
 
 def first_line(text: str | None, limit: int = 60) -> str:
     """Return the first line of a text, cut where it is long."""
-    line = (text or "").strip().splitlines()[0] if (text or "").strip() else ""
+    line = printable(text or "").strip().partition("\n")[0]
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -58,7 +58,11 @@ def agent_command(**options: Any) -> int:
 def _become(module: str, options: dict[str, Any]) -> int:
     from coordinator.cli.processes import become
 
-    if importlib.util.find_spec(module) is None:
+    try:
+        found = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        found = None  # not even the package that it would be in
+    if found is None:
         raise LocalError(f"{module} is not installed here; install the whole package")
     arguments: list[str] = []
     for name, value in options.items():

@@ -34,7 +34,8 @@ def show_command(client: OperatorClient, job: str, as_json: bool) -> None:
     out = render.console()
     for title, value in _facts(data):
         line = render.Text(f"{title:<12}")
-        out.print(line.append(value if isinstance(value, render.Text) else str(value)))
+        shown = value if isinstance(value, render.Text) else render.printable(str(value))
+        out.print(line.append(shown))
     if data["metrics"]:
         out.print("\nMetrics")
         for name, value in data["metrics"].items():
@@ -47,13 +48,13 @@ def show_command(client: OperatorClient, job: str, as_json: bool) -> None:
             event["event"],
             event["attempt"] or "-",
             event["host"] or "-",
-            event["who"],
+            event["who"].partition(":")[0],  # which host stands beside it, which client in --json
             render.first_line(event["why"], 200),
         )
         for event in data["events"]
     ]
     columns = ("AT (UTC)", "EVENT", ">TRY", "HOST", "BY", "WHY")
-    out.print(render.table(columns, rows))
+    out.print(render.table(columns, rows, wrap=True))
 
 
 def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -86,5 +87,5 @@ def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
     if data["artifact_id"]:
         facts.append(("Artifact", data["artifact_id"]))
     if data["error"]:
-        facts.append(("Error", render.Text(data["error"], style="red")))
+        facts.append(("Error", render.Text(render.printable(data["error"]), style="red")))
     return facts

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import click
 
-from broker.address import parse_address
 from broker.errors import ConfigError, LocalError
 from broker.settings import BrokerSettings
 from broker.topics import is_host
@@ -52,12 +51,13 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     fleet = Fleet(state, environment)
     stopping = _Interrupts(fleet)
     try:
-        settings = _start(fleet, options, settings, own_broker=own_broker)
+        hosts = _hosts(options)
+        settings = _start(fleet, options, settings, hosts, own_broker=own_broker)
         from coordinator.cli.watch import until_stopped, watch_until_idle
 
         if not until_idle:
             return until_stopped(fleet, settings, state)
-        return watch_until_idle(fleet, settings, state, as_json=as_json)
+        return watch_until_idle(fleet, settings, hosts, as_json=as_json)
     except KeyboardInterrupt:
         click.echo("stopping ...", err=True)
         return 130 if until_idle else 0
@@ -90,15 +90,19 @@ class _Interrupts:
 
 def _broker(options: dict[str, Any]) -> tuple[BrokerSettings, bool]:
     """Return the broker's settings, and whether `up` is to start one of its own."""
-    given = options["broker"] or os.environ.get("FLEET_BROKER")
+    given = options["broker"] or os.environ.get("FLEET_BROKER") or None
     settings = BrokerSettings.load(options["config"], {"url": given, "topic_root": options["root"]})
     named = given is not None or "url" in settings.model_fields_set
-    parse_address(settings.url)
     return settings, not named
 
 
 def _start(
-    fleet: Fleet, options: dict[str, Any], settings: BrokerSettings, *, own_broker: bool
+    fleet: Fleet,
+    options: dict[str, Any],
+    settings: BrokerSettings,
+    hosts: list[str],
+    *,
+    own_broker: bool,
 ) -> BrokerSettings:
     for name in ("manifest", "data"):
         path = options[name]
@@ -116,7 +120,7 @@ def _start(
     coordinator = fleet.start("coordinator", "coordinator.service", _coordinator(options, fleet))
     agents = [
         fleet.start(f"agent {host}", "agent.service", _agent(options, fleet, host))
-        for host in _hosts(options)
+        for host in hosts
     ]
     for child in (coordinator, *agents):
         child.wait_ready(READY_TIMEOUT_S)

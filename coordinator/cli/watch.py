@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.live import Live
 
-from broker.errors import BadMessage
+from broker.address import parse_address
+from broker.errors import BadMessage, LocalError
 from broker.machine import new_id
 from broker.messages import PROGRESS, AskStatus, AskWhy, Progress, decode
 from broker.settings import BrokerSettings
@@ -24,15 +26,17 @@ if TYPE_CHECKING:
 POLL_S: Final = 1.0
 TIMEOUT_S: Final = 30.0
 SHOWN_ROWS: Final = 30
+WIDE: Final = 90  # columns of a terminal with room for the loss
 _BAR: Final = 12
 
 
 def until_stopped(fleet: Fleet, settings: BrokerSettings, state: Path) -> int:
     """Say where things are, then watch over the children until somebody interrupts."""
-    click.echo(f"broker       {settings.url}")
+    address = parse_address(settings.url)  # without the password, should it have one
+    click.echo(f"broker       {address}")
     click.echo(f"state        {state}")
     click.echo(f"logs         {state / 'logs'}")
-    click.echo(f"\nLook at it:  export FLEET_BROKER={settings.url}")
+    click.echo(f"\nLook at it:  export FLEET_BROKER={address}")
     click.echo("             fleet status | fleet list | fleet workers | fleet why JOB")
     click.echo("Ctrl-C stops everything.")
     while True:
@@ -40,19 +44,41 @@ def until_stopped(fleet: Fleet, settings: BrokerSettings, state: Path) -> int:
         time.sleep(POLL_S)
 
 
-def watch_until_idle(fleet: Fleet, settings: BrokerSettings, state: Path, *, as_json: bool) -> int:
-    """Show progress until nothing is left that could run, then the results."""
+def watch_until_idle(
+    fleet: Fleet, settings: BrokerSettings, hosts: Collection[str], *, as_json: bool
+) -> int:
+    """Show progress until nothing is left that could run on `hosts` or others, then the results."""
     topics = Topics(settings.topic_root)
     watch = [topics.progress("+", "+")]
     with OperatorClient(settings, TIMEOUT_S, watch=watch, patient=True) as client:
         screen = _Screen(live=sys.stdout.isatty() and not as_json, quiet=as_json)
+        _meet(fleet, client, hosts)
         with screen:
             rows = _wait(fleet, client, screen)
         if as_json:
             render.print_json(rows)
         else:
-            _results(client, rows, state)
+            _results(client, rows, fleet.state)
     return EXIT_REFUSED if any(row["state"] == "failed" for row in rows) else 0
+
+
+def _meet(fleet: Fleet, client: OperatorClient, hosts: Collection[str]) -> None:
+    """Wait until the coordinator knows what each host is: before, nothing could seem to run."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while True:
+        fleet.check()
+        known = {
+            row["host"]
+            for row in client.list_workers()
+            if row["status"] == "online" and row["capability"] is not None
+        }
+        unknown = sorted({*hosts} - known)
+        if not unknown:
+            return
+        if time.monotonic() > deadline_s:
+            names = ", ".join(unknown)
+            raise LocalError(f"the coordinator has not heard of {names} in {TIMEOUT_S:g} s")
+        time.sleep(POLL_S / 10)
 
 
 def _wait(fleet: Fleet, client: OperatorClient, screen: _Screen) -> list[dict[str, Any]]:
@@ -91,7 +117,8 @@ class _Screen:
     """A live table on a terminal; elsewhere one line for each change of a job's state."""
 
     def __init__(self, *, live: bool, quiet: bool) -> None:
-        self._live = Live(console=render.console(), auto_refresh=False) if live else None
+        self._console = render.console()
+        self._live = Live(console=self._console, auto_refresh=False) if live else None
         self._quiet = quiet
         self._states: dict[str, str] = {}
 
@@ -109,7 +136,8 @@ class _Screen:
     ) -> None:
         """Show how things stand."""
         if self._live:
-            self._live.update(_live_table(rows, progress, status), refresh=True)
+            shown = live_table(rows, progress, status, wide=self._console.width >= WIDE)
+            self._live.update(shown, refresh=True)
             return
         for row in rows:
             before = self._states.get(row["job_id"], "pending")
@@ -119,9 +147,14 @@ class _Screen:
                 click.echo(f"{row['name']:<26} {row['state']}{where}")
 
 
-def _live_table(
-    rows: list[dict[str, Any]], progress: dict[str, Progress], status: dict[str, Any]
+def live_table(
+    rows: list[dict[str, Any]],
+    progress: dict[str, Progress],
+    status: dict[str, Any],
+    *,
+    wide: bool,
 ) -> Any:
+    """Return the jobs with their progress; `wide` adds the loss."""
     cells = []
     for row in rows[:SHOWN_ROWS]:
         now = progress.get(row["job_id"]) if row["state"] == "running" else None
@@ -131,16 +164,25 @@ def _live_table(
                 render.state(row["state"]),
                 row["host"] or "-",
                 _bar(row, now),
+                *([_loss(now)] if wide else []),
                 render.figure({"auroc": (row["metrics"] or {}).get("auroc")}, "auroc"),
                 render.took(row),
             )
         )
-    shown = render.table(("JOB", "STATE", "HOST", "PROGRESS", ">AUROC", ">TOOK"), cells)
+    loss = (">LOSS",) if wide else ()
+    columns = ("JOB", "STATE", "HOST", "PROGRESS", *loss, ">AUROC", ">TOOK")
+    shown = render.table(columns, cells)
     counts = ", ".join(f"{count} {name}" for name, count in status["jobs"].items() if count)
     more = f", {len(rows) - SHOWN_ROWS} more jobs not shown" if len(rows) > SHOWN_ROWS else ""
     shown.caption = f"{counts}{more}"
     shown.caption_justify = "left"
     return shown
+
+
+def _loss(now: Progress | None) -> str:
+    """Return the loss of the last epoch: on what is held out, where it is known."""
+    values = (now.val_loss, now.train_loss) if now else ()
+    return next((f"{value:.4f}" for value in values if value is not None), "-")
 
 
 def _bar(row: dict[str, Any], now: Progress | None) -> str:
@@ -164,7 +206,8 @@ def _results(client: OperatorClient, rows: list[dict[str, Any]], state: Path) ->
     )
     for row in done:
         if row["error"]:
-            out.print(f"\n{row['name']} failed: {row['error']}", style="red", soft_wrap=True)
+            words = render.printable(f"\n{row['name']} failed: {row['error']}")
+            out.print(words, style="red", soft_wrap=True)
     stored = sum(row["state"] == "completed" for row in rows)
     out.print(f"\n{stored} artifacts in {state / 'coordinator' / 'models'}", soft_wrap=True)
     left = [row for row in rows if row["state"] == "pending"]
@@ -174,7 +217,7 @@ def _results(client: OperatorClient, rows: list[dict[str, Any]], state: Path) ->
         data = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
         reasons = {reason for host in data["hosts"] for reason in host["reasons"]}
         why = "; ".join(sorted(reasons)) or data["summary"]
-        out.print(f"  {row['name']:<26} {why}", soft_wrap=True)
+        out.print(render.printable(f"  {row['name']:<26} {why}"), soft_wrap=True)
 
 
 def _result(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -31,10 +31,11 @@ def why_command(client: OperatorClient, job: str, as_json: bool) -> None:
         return
     out = render.console()
     line = render.Text(f"{data['name']} is ").append(render.state(data["state"]))
-    out.print(line.append(f": {data['summary']}"), soft_wrap=True)
+    out.print(line.append(render.printable(f": {data['summary']}")), soft_wrap=True)
     for host in data["hosts"]:
         if host["eligible"]:
             out.print(render.Text("  ").append(host["host"], "bold").append("  can take it"))
         for index, reason in enumerate(host["reasons"]):
             name = host["host"] if index == 0 else " " * len(host["host"])
-            out.print(render.Text("  ").append(name, "bold").append(f"  {reason}"), soft_wrap=True)
+            words = f"  {render.printable(reason)}"
+            out.print(render.Text("  ").append(name, "bold").append(words), soft_wrap=True)

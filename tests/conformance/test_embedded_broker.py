@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from amqtt.broker import Broker
-from amqtt.session import OutgoingApplicationMessage
+from amqtt.session import OutgoingApplicationMessage, Session
 
 from broker import embedded
 from broker.embedded import EmbeddedBroker, ServerSettings
@@ -190,6 +190,32 @@ def test_stock_fails_connects_while_others_subscribe(stock: InThread, client: Co
 def test_ours_takes_eighty_connects_at_once(ours: InThread, client: Connect) -> None:
     """Each connects, subscribes and is answered, all at the same time."""
     assert not _failed_connects(ours, client(ours.port, "hub"))
+
+
+def _bears_a_new_filter_in_its_loops(running: InThread) -> bool:
+    async def loops() -> None:
+        filters = running.broker._subscriptions
+        await running.broker.add_subscription(("own/0", 1), Session())
+        for number, _ in enumerate(filters, 1):
+            filters[f"own/{number}"] = []
+        for number, _ in enumerate(filters.items(), 10):
+            filters[f"own/{number}"] = []
+
+    try:
+        running.call(loops())
+    except RuntimeError:
+        return False
+    return True
+
+
+def test_stock_bears_no_new_filter_in_its_loops(stock: InThread) -> None:
+    """The cause of the failed connects, told without a race."""
+    assert not _bears_a_new_filter_in_its_loops(stock)
+
+
+def test_ours_bears_a_new_filter_in_its_loops(ours: InThread) -> None:
+    """A loop goes over the filters as they were when it began, and ends."""
+    assert _bears_a_new_filter_in_its_loops(ours)
 
 
 def test_a_large_packet_read_in_small_pieces_is_refused_too() -> None:

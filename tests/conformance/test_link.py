@@ -6,13 +6,16 @@ import queue
 import random
 import signal
 import socket
+import socketserver
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from broker.address import parse_address
-from broker.link import Link, LinkSettings
+from broker.link import GOODBYE_TIMEOUT_S, Link, LinkSettings
 from broker.machine import new_id
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
@@ -150,6 +153,7 @@ def test_it_comes_back_after_the_broker_was_killed(
 def test_nobody_there_is_told_with_the_address(ear: Any) -> None:
     """And tried again and again."""
     one = ear("mqtt://127.0.0.1:1", "nobody")
+    assert not one.link.publish(Outgoing("x", b"lost"))
     for _ in range(3):
         assert "127.0.0.1:1" in one.next(Disconnected).why
 
@@ -160,3 +164,69 @@ def test_nagle_is_off(any_broker: Any, ear: Any, topic_root: str) -> None:
     one.next(Connected)
     sock = one.link._connection._client.socket()
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+CONNACK, NOT_AUTHORISED = b"\x20\2\0\0", b"\x20\2\0\5"
+SUBACK, SUBACK_FAILURE = b"\x90\3\0\1\1", b"\x90\3\0\1\x80"
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[..., str]]:
+    """`answering(*answers)`: the URL of a server that reads and answers so often, then hangs."""
+    servers: list[socketserver.ThreadingTCPServer] = []
+    over = threading.Event()
+
+    def serve(*answers: bytes) -> str:
+        class Answer(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                for answer in answers:
+                    self.request.recv(65_536)
+                    self.request.sendall(answer)
+                over.wait(DEADLINE_S)
+
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        servers.append(server)
+        return f"mqtt://127.0.0.1:{server.server_address[1]}"
+
+    yield serve
+    over.set()
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_refusal_is_told_with_the_brokers_reason(ear: Any, answering: Any) -> None:
+    """Of the connection: the operator has to mend the credentials."""
+    why = ear(answering(NOT_AUTHORISED), "one", "a/b").next(Disconnected).why
+    assert "refused the connection: Not authorized" in why
+
+
+def test_a_refused_subscription_is_no_connection(ear: Any, answering: Any) -> None:
+    """A link that hears only a part would be worse than none; the error names the filter."""
+    why = ear(answering(CONNACK, SUBACK_FAILURE), "one", "a/b").next(Disconnected).why
+    assert "refused the subscription to a/b" in why
+
+
+def test_a_broker_that_says_nothing_does_not_hold_up_the_end(ear: Any, answering: Any) -> None:
+    """Whether it is silent from the start or does not take the goodbye."""
+    for answers in ((), (CONNACK, SUBACK)):
+        one = ear(answering(*answers), "one", "a/b")
+        if answers:
+            one.next(Connected)
+        begun_s = time.monotonic()
+        one.link.stop([Outgoing("a/b", bytes(30_000_000))])  # more than the sockets hold
+        assert time.monotonic() - begun_s < GOODBYE_TIMEOUT_S + 3
+
+
+def test_what_a_broker_does_not_take_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, ear: Any, answering: Any
+) -> None:
+    """By bytes: `publish` says no instead of filling the memory."""
+    monkeypatch.setattr("broker.link.MAX_OUTSTANDING_BYTES", 10_000)
+    monkeypatch.setattr("broker.link.GOODBYE_TIMEOUT_S", 0.0)
+    one = ear(answering(CONNACK, SUBACK), "one", "a/b")
+    one.next(Connected)
+    taken = [one.link.publish(Outgoing("a/b", bytes(1000))) for _ in range(20)]
+    assert taken == [True] * 10 + [False] * 10

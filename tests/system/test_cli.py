@@ -193,6 +193,48 @@ def test_a_state_folder_that_cannot_be_is_told_in_one_line(program: str, tmp_pat
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("end", ["", "deeper"])
+def test_a_place_that_cannot_be_written_to_is_told_in_one_line(
+    fleet: Any, cli: Any, short: str, tmp_path: Path, end: str
+) -> None:
+    """A file stands where `fleet get` and `fleet up` should make a folder."""
+    fleet.plan(short)
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("gbt-oracle", "completed")
+    (tmp_path / "file").write_text("")
+    place = str(tmp_path / "file" / end)
+    for done in (
+        cli("get", "gbt-oracle", "-o", place),
+        _run("up", "--port", "0", "--state", place),
+    ):
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"error: {tmp_path}"), done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_folder_of_the_same_name_is_not_taken_for_ours(tmp_path: Path) -> None:
+    """People keep their own `agent` where they call `fleet agent`."""
+    for name in ("agent", "broker", "coordinator"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('not ours')")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "coordinator.cli", "agent", "--host", "UPPER"],
+        capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "--host: must be lower-case" in done.stderr
+
+
+def test_a_wrong_address_is_told_by_check_as_well(tmp_path: Path) -> None:
+    """Only a coordinator that is not there is overlooked."""
+    example = str(ROOT / "etc" / "training_manifest.toml.example")
+    assert _run("check", example, "--broker", "http://x").returncode == 2
+    assert _run("check", example, "--config", str(tmp_path / "none.toml")).returncode == 2
+    assert _run("check", example, "--broker", "mqtt://127.0.0.1:1").returncode == 0
+
+
 def test_check_needs_nobody_and_reports_all_errors_at_once(tmp_path: Path) -> None:
     """Good and bad manifests, for people and for scripts."""
     example = ROOT / "etc" / "training_manifest.toml.example"

@@ -19,6 +19,10 @@ from broker.topics import RESERVED, Kind, Topic, Topics
 HEX = "0f" * 32
 ADAPTERS = {name: adapter for name, adapter in vars(m).items() if isinstance(adapter, TypeAdapter)}
 ABOUT = {"id": "r1", "session": "s", "instance": "i", "job_id": HEX, "attempt": 1}
+ABOUT_HOST = (
+    '"session":"s","instance":"i","os":"o","arch":"a","python":"3",'
+    '"physical_cores":1,"ram_total_bytes":1,"ram_available_bytes":1,'
+)
 SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.STATUS, m.Status(state="offline", reason="lost", session="s", instance="i", boot_id="b")),
     (m.CAPABILITY, m.Capability(
@@ -225,12 +229,21 @@ def test_what_is_too_large_is_not_even_parsed() -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_numbers_are_finite(number: str) -> None:
-    """Neither losses nor metrics may be anything else: JSON has no word for it."""
-    for key in ('"train_loss":%s', '"metrics":{"a":%s}', '"metrics":{"a":[1,{"b":%s}]}'):
-        payload = b'{"v":1,"attempt":1,' + (key % number).encode() + b"}"
-        with pytest.raises(BadMessage):
-            m.decode(m.PROGRESS, payload)
+@pytest.mark.parametrize(
+    ("adapter", "fields"),
+    [
+        (m.PROGRESS, '"attempt":1,"train_loss":%s'),
+        (m.PROGRESS, '"attempt":1,"metrics":{"a":%s}'),
+        (m.PROGRESS, '"attempt":1,"metrics":{"a":[1,{"b":%s}]}'),
+        (m.OPERATOR_RESPONSE, '"id":"a","ok":true,"data":[{"a":%s}]'),
+        (m.CAPABILITY, ABOUT_HOST + '"trainers":{"gbt":{"hyper_schema":{"maximum":%s}}}'),
+    ],
+)
+def test_numbers_are_finite(adapter: Any, fields: str, number: str) -> None:
+    """Wherever they are: JSON has no word for others, so that they could not be sent on."""
+    assert m.decode(adapter, b'{"v":1,' + (fields % "1").encode() + b"}")
+    with pytest.raises(BadMessage):
+        m.decode(adapter, b'{"v":1,' + (fields % number).encode() + b"}")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,350 @@
+"""The operator's client against a real broker, with a small coordinator on the other side."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.address import parse_address
+from broker.link import Link, LinkSettings, feed
+from broker.machine import new_id
+from broker.mailbox import Mailbox
+from broker.messages import (
+    GRANT,
+    OPERATOR_REQUEST,
+    AskCancel,
+    AskList,
+    AskStatus,
+    AskWorkers,
+    OperatorResponse,
+    Stored,
+    decode,
+    encode,
+)
+from broker.settings import BrokerSettings
+from broker.topics import Kind, Topics
+from broker.wire import Connected, Incoming, LinkEvent, Outgoing
+from coordinator.cli import NotDone, Unreachable, main
+from coordinator.cli.client import OperatorClient
+
+CHUNK_BYTES = 64 * 1024
+DEADLINE_S = 20.0
+Answer = Callable[[Any, str], list[Outgoing]]
+
+
+class Peer:
+    """Answers operators as told: `answer(request, client)` gives what is published."""
+
+    def __init__(self, url: str, topics: Topics, answer: Answer) -> None:
+        self.requests: list[Any] = []
+        self._topics = topics
+        self._answer = answer
+        self._mailbox: Mailbox[LinkEvent | None] = Mailbox()
+        self._link = Link(
+            LinkSettings(parse_address(url), f"peer-{new_id()[:12]}", topics.for_coordinator()),
+            feed(self._mailbox), will=None, new_id=new_id, rng=random.Random(1),
+        )  # fmt: skip
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> None:
+        """Connect and begin to answer."""
+        self._link.start()
+        self._thread.start()
+        assert self._ready.wait(DEADLINE_S)
+
+    def stop(self) -> None:
+        """End."""
+        self._mailbox.put(None)
+        self._thread.join(DEADLINE_S)
+        self._link.stop()
+
+    def _run(self) -> None:
+        while True:
+            for event in self._mailbox.take(None):
+                if event is None:
+                    return
+                if isinstance(event, Connected):
+                    self._ready.set()
+                if isinstance(event, Incoming):
+                    self._on_message(event)
+
+    def _on_message(self, event: Incoming) -> None:
+        topic = self._topics.parse(event.topic)
+        match topic.kind:
+            case Kind.OPERATOR_REQUEST:
+                request: Any = decode(OPERATOR_REQUEST, event.payload)
+            case Kind.DOWNLOAD_GRANT:
+                request = decode(GRANT, event.payload)
+            case _:
+                return  # its own chunks: a coordinator's filters match them as well
+        self.requests.append(request)
+        for message in self._answer(request, topic.host):
+            self._link.publish(message)
+
+
+@pytest.fixture
+def topics(topic_root: str) -> Topics:
+    """The topics of the test's own fleet."""
+    return Topics(topic_root)
+
+
+@pytest.fixture
+def where(embedded_broker: Any, topics: Topics) -> BrokerSettings:
+    """Where that fleet is."""
+    return BrokerSettings(url=embedded_broker.url, topic_root=topics.root)
+
+
+@pytest.fixture
+def peer(where: BrokerSettings, topics: Topics) -> Iterator[Callable[[Answer], Peer]]:
+    """`peer(answer)`: a coordinator that answers so."""
+    made: list[Peer] = []
+
+    def start(answer: Answer) -> Peer:
+        made.append(Peer(where.url, topics, answer))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def says(topics: Topics) -> Callable[..., Outgoing]:
+    """`says(client, id, data)`: a response."""
+
+    def make(client: str, request_id: str, data: Any = None, **more: Any) -> Outgoing:
+        response = OperatorResponse(id=request_id, ok=not more, data=data, **more)
+        return Outgoing(topics.operator_response(client), encode(response))
+
+    return make
+
+
+def test_it_asks_until_it_is_answered(where: BrokerSettings, peer: Any, says: Any) -> None:
+    """A request that got lost is sent again, with the same id; others' answers are not ours."""
+
+    def answer(ask: Any, client: str) -> list[Outgoing]:
+        if len(coordinator.requests) == 1:
+            return [says(client, "somebody-elses", {"active": 9})]
+        return [says(client, ask.id, {"active": 1})]
+
+    coordinator = peer(answer)
+    with OperatorClient(where) as client:
+        assert client.ask(AskStatus(id=new_id())) == {"active": 1}
+    first, second = coordinator.requests
+    assert first == second
+
+
+def test_a_no_is_told_with_what_the_coordinator_said(
+    where: BrokerSettings, peer: Any, says: Any
+) -> None:
+    """Message and data."""
+    peer(lambda ask, client: [says(client, ask.id, [1], code="refused", message="it is done")])
+    with OperatorClient(where) as client, pytest.raises(NotDone, match="it is done") as refused:
+        client.ask(AskCancel(id=new_id(), job="gbt"))
+    assert refused.value.data == [1]
+
+
+def test_garbage_in_place_of_an_answer_is_overlooked(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics
+) -> None:
+    """The answer comes after it."""
+
+    def answer(ask: Any, client: str) -> list[Outgoing]:
+        topic = topics.operator_response(client)
+        garbage = [Outgoing(topic, payload) for payload in (b"", b"\xff\x00", b"{}", b"[1]")]
+        return [*garbage, says(client, ask.id, "at last")]
+
+    peer(answer)
+    with OperatorClient(where) as client:
+        assert client.ask(AskStatus(id=new_id())) == "at last"
+
+
+def test_lists_come_in_pages(where: BrokerSettings, peer: Any, says: Any) -> None:
+    """All rows, in order, whatever a page holds."""
+
+    def answer(ask: Any, client: str) -> list[Outgoing]:
+        end = min(7, ask.offset + 3)
+        key = "jobs" if isinstance(ask, AskList) else "workers"
+        assert isinstance(ask, AskList | AskWorkers)
+        rows = [{"job_id": str(n)} for n in range(ask.offset, end)]
+        return [says(client, ask.id, {key: rows, "next": end if end < 7 else None})]
+
+    peer(answer)
+    with OperatorClient(where) as client:
+        seven = [{"job_id": str(n)} for n in range(7)]
+        assert client.list_jobs() == seven
+        assert client.list_workers() == seven
+
+
+def test_nothing_watched_is_lost_around_an_answer(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics
+) -> None:
+    """What comes just before and just after an answer is there when it is looked at."""
+    job = topics.job("a" * 64)
+
+    def answer(ask: Any, client: str) -> list[Outgoing]:
+        number = str(len(coordinator.requests)).encode()
+        before, after = Outgoing(job, b"before " + number), Outgoing(job, b"after " + number)
+        return [before, says(client, ask.id), after]
+
+    coordinator = peer(answer)
+    with OperatorClient(where, watch=[topics.job("+")]) as client:
+        rounds = 100
+        for _ in range(rounds):
+            client.ask(AskStatus(id=new_id()))
+        seen: list[bytes] = []
+        deadline_s = time.monotonic() + DEADLINE_S
+        while len(seen) < 2 * rounds and time.monotonic() < deadline_s:
+            seen += [payload for topic, payload in client.messages(1.0) if topic.kind is Kind.JOB]
+    expected = [f"{when} {n + 1}".encode() for n in range(rounds) for when in ("before", "after")]
+    assert seen == expected
+
+
+def test_a_broker_without_a_coordinator_is_told(where: BrokerSettings) -> None:
+    """Within the deadline, with what to do."""
+    began_s = time.monotonic()
+    with OperatorClient(where, 1.0) as client, pytest.raises(Unreachable) as gone:
+        client.ask(AskStatus(id=new_id()))
+    assert "answers, but no coordinator did" in str(gone.value)
+    assert "`fleet coordinator`" in str(gone.value)
+    assert time.monotonic() - began_s < 3
+
+
+def test_no_broker_is_told_at_once() -> None:
+    """Whoever has no fleet running need not wait for the deadline."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"mqtt://user:secret@127.0.0.1:{free.getsockname()[1]}"
+    began_s = time.monotonic()
+    with pytest.raises(Unreachable, match=r"(?s)not reachable .*refused.*--broker") as gone:
+        OperatorClient(BrokerSettings(url=url), 5.0).__enter__()
+    assert time.monotonic() - began_s < 3
+    assert "secret" not in str(gone.value)
+
+
+def test_a_broker_that_says_nothing_is_told_at_the_deadline() -> None:
+    """A port that takes the connection, and one that swallows it."""
+    with socket.socket() as silent, contextlib.ExitStack() as pending:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(0)
+        port = silent.getsockname()[1]
+        for _ in range(2):  # the second time, the queue of connections is full
+            began_s = time.monotonic()
+            with pytest.raises(Unreachable, match=f"127.0.0.1:{port}: no answer in 0.5 s"):
+                OperatorClient(BrokerSettings(url=f"mqtt://127.0.0.1:{port}"), 0.5).__enter__()
+            assert time.monotonic() - began_s < 3
+            for _ in range(3):
+                waiting = pending.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(("127.0.0.1", port))
+
+
+def _fetch(where: BrokerSettings, out: Path, *more: str) -> int:
+    arguments = ["get", "gbt", "-o", str(out), "--broker", where.url, "--root", where.topic_root]
+    return main([*arguments, *more])
+
+
+class Shop:
+    """A coordinator's side of a download, which offers `offer` and sends `content`."""
+
+    def __init__(self, topics: Topics, says: Any, content: bytes, **offer: Any) -> None:
+        self.stored = threading.Event()
+        self._topics, self._says, self._content = topics, says, content
+        self._offer = {
+            "job_id": "b" * 64, "name": "gbt", "model": "gbt", "mode": "oracle",
+            "artifact_id": hashlib.sha256(content).hexdigest(), "size_bytes": len(content),
+            "chunk_bytes": CHUNK_BYTES,
+        } | offer  # fmt: skip
+
+    def __call__(self, ask: Any, client: str) -> list[Outgoing]:
+        if getattr(ask, "type", "") == "fetch":
+            return [self._says(client, ask.id, self._offer)]
+        if isinstance(ask, Stored):
+            self.stored.set()
+            return []
+        indices = [index for start, stop in ask.missing for index in range(start, stop)]
+        return [
+            Outgoing(
+                self._topics.download_chunk(client, index),
+                self._content[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES],
+                qos=0,
+            )
+            for index in indices[:16]
+        ]
+
+
+def test_a_download_is_checked_and_confirmed(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """The bundle lies there whole, nothing else does, and the coordinator is told."""
+    content = random.Random(7).randbytes(10 * CHUNK_BYTES + 17)
+    shop = Shop(topics, says, content)
+    peer(shop)
+    assert _fetch(where, tmp_path / "out", "--raw") == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["gbt.tar.zst"]
+    assert (tmp_path / "out" / "gbt.tar.zst").read_bytes() == content
+    assert shop.stored.wait(DEADLINE_S)
+
+
+def test_what_does_not_hash_to_its_id_is_not_kept(
+    where: BrokerSettings,
+    peer: Any,
+    says: Any,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nor anything else that cannot be unpacked; the folder is left as it was."""
+    peer(Shop(topics, says, b"x" * 1000, artifact_id="c" * 64))
+    assert _fetch(where, tmp_path / "out", "--raw") == 1
+    assert "does not hash" in capsys.readouterr().err
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_is_no_bundle_is_not_kept(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """The right hash of the wrong thing."""
+    peer(Shop(topics, says, b"no archive" * 100))
+    assert _fetch(where, tmp_path / "out") == 1
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        {"name": "../escaped"},
+        {"name": "/tmp/escaped"},  # noqa: S108 - never written to
+        {"artifact_id": "../../escaped"},
+        {"size_bytes": -1},
+        {"chunk_bytes": 1 << 40},
+        {"name": None},
+    ],
+    ids=json.dumps,
+)
+def test_an_offer_never_leads_out_of_the_folder(
+    where: BrokerSettings,
+    peer: Any,
+    says: Any,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    offer: dict[str, Any],
+) -> None:
+    """Names and sizes from the wire are checked before they are used."""
+    peer(Shop(topics, says, b"x" * 1000, **offer))
+    assert _fetch(where, tmp_path / "out" / "deep", "--raw") == 1
+    assert "makes no sense" in capsys.readouterr().err
+    assert list(tmp_path.rglob("*")) == []

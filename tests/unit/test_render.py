@@ -1,0 +1,170 @@
+"""What people read: tables that fit, times, sizes, and words that came from elsewhere."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from coordinator.cli import logs, printable, render, watch
+from coordinator.cli.render import Text
+
+NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
+REASON = "denied by [hosts.pi] deny_jobs 'cnn*' :warning: [/bold]"
+
+
+def _print(thing: Any, width: int = 80, **console: Any) -> str:
+    out = io.StringIO()
+    made = render.console() if not console else Console(**console)
+    made.file = out
+    made.width = width
+    made.print(thing)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("2026-01-02T11:59:59.500Z", "now"),
+        ("2026-01-02T11:59:15.000Z", "45 s ago"),
+        ("2026-01-02T11:57:00.000Z", "3 min ago"),
+        ("2026-01-02T09:30:00.000Z", "2.5 h ago"),
+        ("2025-12-29T12:00:00.000Z", "4 d ago"),
+        (None, "-"),
+    ],
+)
+def test_times_are_relative(at: str | None, said: str) -> None:
+    """As people say them."""
+    assert render.ago(at, NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (24.6 * 1024**3, "24.6 GiB"),
+        (3 * 1024**4, "3.0 TiB"),
+    ],
+)
+def test_sizes_are_in_binary_units(count: float | None, said: str) -> None:
+    """With one decimal, but for bytes."""
+    assert render.size(count) == said
+
+
+def test_how_long_a_job_took() -> None:
+    """From its start to its end; nothing before it started."""
+    row = {"started_at": "2026-01-02T11:00:00Z", "finished_at": "2026-01-02T11:02:05Z"}
+    assert render.took(row) == "2 min"
+    assert render.took({"started_at": None, "finished_at": None}) == "-"
+
+
+def test_a_metric_has_its_interval_where_there_is_one() -> None:
+    """And a metric that is missing is a dash."""
+    metrics = {"auroc": 0.91239, "auroc_ci": [0.9, 0.95], "f1": 0.5, "f1_ci": [None, None]}
+    assert render.figure(metrics, "auroc") == "0.912 [0.90, 0.95]"
+    assert render.figure(metrics, "f1") == "0.500"
+    assert render.figure(metrics, "accuracy") == render.figure(None, "f1") == "-"
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_tables_fit_the_window(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """The id gives way, then a long name; the figures in the middle stay whole."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [("transformer_ssl-realistic" * 3, render.state("completed"), 123456, "a" * 12)]
+    text = _print(render.table(("JOB", "STATE", ">PRIO", "ID"), rows), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "completed  123456  aaaaaaa" in text
+    assert ("…" in text) == (width == 80)
+
+
+def test_the_full_plan_fits_eighty_columns_uncut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest name of the example and an id of 12 characters."""
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = ("JOB", "STATE", "HOST", ">PRIO", ">TRY", ">AUROC", ">TOOK", "ID")
+    rows = [("transformer_ssl-realistic", "completed", "pi-1", 100, 1, "0.734", "33 s", "a" * 12)]
+    text = _print(render.table(columns, rows))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+
+
+def test_a_reason_that_is_too_long_goes_on_in_the_next_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a table that wraps, nothing is cut."""
+    monkeypatch.setenv("COLUMNS", "60")
+    words = " ".join(f"word{number}" for number in range(30))
+    rows = [("2026-01-02 12:00:00", "failed", words)]
+    text = _print(render.table(("AT", "EVENT", "WHY"), rows, wrap=True), 60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert "2026-01-02 12:00:00" in text
+    assert "…" not in text
+    assert {"word0", "word29"} <= set(text.split())
+
+
+def test_brackets_in_a_reason_are_text() -> None:
+    """A reason names a table of the manifest; that is no markup and no emoji."""
+    assert REASON in _print(REASON)
+    assert REASON in _print(render.table(("WHY",), [(REASON,)]))
+
+
+def test_a_host_cannot_move_the_cursor() -> None:
+    """Control characters of others are left out, in tables and in lines."""
+    evil = "\x1b]0;title\x07\x1b[2Jerror\x9b1m\r"
+    assert printable(evil) == "]0;title[2Jerror1m"
+    assert printable("tab\tand\nline") == "tab\tand\nline"
+    assert "\x1b" not in _print(render.table(("X", "Y"), [(evil, evil)]))
+    assert render.first_line(f"\n{evil}\nmore") == "]0;title[2Jerror1m"
+
+
+def test_colour_is_for_terminals_and_not_for_those_who_do_not_want_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No escape in a pipe, nor under NO_COLOR."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    failed = Text("failed", style="red")
+    assert "\x1b" not in _print(failed)
+    assert "\x1b[31m" in _print(failed, force_terminal=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[31m" not in _print(failed, force_terminal=True)
+
+
+@pytest.mark.parametrize(
+    ("shown", "then", "twice"),
+    [
+        (["a", "b", "c"], ["b", "c", "d"], 2),
+        (["a", "b"], ["a", "b"], 2),
+        (["a", "a"], ["a", "a", "a"], 2),
+        (["a", "b"], ["c"], 0),
+        ([], ["a"], 0),
+        (["a"], [], 0),
+    ],
+)
+def test_a_followed_log_repeats_nothing(shown: list[str], then: list[str], twice: int) -> None:
+    """What came with the answer and once more by itself is printed once."""
+    assert logs.overlap(shown, then) == twice
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_live_table_shows_how_far_a_job_is(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
+    """Bar and epoch; the loss where there is room; what is not shown is counted."""
+    monkeypatch.setenv("COLUMNS", "160" if wide else "80")
+    job = {
+        "job_id": "a" * 64, "name": "cnn-oracle", "state": "running", "host": "pi-1",
+        "metrics": None, "started_at": None,
+    }  # fmt: skip
+    rows = [job, *({**job, "job_id": str(n), "state": "pending"} for n in range(40))]
+    progress = {job["job_id"]: watch.Progress(attempt=1, epoch=3, epochs=6, val_loss=0.25)}
+    status = {"jobs": {"running": 1, "pending": 40, "failed": 0}}
+    text = _print(watch.live_table(rows, progress, status, wide=wide), 160 if wide else 80)
+    assert "━━━━━━╌╌╌╌╌╌ 3/6" in text
+    assert ("0.2500" in text) == wide
+    assert "1 running, 40 pending, 11 more jobs not shown" in text
+    assert text.count("cnn-oracle") == 30
+    assert max(map(len, text.splitlines())) <= (160 if wide else 80)
