@@ -167,11 +167,12 @@ class BundleMade:
 
 @dataclass(frozen=True, slots=True)
 class BundleFailed:
-    """The bundle could not be made."""
+    """The bundle could not be made. `passing`: the disk refused, and may take it later."""
 
     job_id: str
     attempt: int
     reason: str
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The agent's shell: feeds the core, starts and stops trainers, reads and writes the spool.
+"""The agent as a program: its connection, its threads, its trainers' processes around a `Shell`.
 
 One thread decides. Measuring, bundling and hashing may take seconds, so each is done on a worker
 thread that answers by the mailbox.
@@ -21,52 +21,28 @@ from typing import Final
 from agent.capability import measure, physical_cores, probe_capability
 from agent.command import trainer_command, trainer_environment
 from agent.core import Core
-from agent.effects import (
-    BundleChecked,
-    BundleFailed,
-    BundleMade,
-    CheckBundle,
-    ClearJob,
-    Effect,
-    Leave,
-    MakeBundle,
-    Measure,
-    Probed,
-    SendChunk,
-    ShellEvent,
-    Shutdown,
-    SignalTrainer,
-    SpoolReport,
-    StartTrainer,
-    Tick,
-    TrainerExited,
-    TrainerLine,
-    TrainerStarted,
-    Warn,
-)
+from agent.effects import Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
 from agent.settings import AgentSettings
+from agent.shell import Event, Shell, Surroundings
 from agent.spool import Spool
 from agent.state import CoreSettings
 from agent.supervisor import Trainer, end_orphan
 from broker.address import parse_address
-from broker.errors import BadMessage, ConfigError, FleetError
+from broker.errors import BadMessage, ConfigError
 from broker.link import Link, LinkSettings, feed
 from broker.lock import FolderLock
 from broker.logs import setup
 from broker.machine import boot_id, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
-from broker.messages import Failed, Finished, encode
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
 from broker.topics import Topics
-from broker.wire import Connected, Disconnected, Incoming, Outgoing
+from broker.wire import Connected, Disconnected, Outgoing
 
 log = logging.getLogger("fleet.agent")
 
 TRAINER_WAIT_S: Final = 10.0
 LINE_RETRY_S: Final = 0.05
-
-Event = Connected | Disconnected | Incoming | ShellEvent
 
 
 class Service:
@@ -78,39 +54,39 @@ class Service:
     def __init__(self, settings: AgentSettings, broker: BrokerSettings) -> None:
         """Load the spool, end what an earlier agent left behind, prepare the link."""
         self._settings = settings
-        self._rng = random.Random()  # noqa: S311 - jitter, no secret
-        self._topics = Topics(broker.topic_root)
+        topics = Topics(broker.topic_root)
+        rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "agent")
         self._spool = Spool(settings.state)
         for work in self._spool.work_folders():
             end_orphan(work)
         spooled = self._spool.load()
         self._spool.clear_work()
-        self._trainers: dict[tuple[str, int], Trainer] = {}
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
         self.mailbox: Mailbox[Event] = Mailbox()
         self._stopped = threading.Event()
-        core_settings = CoreSettings(
-            host=settings.host,
-            instance=new_id(),
-            boot_id=boot_id(),
-            heartbeat_s=settings.heartbeat_s,
-            stop_grace_s=settings.stop_grace_s,
-            chunk_bytes=settings.chunk_bytes,
-        )
-        self._core = Core(core_settings, self._topics, spooled, rng=self._rng, new_id=new_id)
-        self._core.begin(system_clock())
+        core = Core(self._core_settings(), topics, spooled, rng=rng, new_id=new_id)
+        core.begin(system_clock())
         self._link = Link(
             LinkSettings(
                 parse_address(broker.url),
                 f"fleet-{settings.host}",
-                self._topics.for_agent(settings.host),
+                topics.for_agent(settings.host),
             ),
             feed(self.mailbox),
-            will=lambda session: self._presence("lost", session),
+            will=self._will,
             new_id=new_id,
-            rng=self._rng,
+            rng=rng,
         )
+        around = Surroundings(
+            topics=topics,
+            publish=self._link.publish,
+            put=self.mailbox.put,
+            background=self._workers.submit,
+            measure=measure,
+            start=self._start,
+        )
+        self._shell = Shell(core, around, self._spool)
 
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until the core says `Leave`; `ready` is called when the host is online."""
@@ -118,19 +94,20 @@ class Service:
         self._workers.submit(self._probe)
         pending = {"connected", "probed"}
         try:
-            while not self._stopped.is_set():
-                now = system_clock()
-                deadline_s = self._core.next_deadline()
-                timeout_s = None if deadline_s is None else max(0.0, deadline_s - now.mono_s)
-                events = self.mailbox.take(timeout_s) or [Tick()]
-                now = system_clock()
+            while not self._shell.left:
+                deadline_s = self._shell.next_deadline()
+                mono_s = system_clock().mono_s
+                events = self.mailbox.take(
+                    None if deadline_s is None else max(0.0, deadline_s - mono_s)
+                )
                 for event in events:
                     self._note(event, pending, ready)
-                    self._core.handle(event, now)
-                    for effect in self._core.take():
-                        self._perform(effect)
+                self._shell.turn(events, system_clock())
         finally:
             self._end()
+
+    def _will(self, session: str) -> Outgoing:
+        return self._shell.will(session)
 
     def _note(self, event: Event, pending: set[str], ready: Callable[[], None]) -> None:
         if isinstance(event, Disconnected):
@@ -145,75 +122,42 @@ class Service:
                 ready()
 
     def _end(self) -> None:
-        for trainer in self._trainers.values():
-            trainer.send_signal(kill=True)
-        for trainer in self._trainers.values():
-            trainer.wait(TRAINER_WAIT_S)
-        session = self._core.state.session  # none: the broker has never heard of us
-        self._link.stop([self._presence("goodbye", session)] if session else [])
+        self._stopped.set()
+        for child in self._shell.children():
+            child.send_signal(kill=True)
+        for child in self._shell.children():
+            child.wait(TRAINER_WAIT_S)
+        goodbye = self._shell.goodbye()
+        self._link.stop([] if goodbye is None else [goodbye])
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._lock.release()
 
-    def _presence(self, reason: str, session: str) -> Outgoing:
-        status = self._core.status("offline", reason, session)
-        return Outgoing(self._topics.status(self._settings.host), encode(status), 1, retain=True)
+    def _core_settings(self) -> CoreSettings:
+        settings = self._settings
+        return CoreSettings(
+            host=settings.host,
+            instance=new_id(),
+            boot_id=boot_id(),
+            heartbeat_s=settings.heartbeat_s,
+            stop_grace_s=settings.stop_grace_s,
+            chunk_bytes=settings.chunk_bytes,
+        )
 
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case Outgoing():
-                self._link.publish(effect)
-            case Measure():
-                self._workers.submit(self._measure)
-            case StartTrainer():
-                self._start(effect)
-            case SignalTrainer(job_id, attempt, kill):
-                if (trainer := self._trainers.get((job_id, attempt))) is not None:
-                    trainer.send_signal(kill=kill)
-            case Warn(text):
-                log.warning("%s", text)
-            case Leave():
-                self._stopped.set()
-            case _:
-                self._perform_on_disk(effect)
-
-    def _perform_on_disk(
-        self, effect: MakeBundle | CheckBundle | SpoolReport | ClearJob | SendChunk
-    ) -> None:
-        match effect:
-            case MakeBundle(job_id, attempt):
-                self._workers.submit(self._bundle, job_id, attempt)
-            case CheckBundle(job_id, attempt, artifact_id):
-                self._workers.submit(self._check, job_id, attempt, artifact_id)
-            case SpoolReport(report):
-                self._keep(report)
-            case ClearJob(job_id, attempt):
-                self._spool.clear(job_id, attempt)
-            case SendChunk():
-                self._send_chunk(effect)
-
-    def _start(self, effect: StartTrainer) -> None:
-        assign = effect.assign
+    def _start(self, effect: StartTrainer) -> Trainer:
+        assign, data = effect.assign, self._settings.data
+        if data is None:
+            raise BadMessage("this agent has no data folder")
+        slots = self._shell.core.slot_count()
+        threads = self._settings.threads or max(1, physical_cores() // slots)
+        work = self._spool.work(assign.job_id, assign.attempt)
         key = (assign.job_id, assign.attempt)
-        work = self._spool.work(*key)
-        threads = self._settings.threads or max(1, physical_cores() // self._core.slot_count())
-        try:
-            if self._settings.data is None:
-                raise BadMessage("this agent has no data folder")
-            command = trainer_command(assign, self._settings.data.resolve(), work, threads)
-            trainer = Trainer(
-                command,
-                trainer_environment(os.environ, effect.gpu, threads),
-                work,
-                on_line=lambda line: self._put_line(TrainerLine(*key, line)),
-                on_exit=lambda code: self._put_exit(key, code),
-            )
-        except (OSError, FleetError) as error:
-            text = f"the trainer could not be started: {error}"
-            self.mailbox.put(TrainerExited(*key, None, text))
-            return
-        log.info("job %s (%s), attempt %d: started", assign.name, assign.job_id[:12], key[1])
-        self._trainers[key] = trainer
-        self.mailbox.put(TrainerStarted(*key, trainer.pid))
+        return Trainer(
+            trainer_command(assign, data.resolve(), work, threads),
+            trainer_environment(os.environ, effect.gpu, threads),
+            work,
+            on_line=lambda line: self._put_line(TrainerLine(*key, line)),
+            on_exit=lambda code: self._put_exit(key, code),
+        )
 
     def _put_line(self, event: TrainerLine) -> None:
         # A full mailbox holds the trainer's pipe back; results must not be dropped.
@@ -222,7 +166,6 @@ class Service:
                 return
 
     def _put_exit(self, key: tuple[str, int], code: int) -> None:
-        self._trainers.pop(key, None)
         self.mailbox.put(TrainerExited(*key, code))
 
     def _probe(self) -> None:
@@ -238,33 +181,6 @@ class Service:
         if capability.data_id is None:
             log.warning("no prepared data: this host can take no job until --data names some")
         self.mailbox.put(Probed(capability))
-
-    def _measure(self) -> None:
-        self.mailbox.put(measure(self._core.gpus()))
-
-    def _bundle(self, job_id: str, attempt: int) -> None:
-        try:
-            artifact_id, size_bytes = self._spool.make_bundle(job_id, attempt)
-        except (OSError, FleetError) as error:
-            log.error("job %s: %s", job_id[:12], error)
-            self.mailbox.put(BundleFailed(job_id, attempt, str(error)))
-        else:
-            self.mailbox.put(BundleMade(job_id, attempt, artifact_id, size_bytes))
-
-    def _check(self, job_id: str, attempt: int, artifact_id: str) -> None:
-        self.mailbox.put(BundleChecked(job_id, attempt, self._spool.is_whole(artifact_id)))
-
-    def _keep(self, report: Finished | Failed) -> None:
-        try:
-            self._spool.keep(report)
-        except OSError as error:
-            log.error("spool: %s; the report is kept in memory only", error)
-
-    def _send_chunk(self, effect: SendChunk) -> None:
-        data = self._spool.read(effect.artifact_id, effect.offset, effect.length)
-        if len(data) == effect.length:
-            topic = self._topics.chunk(self._settings.host, effect.artifact_id, effect.index)
-            self._link.publish(Outgoing(topic, data, 0))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

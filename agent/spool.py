@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter
 
-from agent.bundle import make_bundle
+from agent.bundle import BundleInfo, make_bundle
+from broker.disk import Disk, RealDisk, read, write_atomically
 from broker.errors import BadMessage
 from broker.messages import Failed, Finished, decode, encode
 
@@ -30,12 +30,22 @@ _BLOCK_BYTES: Final = 1024 * 1024
 class Spool:
     """The folder `spool/` (reports and bundles) and the folder `work/` (one folder an attempt)."""
 
-    def __init__(self, state: Path) -> None:
-        """Make the folders under the agent's state folder."""
+    def __init__(
+        self,
+        state: Path,
+        disk: Disk | None = None,
+        bundler: Callable[[Path, Path], BundleInfo] = make_bundle,
+    ) -> None:
+        """Make the folders under the agent's state folder.
+
+        `bundler` makes, durably, one file of a folder.
+        """
+        self._disk = disk or RealDisk()
+        self._bundler = bundler
         self._spool = state / "spool"
         self._work = state / "work"
-        self._spool.mkdir(parents=True, exist_ok=True)
-        self._work.mkdir(parents=True, exist_ok=True)
+        self._disk.make_folder(self._spool)
+        self._disk.make_folder(self._work)
 
     def work(self, job_id: str, attempt: int) -> Path:
         """Return the work folder of an attempt."""
@@ -48,54 +58,53 @@ class Spool:
     def make_bundle(self, job_id: str, attempt: int) -> tuple[str, int]:
         """Bundle an attempt's output; return the artifact's id and its size in bytes."""
         making = self._spool / f"{job_id}.{attempt}.making"
-        info = make_bundle(self.work(job_id, attempt) / "out", making)
-        making.replace(self.bundle_path(info.artifact_id))
+        info = self._bundler(self.work(job_id, attempt) / "out", making)
+        self._disk.replace(making, self.bundle_path(info.artifact_id))
         return info.artifact_id, info.size_bytes
 
     def keep(self, report: Finished | Failed) -> None:
         """Write a report to disk, durably; the work folder is no longer needed then."""
-        path = self._report_path(report.job_id, report.attempt)
-        making = path.with_suffix(".making")
-        with making.open("wb") as file:
-            file.write(encode(report))
-            file.flush()
-            os.fsync(file.fileno())
-        making.replace(path)
-        _sync_folder(self._spool)
-        shutil.rmtree(self.work(report.job_id, report.attempt), ignore_errors=True)
+        write_atomically(
+            self._disk, self._report_path(report.job_id, report.attempt), encode(report)
+        )
+        self._disk.sync_folder(self._spool)
+        self._disk.remove_tree(self.work(report.job_id, report.attempt))
 
     def load(self) -> list[Finished | Failed]:
         """Return the reports of an earlier process, and delete what belongs to none of them."""
+        disk = self._disk
         reports: list[Finished | Failed] = []
-        for path in sorted(self._spool.glob("*.json")):
+        for path in disk.glob(self._spool, "*.json"):
             try:
-                report = decode(_REPORT, path.read_bytes())
+                report = decode(_REPORT, read(disk, path))
             except (OSError, BadMessage) as error:
                 log.warning("spool: %s is not usable and is left out: %s", path.name, error)
-                path.replace(path.with_suffix(".broken"))
+                disk.replace(path, path.with_suffix(".broken"))
                 continue
             reports.append(report)
         kept = {self.bundle_path(r.artifact_id) for r in reports if isinstance(r, Finished)}
-        for path in [*self._spool.glob("*.tar.zst"), *self._spool.glob("*.making")]:
-            if path not in kept:
-                path.unlink(missing_ok=True)
+        for pattern in ("*.tar.zst", "*.making*"):
+            for path in disk.glob(self._spool, pattern):
+                if path not in kept:
+                    disk.unlink(path)
         return [r for r in reports if isinstance(r, Failed) or self._is_there(r)]
 
     def clear(self, job_id: str, attempt: int) -> None:
         """Delete the work folder of an attempt, its report and its bundle."""
-        shutil.rmtree(self.work(job_id, attempt), ignore_errors=True)
+        disk = self._disk
+        disk.remove_tree(self.work(job_id, attempt))
         path = self._report_path(job_id, attempt)
         with contextlib.suppress(OSError, BadMessage):
-            report = decode(_REPORT, path.read_bytes())
-            path.unlink()
+            report = decode(_REPORT, read(disk, path))
+            disk.unlink(path)
             if isinstance(report, Finished):
-                self.bundle_path(report.artifact_id).unlink(missing_ok=True)
+                disk.unlink(self.bundle_path(report.artifact_id))
 
     def is_whole(self, artifact_id: str) -> bool:
         """Hash a bundle again and tell whether it is what its name says."""
         digest = hashlib.sha256()
         try:
-            with self.bundle_path(artifact_id).open("rb") as file:
+            with self._disk.open(self.bundle_path(artifact_id), "rb") as file:
                 while block := file.read(_BLOCK_BYTES):
                     digest.update(block)
         except OSError:
@@ -105,9 +114,10 @@ class Spool:
     def read(self, artifact_id: str, offset: int, length: int) -> bytes:
         """Return a piece of a bundle; shorter, or empty, if it is not there."""
         try:
-            with self.bundle_path(artifact_id).open("rb") as file:
+            with self._disk.open(self.bundle_path(artifact_id), "rb") as file:
                 file.seek(offset)
-                return file.read(length)
+                data: bytes = file.read(length)
+                return data
         except OSError as error:
             log.warning("spool: bundle %s cannot be read: %s", artifact_id[:12], error)
             return b""
@@ -115,27 +125,18 @@ class Spool:
     def clear_work(self) -> None:
         """Delete every work folder: nothing of an earlier process goes on."""
         for work in self.work_folders():
-            shutil.rmtree(work, ignore_errors=True)
+            self._disk.remove_tree(work)
 
     def work_folders(self) -> list[Path]:
         """Return the work folders that an earlier process has left."""
-        return [path for path in self._work.iterdir() if path.is_dir()]
+        return self._disk.glob(self._work, "*")
 
     def _is_there(self, report: Finished) -> bool:
-        if self.bundle_path(report.artifact_id).is_file():
+        if self._disk.size_bytes(self.bundle_path(report.artifact_id)) is not None:
             return True
         log.warning("spool: the bundle of job %s is gone", report.job_id[:12])
-        self._report_path(report.job_id, report.attempt).unlink(missing_ok=True)
+        self._disk.unlink(self._report_path(report.job_id, report.attempt))
         return False
 
     def _report_path(self, job_id: str, attempt: int) -> Path:
         return self._spool / f"{job_id}.{attempt}.json"
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

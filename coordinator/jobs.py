@@ -20,7 +20,10 @@ from coordinator.states import FINAL, HELD, Event, JobState, leads_to
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One row of the ledger, with its spec parsed. Times are RFC 3339 in UTC."""
+    """One row of the ledger, with its spec parsed. Times are RFC 3339 in UTC.
+
+    `failures` are attempts that failed and were tried again; the next waits until `not_before`.
+    """
 
     spec: JobSpec
     state: JobState
@@ -36,6 +39,8 @@ class Job:
     metrics: Mapping[str, JsonValue] | None = None
     started_at: str | None = None
     finished_at: str | None = None
+    failures: int = 0
+    not_before: str | None = None
 
     @property
     def job_id(self) -> str:

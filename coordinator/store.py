@@ -14,14 +14,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
+from broker.disk import Disk, RealDisk, read, write_atomically
 from broker.errors import BadStream, StorageError
 from broker.ranges import RangeSet
 from broker.stream import chunk_count
@@ -47,9 +46,16 @@ class Part:
     """The part file of one artifact. All methods raise `StorageError` when the disk refuses."""
 
     def __init__(
-        self, path: Path, artifact_id: str, size_bytes: int, chunk_bytes: int, have: RangeSet
+        self,
+        disk: Disk,
+        path: Path,
+        artifact_id: str,
+        size_bytes: int,
+        chunk_bytes: int,
+        have: RangeSet,
     ) -> None:
         """Open the file, which `Store.open_part` has prepared."""
+        self._disk = disk
         self.path = path
         self.artifact_id = artifact_id
         self.size_bytes = size_bytes
@@ -57,7 +63,8 @@ class Part:
         self._have = have
         self._unsafe_bytes = 0
         with _storage(path):
-            self._file: IO[bytes] = path.open("r+b" if path.exists() else "w+b")
+            there = disk.size_bytes(path) is not None
+            self._file: IO[bytes] = disk.open(path, "r+b" if there else "w+b")
 
     def write(self, index: int, data: bytes) -> None:
         """Write a chunk to its place; now and then make what is there durable."""
@@ -72,14 +79,14 @@ class Part:
     def checkpoint(self) -> None:
         """Make the data durable, then the list of chunks that claims it."""
         with _storage(self.path):
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._disk.sync(self._file)
             listed = {
                 "size_bytes": self.size_bytes,
                 "chunk_bytes": self.chunk_bytes,
                 "have": list(self._have),
             }
-            _write_atomically(self.path.with_suffix(".json"), json.dumps(listed).encode())
+            list_path = self.path.with_suffix(".json")
+            write_atomically(self._disk, list_path, json.dumps(listed).encode())
         self._unsafe_bytes = 0
 
     def close(self) -> None:
@@ -100,7 +107,7 @@ class Part:
         self._release()
         for path in (self.path, self.path.with_suffix(".json")):
             with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+                self._disk.unlink(path)
 
     def _release(self) -> None:
         # A full disk refuses what is still buffered, too; the file is closed all the same.
@@ -111,8 +118,7 @@ class Part:
         """Flush everything to the disk and return the sha256 of the whole file, in hex."""
         digest = hashlib.sha256()
         with _storage(self.path):
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._disk.sync(self._file)
             self._file.seek(0)
             while block := self._file.read(_BLOCK_BYTES):
                 digest.update(block)
@@ -122,16 +128,17 @@ class Part:
 class Store:
     """Artifacts under one root folder. Raises `StorageError` when the folder cannot be used."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
         """Make the folders and find what is there."""
+        self._disk = disk = disk or RealDisk()
         self._incoming = root / "incoming"
         self._models = root / "models"
         self._index = self._models / "index.jsonl"
         self._paths: dict[str, Path] = {}
         with _storage(root):
-            self._incoming.mkdir(parents=True, exist_ok=True)
-            self._models.mkdir(parents=True, exist_ok=True)
-            for path in self._models.glob(f"*/*/{BUNDLE}"):
+            disk.make_folder(self._incoming)
+            disk.make_folder(self._models)
+            for path in disk.glob(self._models, f"*/*/{BUNDLE}"):
                 if _HEX.fullmatch(path.parent.name):
                     self._paths[path.parent.name] = path
             self._rows = self._heal_index()
@@ -149,7 +156,9 @@ class Store:
         sizes = {}
         for artifact_id, path in self._paths.items():
             with contextlib.suppress(OSError):
-                sizes[artifact_id] = path.stat().st_size
+                size_bytes = self._disk.size_bytes(path)
+                if size_bytes is not None:
+                    sizes[artifact_id] = size_bytes
         return sizes
 
     def open_part(
@@ -161,19 +170,19 @@ class Store:
         starts over.
         """
         path = self._incoming / f"{_checked(_HEX, artifact_id)}.part"
-        have = _listed(path, size_bytes, chunk_bytes)
+        have = _listed(self._disk, path, size_bytes, chunk_bytes)
         missing_bytes = size_bytes - have.count() * chunk_bytes
         with _storage(path):
-            free_bytes = shutil.disk_usage(self._incoming).free
+            free_bytes = self._disk.free_bytes(self._incoming)
             if missing_bytes + FREE_MARGIN_BYTES > free_bytes:
                 raise StorageError(
                     f"{self._incoming}: {free_bytes // 2**20} MiB free, the artifact needs "
                     f"{missing_bytes // 2**20} MiB more; make room"
                 )
             if not have:
-                path.unlink(missing_ok=True)
-                path.with_suffix(".json").unlink(missing_ok=True)
-        part = Part(path, artifact_id, size_bytes, chunk_bytes, have)
+                self._disk.unlink(path)
+                self._disk.unlink(path.with_suffix(".json"))
+        part = Part(self._disk, path, artifact_id, size_bytes, chunk_bytes, have)
         return part, RangeSet(have)
 
     def finish(self, part: Part, model: str, mode: str) -> StoredInfo:
@@ -188,11 +197,11 @@ class Store:
             raise BadStream(f"artifact {part.artifact_id[:12]}: the bytes have another hash")
         part.close_file()
         with _storage(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            part.path.replace(target)
+            self._disk.make_folder(target.parent)
+            self._disk.replace(part.path, target)
             for made in (target.parent, folder, self._models, self._incoming):
-                _sync_folder(made)
-            part.path.with_suffix(".json").unlink(missing_ok=True)
+                self._disk.sync_folder(made)
+            self._disk.unlink(part.path.with_suffix(".json"))
         self._paths[part.artifact_id] = target
         return StoredInfo(part.artifact_id, target, part.size_bytes)
 
@@ -202,11 +211,11 @@ class Store:
         if key in self._rows:
             return
         line = json.dumps(row, sort_keys=True, allow_nan=False)
-        with _storage(self._index), self._index.open("ab", buffering=0) as file:
+        with _storage(self._index), self._disk.open(self._index, "ab") as file:
             before_bytes = file.tell()
             try:
-                _write_all(file, line.encode() + b"\n")
-                os.fsync(file.fileno())
+                file.write(line.encode() + b"\n")
+                self._disk.sync(file)
             except OSError:
                 file.truncate(before_bytes)  # half a row would spoil the next one
                 raise
@@ -214,29 +223,29 @@ class Store:
 
     def collect_parts(self, older_than_s: float, now_wall_s: float) -> int:
         """Delete part files that nothing was written to for so long; return how many."""
-        collected = 0
-        for path in self._incoming.glob("*.part"):
+        disk, collected = self._disk, 0
+        for path in disk.glob(self._incoming, "*.part"):
             with contextlib.suppress(OSError):
-                if now_wall_s - path.stat().st_mtime > older_than_s:
-                    path.unlink()
-                    path.with_suffix(".json").unlink(missing_ok=True)
+                if now_wall_s - disk.modified_s(path) > older_than_s:
+                    disk.unlink(path)
+                    disk.unlink(path.with_suffix(".json"))
                     collected += 1
-        for path in self._incoming.glob("*.json*"):
+        for path in disk.glob(self._incoming, "*.json*"):
             # A crash between two deletions leaves a list without its part.
             part = path.with_name(path.name.partition(".")[0] + ".part")
-            if not part.exists():
+            if disk.size_bytes(part) is None:
                 with contextlib.suppress(OSError):
-                    path.unlink()
+                    disk.unlink(path)
         return collected
 
     def _heal_index(self) -> set[tuple[str, ...]]:
         """Read the index; a last line that a crash has torn is cut off."""
-        if not self._index.exists():
+        if self._disk.size_bytes(self._index) is None:
             return set()
-        data = self._index.read_bytes()
+        data = read(self._disk, self._index)
         whole = data[: data.rfind(b"\n") + 1]
         if whole != data:
-            _write_atomically(self._index, whole)
+            write_atomically(self._disk, self._index, whole)
         keys = set()
         for line in whole.splitlines():
             with contextlib.suppress(ValueError):
@@ -250,14 +259,14 @@ def _row_key(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row.get(name)) for name in ("job_id", "attempt", "artifact_id"))
 
 
-def _listed(path: Path, size_bytes: int, chunk_bytes: int) -> RangeSet:
+def _listed(disk: Disk, path: Path, size_bytes: int, chunk_bytes: int) -> RangeSet:
     """Return the chunks that are surely in a part file, if it is of this very artifact."""
     chunks = chunk_count(size_bytes, chunk_bytes)
     try:
-        listed = json.loads(path.with_suffix(".json").read_bytes())
+        listed = json.loads(read(disk, path.with_suffix(".json")))
         same = (listed["size_bytes"], listed["chunk_bytes"]) == (size_bytes, chunk_bytes)
         ranges = [(int(start), int(stop)) for start, stop in listed["have"]]
-        on_disk_bytes = path.stat().st_size
+        on_disk_bytes = disk.size_bytes(path) or 0
     except (OSError, ValueError, KeyError, TypeError):
         return RangeSet()
     inside = all(0 <= start < stop <= chunks for start, stop in ranges)
@@ -270,31 +279,6 @@ def _checked(pattern: re.Pattern[str], name: str) -> str:
     if not pattern.fullmatch(name):
         raise BadStream(f"{name[:80]!r} cannot be part of a path")
     return name
-
-
-def _write_all(file: IO[bytes], data: bytes) -> None:
-    """Write to an unbuffered file, which may take less than it is given."""
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    making = path.with_name(path.name + ".making")
-    with making.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    making.replace(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @contextlib.contextmanager

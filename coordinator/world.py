@@ -31,7 +31,6 @@ MAX_ANSWERS: Final = 512
 class CoreSettings:
     """What the core needs to know of its surroundings. Durations are in seconds."""
 
-    session: str
     instance: str
     boot_id: str
     machine: str = ""

@@ -56,7 +56,7 @@ class Fleet:
         self.mono_s = 1000.0
         self.ids = 0
         self.settings = CoreSettings(
-            session="-", instance="c1", boot_id="b", manifest="plan.toml", **settings
+            instance="c1", boot_id="b", manifest="plan.toml", **settings
         )
         self.ledger: dict[str, Job] = {}
         self.history: list[tuple[str, str]] = []

@@ -1,0 +1,211 @@
+"""The agent's shell: feeds the core, starts and stops trainers, reads and writes the spool.
+
+It decides nothing itself, and whatever it does it does through its `Surroundings` and the spool
+that it is given; so it runs in the simulation as it runs in the service.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from agent.core import Core
+from agent.effects import (
+    BundleChecked,
+    BundleFailed,
+    BundleMade,
+    CheckBundle,
+    ClearJob,
+    Effect,
+    Leave,
+    MakeBundle,
+    Measure,
+    SendChunk,
+    ShellEvent,
+    SignalTrainer,
+    SpoolReport,
+    StartTrainer,
+    Tick,
+    TrainerExited,
+    TrainerStarted,
+    Vitals,
+    Warn,
+)
+from agent.spool import Spool
+from broker.clock import Now
+from broker.errors import FleetError
+from broker.messages import Failed, Finished, Gpu, encode
+from broker.topics import Topics
+from broker.wire import Connected, Disconnected, Incoming, Outgoing
+
+log = logging.getLogger("fleet.agent")
+
+Event = Connected | Disconnected | Incoming | ShellEvent
+KEEP_AGAIN_S: Final = 10.0
+
+
+class Child(Protocol):
+    """A trainer's process."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    def send_signal(self, *, kill: bool) -> None:
+        """Ask its process group to end (SIGTERM), or end it (SIGKILL)."""
+        ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for its end, and for the end of its output."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a shell may do to the outside.
+
+    `publish` hands a message to the link; `put` brings a local event to the next turn; `background`
+    has a slow function run elsewhere; `measure` takes the machine's vitals; `start` starts a
+    trainer whose lines and exit come by `put`, and raises OSError or `FleetError` when it cannot.
+    """
+
+    topics: Topics
+    publish: Callable[[Outgoing], bool]
+    put: Callable[[Event], object]
+    background: Callable[[Callable[[], None]], object]
+    measure: Callable[[tuple[Gpu, ...]], Vitals]
+    start: Callable[[StartTrainer], Child]
+
+
+class Shell:
+    """Everything that one agent has open, but for its connection and its threads."""
+
+    def __init__(self, core: Core, around: Surroundings, spool: Spool) -> None:
+        """Take over a core that has the spool's reports already."""
+        self.core = core
+        self.left = False
+        self._around = around
+        self._spool = spool
+        self._children: dict[tuple[str, int], Child] = {}
+        self._unkept: dict[str, Finished | Failed] = {}
+        self._keep_at_s = 0.0
+
+    def turn(self, events: Sequence[Event], now: Now) -> None:
+        """Take some events, and perform what comes of each."""
+        if self._unkept and now.mono_s >= self._keep_at_s:
+            self._keep_again(now)
+        for event in events or [Tick()]:
+            if isinstance(event, TrainerExited):
+                self._children.pop((event.job_id, event.attempt), None)
+            self.core.handle(event, now)
+            for effect in self.core.take():
+                self._perform(effect, now)
+
+    def next_deadline(self) -> float | None:
+        """Return when a turn is wanted without an event (monotonic seconds), or none."""
+        return self.core.next_deadline()
+
+    def children(self) -> list[Child]:
+        """Return the trainers that run."""
+        return list(self._children.values())
+
+    def goodbye(self) -> Outgoing | None:
+        """Return the last message, or none when the broker has never heard of us."""
+        session = self.core.state.session
+        return self._presence("goodbye", session) if session else None
+
+    def will(self, session: str) -> Outgoing:
+        """Return what the broker is to publish when the connection `session` dies."""
+        return self._presence("lost", session)
+
+    def _presence(self, reason: str, session: str) -> Outgoing:
+        status = self.core.status("offline", reason, session)
+        topic = self._around.topics.status(self.core.state.settings.host)
+        return Outgoing(topic, encode(status), 1, retain=True)
+
+    def _perform(self, effect: Effect, now: Now) -> None:
+        match effect:
+            case Outgoing():
+                self._around.publish(effect)
+            case Measure():
+                self._around.background(self._measure)
+            case StartTrainer():
+                self._start(effect)
+            case SignalTrainer(job_id, attempt, kill):
+                if (child := self._children.get((job_id, attempt))) is not None:
+                    child.send_signal(kill=kill)
+            case Warn(text):
+                log.warning("%s", text)
+            case Leave():
+                self.left = True
+            case _:
+                self._perform_on_disk(effect, now)
+
+    def _perform_on_disk(
+        self, effect: MakeBundle | CheckBundle | SpoolReport | ClearJob | SendChunk, now: Now
+    ) -> None:
+        match effect:
+            case MakeBundle(job_id, attempt):
+                self._around.background(partial(self._bundle, job_id, attempt))
+            case CheckBundle(job_id, attempt, artifact_id):
+                self._around.background(partial(self._check, job_id, attempt, artifact_id))
+            case SpoolReport(report):
+                self._keep(report, now)
+            case ClearJob(job_id, attempt):
+                self._unkept.pop(job_id, None)
+                self._spool.clear(job_id, attempt)
+            case SendChunk():
+                self._send_chunk(effect)
+
+    def _start(self, effect: StartTrainer) -> None:
+        assign = effect.assign
+        key = (assign.job_id, assign.attempt)
+        try:
+            child = self._around.start(effect)
+        except (OSError, FleetError) as error:
+            text = f"the trainer could not be started: {error}"
+            self._around.put(TrainerExited(*key, None, text))
+            return
+        log.info("job %s (%s), attempt %d: started", assign.name, assign.job_id[:12], key[1])
+        self._children[key] = child
+        self._around.put(TrainerStarted(*key, child.pid))
+
+    def _measure(self) -> None:
+        self._around.put(self._around.measure(self.core.gpus()))
+
+    def _bundle(self, job_id: str, attempt: int) -> None:
+        try:
+            artifact_id, size_bytes = self._spool.make_bundle(job_id, attempt)
+        except (OSError, FleetError) as error:
+            log.error("job %s: %s", job_id[:12], error)
+            passing = isinstance(error, OSError)
+            self._around.put(BundleFailed(job_id, attempt, str(error), passing))
+        else:
+            self._around.put(BundleMade(job_id, attempt, artifact_id, size_bytes))
+
+    def _check(self, job_id: str, attempt: int, artifact_id: str) -> None:
+        self._around.put(BundleChecked(job_id, attempt, self._spool.is_whole(artifact_id)))
+
+    def _keep(self, report: Finished | Failed, now: Now) -> None:
+        try:
+            self._spool.keep(report)
+        except OSError as error:
+            log.error("spool: %s; the report is kept in memory, and on disk when it can be", error)
+            self._unkept[report.job_id] = report
+            self._keep_at_s = now.mono_s + KEEP_AGAIN_S
+
+    def _keep_again(self, now: Now) -> None:
+        reports, self._unkept = self._unkept, {}
+        for report in reports.values():
+            self._keep(report, now)
+
+    def _send_chunk(self, effect: SendChunk) -> None:
+        data = self._spool.read(effect.artifact_id, effect.offset, effect.length)
+        if len(data) == effect.length:
+            host = self.core.state.settings.host
+            topic = self._around.topics.chunk(host, effect.artifact_id, effect.index)
+            self._around.publish(Outgoing(topic, data, 0))

@@ -1,0 +1,315 @@
+"""The coordinator's shell: feeds the core, commits what it decides, performs what it asks for.
+
+It decides nothing itself, and whatever it does it does through its `Surroundings` and the ledger,
+the store and the logs that it is given; so it runs in the simulation as it runs in the service.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now, Randomness, backoff_s
+from broker.disk import Disk
+from broker.errors import BadStream, FleetError, StorageError
+from broker.messages import OperatorResponse, encode
+from broker.topics import Topics
+from broker.wire import Connected, Disconnected, Incoming, Outgoing
+from coordinator.core import Core
+from coordinator.effects import (
+    AnswerWithEvents,
+    AnswerWithLog,
+    AppendIndex,
+    AppendLog,
+    DropPart,
+    Effect,
+    FinishPart,
+    ManifestRead,
+    ManifestRefused,
+    OpenPart,
+    PartFailed,
+    PartOpened,
+    PartStored,
+    ReadManifest,
+    SendChunk,
+    ShellEvent,
+    Tick,
+    Warn,
+    WriteChunk,
+)
+from coordinator.joblog import JobLogs
+from coordinator.ledger import Ledger
+from coordinator.manifest import ManifestError
+from coordinator.plan import Plan
+from coordinator.store import Part, Store
+from coordinator.world import CoreSettings
+
+log = logging.getLogger("fleet.coordinator")
+
+RELOAD_BASE_S: Final = 1.0
+RELOAD_CAP_S: Final = 30.0
+
+Event = Connected | Disconnected | Incoming | ShellEvent
+Schemas = Mapping[str, Mapping[str, JsonValue]]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a shell may do to the outside.
+
+    `publish` hands a message to the link; `put` brings a local event to the next turn; `background`
+    has a slow function run elsewhere; `read_plan` reads the manifest, given the announced trainers'
+    schemas, and raises `ManifestError`, or returns none when there is no manifest.
+    """
+
+    topics: Topics
+    disk: Disk
+    rng: Randomness
+    new_id: Callable[[], str]
+    publish: Callable[[Outgoing], bool]
+    put: Callable[[Event], object]
+    background: Callable[[Callable[[], None]], object]
+    read_plan: Callable[[Schemas], Plan | None]
+
+
+class Shell:
+    """Everything that one coordinator has open, but for its connection and its threads."""
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        around: Surroundings,
+        ledger: Ledger,
+        store: Store,
+        logs: JobLogs,
+        now: Now,
+    ) -> None:
+        """Load the ledger. Raises `StorageError` when it cannot be read."""
+        self._settings = settings
+        self._around = around
+        self._ledger = ledger
+        self._store = store
+        self._logs = logs
+        self._parts: dict[str, Part] = {}
+        self._session: str | None = None
+        self._failures = 0
+        self._resume_s: float | None = None
+        self.core = self._new_core(now)
+
+    def turn(self, events: Sequence[Event], now: Now) -> None:
+        """Take some events, in one transaction; then perform what comes of them."""
+        for event in events:
+            if isinstance(event, Connected | Disconnected):
+                self._note_link(event)
+        if self._resume_s is not None:
+            # As if this process were being started again: what comes meanwhile is sent again.
+            if now.mono_s < self._resume_s or not self._resume(now):
+                return
+            events = [] if self._session is None else [Connected(self._session)]
+        for event in events or [Tick()]:
+            self.core.handle(event, now)
+        self._flush(now)
+
+    def next_deadline(self) -> float | None:
+        """Return when a turn is wanted without an event (monotonic seconds), or none."""
+        return self.core.next_deadline() if self._resume_s is None else self._resume_s
+
+    def goodbye(self) -> Outgoing | None:
+        """Return the last message, or none when the broker has never heard of us."""
+        if self._session is None:
+            return None
+        return self._presence(self.core.goodbye())
+
+    def will(self, session: str) -> Outgoing:
+        """Return what the broker is to publish when the connection `session` dies."""
+        return self._presence(self.core.will(session))
+
+    def close(self) -> None:
+        """Leave every part file as it is, for a later go, and close everything."""
+        for part in self._parts.values():
+            part.close()
+        self._logs.close()
+        self._ledger.close()
+
+    def _note_link(self, event: Connected | Disconnected) -> None:
+        if isinstance(event, Connected):
+            self._session = event.session
+            log.info("connected to the broker")
+        else:
+            log.warning("not connected: %s", event.why)
+
+    def _flush(self, now: Now) -> None:
+        changes, effects = self.core.take()
+        try:
+            self._ledger.commit(changes)
+        except StorageError as error:
+            self._stand_back(error, now)
+            return
+        if changes:
+            self._failures = 0
+        for effect in effects:
+            self._perform(effect)
+
+    def _stand_back(self, error: StorageError, now: Now) -> None:
+        """The ledger did not take a change: nothing of it happened. Go on from it in a while."""
+        wait_s = backoff_s(self._failures, RELOAD_BASE_S, RELOAD_CAP_S, self._around.rng)
+        log.error("%s; going on from the ledger as it is in %.0f s", error, wait_s)
+        self._failures += 1
+        self._resume_s = now.mono_s + wait_s
+
+    def _resume(self, now: Now) -> bool:
+        while self._parts:
+            self._parts.popitem()[1].close()
+        old = self.core
+        try:
+            self.core = self._new_core(now)
+        except StorageError as error:
+            self._stand_back(error, now)
+            return False
+        self.core.inherit(old)
+        self._resume_s = None
+        return True
+
+    def _new_core(self, now: Now) -> Core:
+        around = self._around
+        return Core(
+            self._settings,
+            around.topics,
+            self._ledger.load(),
+            self._store.sizes(),
+            rng=around.rng,
+            new_id=around.new_id,
+            now=now,
+        )
+
+    def _presence(self, status: Any) -> Outgoing:
+        return Outgoing(self._around.topics.coordinator_status(), encode(status), 1, retain=True)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Outgoing():
+                self._around.publish(effect)
+            case WriteChunk() | OpenPart() | FinishPart() | DropPart() | AppendIndex():
+                self._perform_on_store(effect)
+            case AppendLog(job_id, attempt, line):
+                self._logs.append(job_id, attempt, line)
+            case SendChunk():
+                self._send_chunk(effect)
+            case ReadManifest(client, request_id):
+                self._reload(client, request_id)
+            case Warn(text):
+                log.warning("%s", text)
+            case _:
+                self._answer(effect)
+
+    def _perform_on_store(
+        self, effect: WriteChunk | OpenPart | FinishPart | DropPart | AppendIndex
+    ) -> None:
+        match effect:
+            case WriteChunk():
+                self._write_chunk(effect)
+            case OpenPart():
+                self._open_part(effect)
+            case FinishPart():
+                if (whole := self._parts.pop(effect.artifact_id, None)) is not None:
+                    self._around.background(partial(self._finish_part, whole, effect))
+            case DropPart(artifact_id):
+                if (part := self._parts.pop(artifact_id, None)) is not None:
+                    part.discard()
+            case AppendIndex(row):
+                self._append_index(row)
+
+    def _answer(self, effect: AnswerWithEvents | AnswerWithLog) -> None:
+        if isinstance(effect, AnswerWithEvents):
+            data: dict[str, JsonValue] = {
+                **effect.data,
+                "events": list(self._ledger.events(effect.job_id)),
+            }
+        else:
+            lines, truncated = self._logs.tail(effect.job_id, effect.attempt, effect.lines)
+            data = {
+                "job_id": effect.job_id,
+                "attempt": effect.attempt,
+                "lines": [*lines],
+                "truncated": truncated,
+            }
+        response = OperatorResponse(id=effect.request_id, ok=True, data=data)
+        topic = self._around.topics.operator_response(effect.client)
+        self._around.publish(Outgoing(topic, encode(response)))
+
+    def _open_part(self, effect: OpenPart) -> None:
+        if (earlier := self._parts.pop(effect.artifact_id, None)) is not None:
+            earlier.close()
+        try:
+            part, have = self._store.open_part(
+                effect.artifact_id, effect.size_bytes, effect.chunk_bytes
+            )
+        except FleetError as error:
+            log.error("%s", error)
+            self._around.put(PartFailed(effect.artifact_id, str(error)))
+            return
+        self._parts[effect.artifact_id] = part
+        self._around.put(PartOpened(effect.artifact_id, have))
+
+    def _write_chunk(self, effect: WriteChunk) -> None:
+        part = self._parts.get(effect.artifact_id)
+        if part is None:
+            return
+        try:
+            part.write(effect.index, effect.data)
+        except FleetError as error:
+            log.error("%s", error)
+            self._parts.pop(effect.artifact_id).close()
+            self._around.put(PartFailed(effect.artifact_id, str(error)))
+
+    def _finish_part(self, part: Part, effect: FinishPart) -> None:
+        try:
+            info = self._store.finish(part, effect.model, effect.mode)
+        except BadStream as error:
+            part.close()
+            log.warning("artifact %s: %s", effect.artifact_id[:12], error)
+            self._around.put(PartFailed(effect.artifact_id, str(error), corrupt=True))
+        except StorageError as error:
+            part.close()
+            log.error("%s", error)
+            self._around.put(PartFailed(effect.artifact_id, str(error)))
+        else:
+            self._around.put(PartStored(effect.artifact_id, info.size_bytes))
+
+    def _append_index(self, row: dict[str, Any]) -> None:
+        try:
+            self._store.append_index(row)
+        except StorageError as error:
+            log.error("%s", error)
+
+    def _send_chunk(self, effect: SendChunk) -> None:
+        path = self._store.path_of(effect.artifact_id)
+        if path is None:
+            return
+        try:
+            with self._around.disk.open(path, "rb") as file:
+                file.seek(effect.offset)
+                data = file.read(effect.length)
+        except OSError as error:
+            log.error("%s: %s", path, error)
+            return
+        topic = self._around.topics.download_chunk(effect.client, effect.index)
+        self._around.publish(Outgoing(topic, data, 0))
+
+    def _reload(self, client: str | None, request_id: str) -> None:
+        try:
+            plan = self._around.read_plan(self.core.announced_trainers())
+        except ManifestError as error:
+            log.error("%s\nthe manifest has errors; the running plan is unchanged", error)
+            self._around.put(ManifestRefused(error.problems, client, request_id))
+            return
+        if plan is None:
+            log.warning("asked to reload, but there is no manifest")
+        else:
+            log.info("manifest reloaded: %d jobs", len(plan.jobs))
+            self._around.put(ManifestRead(plan, client, request_id))
