@@ -7,6 +7,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import IO, Final
 
+from broker.disk import Disk, RealDisk, read
+
 MAX_OPEN_FILES: Final = 64
 MAX_ANSWER_BYTES: Final = 120_000
 
@@ -14,12 +16,13 @@ MAX_ANSWER_BYTES: Final = 120_000
 class JobLogs:
     """Logs under `folder`, each at most `max_bytes`: half of it is let go when it is full."""
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
+    def __init__(self, folder: Path, max_bytes: int, disk: Disk | None = None) -> None:
         """Make the folder."""
+        self._disk = disk or RealDisk()
         self._folder = folder
         self._max_bytes = max_bytes
         self._open: OrderedDict[Path, IO[bytes]] = OrderedDict()
-        folder.mkdir(parents=True, exist_ok=True)
+        self._disk.make_folder(folder)
 
     def append(self, job_id: str, attempt: int, line: str) -> None:
         """Append a line; a disk that refuses costs the line, nothing else."""
@@ -34,7 +37,7 @@ class JobLogs:
     def tail(self, job_id: str, attempt: int, lines: int) -> tuple[list[str], bool]:
         """Return the last `lines` lines, and whether there are more before them."""
         try:
-            with self._path(job_id, attempt).open("rb") as file:
+            with self._disk.open(self._path(job_id, attempt), "rb") as file:
                 size_bytes = file.seek(0, 2)
                 start = max(0, size_bytes - MAX_ANSWER_BYTES)
                 file.seek(start)
@@ -54,21 +57,22 @@ class JobLogs:
 
     def _file(self, path: Path) -> IO[bytes]:
         if path not in self._open:
-            if not path.exists():
+            if self._disk.size_bytes(path) is None:
                 self._forget_older(path)
-            self._open[path] = path.open("ab")
+            self._open[path] = self._disk.open(path, "ab")
             if len(self._open) > MAX_OPEN_FILES:
                 self._open.popitem(last=False)[1].close()
         self._open.move_to_end(path)
         return self._open[path]
 
     def _forget_older(self, path: Path) -> None:
-        for older in self._folder.glob(f"{path.name.split('.', 1)[0]}.*.log"):
+        for older in self._disk.glob(self._folder, f"{path.name.split('.', 1)[0]}.*.log"):
             if (file := self._open.pop(older, None)) is not None:
                 file.close()
-            older.unlink(missing_ok=True)
+            self._disk.unlink(older)
 
     def _halve(self, path: Path) -> None:
         self._open.pop(path).close()
-        kept = path.read_bytes()[-self._max_bytes // 2 :]
-        path.write_bytes(kept[kept.find(b"\n") + 1 :])
+        kept = read(self._disk, path)[-self._max_bytes // 2 :]
+        with self._disk.open(path, "wb") as file:
+            file.write(kept[kept.find(b"\n") + 1 :])

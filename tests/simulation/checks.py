@@ -1,0 +1,216 @@
+"""What must hold after every step, and what must hold in the end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.messages import AGENT_REQUEST, Cancel, decode
+from broker.wire import Incoming
+from coordinator.assignment import could_run
+from coordinator.jobs import Change, Job
+from coordinator.states import FINAL, Event, JobState
+
+if TYPE_CHECKING:
+    from .nodes import AgentNode, SimTrainer
+    from .run import Run
+
+GRACE_S: Final = 5.0  # after which a trainer that was asked to end is ended
+SLACK_S: Final = 3.0
+
+
+class Violation(AssertionError):
+    """The fleet has broken a promise. `rule` names it, whatever the particulars."""
+
+    def __init__(self, rule: str, text: str, job_id: str = "") -> None:
+        """Say which rule, how, and about which job."""
+        super().__init__(f"{rule}: {text}")
+        self.rule = rule
+        self.job_id = job_id
+
+
+class Checker:
+    """Watches one run. Raises `Violation` at the step that breaks a rule."""
+
+    def __init__(self, run: Run) -> None:
+        """Nothing has happened yet."""
+        self._run = run
+        self.rows: dict[str, Job] = {}
+        self._holders: dict[tuple[str, int], str] = {}
+        self._given_up: dict[str, int] = {}  # job -> newest attempt that an operator has voided
+        self._bundles: dict[tuple[str, str, int], str] = {}
+        self.completions = 0
+
+    def committed(self, changes: Sequence[Change]) -> None:
+        """The ledger has taken these changes."""
+        for change in changes:
+            self._one(change)
+
+    def _one(self, change: Change) -> None:
+        before, after, job_id = change.before, change.after, change.after.job_id
+        name = after.spec.name
+        if before != self.rows.get(job_id):
+            raise Violation("mirror", f"{name} moved from what the ledger does not have", job_id)
+        if before is not None and before.state is not after.state and before.state in FINAL:
+            by_operator = change.event is Event.REQUEUED and change.who.startswith("operator:")
+            if not by_operator:
+                raise Violation(
+                    "final states stay", f"{name}: {before.state} to {after.state} by {change.who}",
+                    job_id,
+                )  # fmt: skip
+        grown = before is not None and after.attempt == before.attempt + 1
+        if change.event is Event.ASSIGNED and not grown:
+            raise Violation("attempts grow", f"{name}: assigned as attempt {after.attempt}", job_id)
+        if before is not None and after.attempt < before.attempt:
+            raise Violation("attempts grow", f"{name}: attempt {after.attempt}", job_id)
+        if before and change.event in {Event.CANCELLED, Event.REQUEUED}:
+            self._given_up[job_id] = before.attempt
+        self.rows[job_id] = after
+        if after.state is JobState.COMPLETED and change.event is Event.COMPLETED:
+            self.completions += 1
+            self._stored(after)
+
+    def _stored(self, job: Job) -> None:
+        store = self._run.coordinator.store
+        path = store.path_of(job.artifact_id or "") if store else None
+        data = self._run.coordinator.machine.disk.bytes_of(path) if path else None
+        if data is None or hashlib.sha256(data).hexdigest() != job.artifact_id:
+            raise Violation(
+                "completed means stored", f"{job.spec.name} has no whole artifact", job.job_id
+            )
+
+    def trainer_started(self, node: AgentNode, child: SimTrainer) -> None:
+        """A trainer runs."""
+        key = (child.job_id, child.attempt)
+        holder = f"{node.machine.name}.{child.pid}"
+        if key in self._holders:
+            raise Violation(
+                "one holder",
+                f"attempt {child.attempt} runs on {holder}, after {self._holders[key]}",
+                child.job_id,
+            )
+        self._holders[key] = holder
+
+    def heard(self, node: AgentNode, events: Sequence[Any]) -> None:
+        """An agent hears these; if it is told that an attempt is void, its trainer has to end."""
+        for event in events:
+            if isinstance(event, Incoming) and b'"cancel"' in event.payload[:60]:
+                if event.retained or not event.topic.endswith("/job/request"):
+                    continue
+                request = decode(AGENT_REQUEST, event.payload)
+                if isinstance(request, Cancel):
+                    self._expect_end(node, request)
+
+    def _expect_end(self, node: AgentNode, cancel: Cancel) -> None:
+        generation, naps = node.generation, node.naps
+        running = [
+            child for child in node.machine.children.values()
+            if child.job_id == cancel.job_id and child.attempt <= cancel.attempt
+        ]  # fmt: skip
+
+        def look() -> None:
+            undisturbed = generation == node.generation and naps == node.naps
+            if undisturbed and any(child.alive for child in running):
+                raise Violation(
+                    "void attempts end",
+                    f"attempt {cancel.attempt} still runs on {node.machine.name}", cancel.job_id,
+                )  # fmt: skip
+
+        if running:
+            self._run.timeline.after(GRACE_S + SLACK_S, look)
+
+    def bundled(self, node: AgentNode, job_id: str, attempt: int, artifact_id: str) -> None:
+        """A training is finished, and its result is on a disk."""
+        self._bundles[(node.machine.name, job_id, attempt)] = artifact_id
+
+    def cleared(self, node: AgentNode, job_id: str, attempt: int) -> None:
+        """An agent throws its copy of a result away."""
+        artifact_id = self._bundles.pop((node.machine.name, job_id, attempt), None)
+        if artifact_id is None or self._is_stored(artifact_id):
+            return
+        job = self.rows.get(job_id)
+        if job is None or job.attempt > attempt or self._given_up.get(job_id, 0) >= attempt:
+            return
+        if job.state in {JobState.COMPLETED, JobState.CANCELLED}:
+            return
+        assert node.spool is not None
+        data = node.machine.disk.bytes_of(node.spool.bundle_path(artifact_id))
+        if data is None or hashlib.sha256(data).hexdigest() != artifact_id:
+            return  # the disk has spoilt it
+        raise Violation(
+            "no work is thrown away",
+            f"attempt {attempt} of {job.spec.name}, which is {job.state}, was finished", job_id,
+        )  # fmt: skip
+
+    def _is_stored(self, artifact_id: str) -> bool:
+        store = self._run.coordinator.store
+        return store is not None and store.has(artifact_id)
+
+    def settled(self) -> bool:
+        """Whether there is nothing left to be done: asked in the quiet after the faults."""
+        run = self._run
+        shell = run.coordinator.shell
+        if not run.coordinator.up or shell is None or not all(node.up for node in run.agents):
+            return False
+        world, now = shell.core.world, run.coordinator.machine.now()
+        for job in world.book.all():
+            if job.state not in FINAL:
+                if job.state is not JobState.PENDING or could_run(world, job, now):
+                    return False
+        return not any(
+            node.shell is None or node.shell.core.state.owed or node.shell.core.state.runs
+            for node in run.agents
+        )
+
+    def finally_(self) -> None:
+        """What must hold in the end."""
+        run = self._run
+        if not self.settled():
+            self._tell_unsettled()
+        self._ledger_agrees()
+        for job in self.rows.values():
+            if job.state is JobState.COMPLETED:
+                self._stored(job)
+        self._nothing_left_over()
+
+    def _tell_unsettled(self) -> None:
+        run = self._run
+        stuck = [
+            f"{job.spec.name} is {job.state} (attempt {job.attempt}, {job.host})"
+            for job in self.rows.values() if job.state not in FINAL
+        ]  # fmt: skip
+        owed = [
+            f"{node.machine.name} owes {held.report.type} of {run.name_of(job_id)}"
+            for node in run.agents if node.shell is not None
+            for job_id, held in node.shell.core.state.owed.items()
+        ]  # fmt: skip
+        down = [node.client_id for node in (run.coordinator, *run.agents) if not node.up]
+        first = next((j.job_id for j in self.rows.values() if j.state not in FINAL), "")
+        raise Violation("every job ends", "; ".join([*stuck, *owed, *down]) or "?", first)
+
+    def _ledger_agrees(self) -> None:
+        ledger = self._run.coordinator.ledger
+        if ledger.load() != self.rows:
+            raise Violation("ledger", "its rows are not what was committed")
+        for job_id, job in self.rows.items():
+            state, attempt = None, 0
+            for event in ledger.events(job_id, limit=100_000):
+                if event["from"] != state:
+                    raise Violation("ledger", f"{job.spec.name}: the history has a gap", job_id)
+                state, attempt = event["to"], event["attempt"]
+            if (state, attempt) != (job.state.value, job.attempt):
+                raise Violation("ledger", f"{job.spec.name}: the history ends elsewhere", job_id)
+
+    def _nothing_left_over(self) -> None:
+        run = self._run
+        assert run.coordinator.shell is not None
+        world = run.coordinator.shell.core.world
+        for name in ("claims", "expected", "uploads", "downloads"):
+            if getattr(world, name):
+                raise Violation("nothing is left over", f"{name}: {getattr(world, name)}")
+        for node in run.agents:
+            assert node.spool is not None
+            left = node.machine.disk.glob(node.spool.bundle_path("x").parent, "*")
+            if left:
+                raise Violation("nothing is left over", f"{node.machine.name}: {left[0].name}")

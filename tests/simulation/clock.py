@@ -1,0 +1,33 @@
+"""The one timeline of a simulation: what happens when, in an order that the seed decides."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+
+class Timeline:
+    """Calls, in order of their time; those of one time in the order in which they were asked."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.now_s = 0.0
+        self.steps = 0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def after(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Have `call` called in a while."""
+        self._count += 1
+        heapq.heappush(self._heap, (self.now_s + delay_s, self._count, call))
+
+    def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> None:
+        """Go on until a time, or until `stop` says so."""
+        while self._heap and self._heap[0][0] <= until_s:
+            when_s, _, call = heapq.heappop(self._heap)
+            self.now_s = when_s
+            self.steps += 1
+            call()
+            if stop is not None and stop():
+                return
+        self.now_s = max(self.now_s, until_s)

@@ -1,0 +1,504 @@
+"""The fleet's programs as they run in a simulation: the real shells, on simulated machines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.bundle import BundleInfo
+from agent.core import Core as AgentCore
+from agent.effects import Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine, Vitals
+from agent.shell import Shell as AgentShell
+from agent.shell import Surroundings as AgentSurroundings
+from agent.spool import Spool
+from agent.state import CoreSettings as AgentSettings
+from broker.clock import Now
+from broker.disk import Disk
+from broker.errors import StorageError
+from broker.link import feed
+from broker.mailbox import Mailbox
+from broker.messages import Capability, Gpu, TrainerInfo
+from broker.topics import Topics
+from broker.wire import Outgoing
+from coordinator.effects import ManifestRead
+from coordinator.joblog import JobLogs
+from coordinator.jobs import Change
+from coordinator.ledger import Ledger
+from coordinator.manifest import ManifestError, Problem
+from coordinator.plan import Plan
+from coordinator.shell import Shell as CoordinatorShell
+from coordinator.shell import Surroundings as CoordinatorSurroundings
+from coordinator.store import Store
+from coordinator.world import CoreSettings
+
+from .checks import GRACE_S
+from .disk import SimDisk
+from .network import Link
+
+if TYPE_CHECKING:
+    from .run import Run
+    from .scenario import HostSpec
+
+GIB: Final = 1024**3
+ROOT: Final = Path("/state")
+HEARTBEAT_S: Final = 20.0
+STALE_S: Final = 120.0
+TOPICS: Final = Topics()
+
+
+class Cut(BaseException):
+    """The process ends here, in the middle of what it was doing."""
+
+
+class Machine:
+    """A machine: clocks, a disk, processes. Its monotonic clock starts anew at each boot."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        """Boot."""
+        self.name = name
+        self.run = run
+        self.rng = random.Random(f"{name} {run.scenario.seed}")
+        self.disk = SimDisk(self.rng, lambda: self.now().wall_s, self.before)
+        self.children: dict[int, SimTrainer] = {}
+        self.boots = 0
+        self.skew_s = 0.0
+        self.cut_in: int | None = None
+        self._mono_zero_s = 0.0
+        self.boot()
+
+    def boot(self) -> None:
+        """Start (again)."""
+        self.boots += 1
+        self.boot_id = f"boot{self.boots}of{self.name}"
+        self._mono_zero_s = self.run.timeline.now_s - 1000.0 * self.rng.random()
+
+    def now(self) -> Now:
+        """Both clocks."""
+        true_s = self.run.timeline.now_s
+        return Now(true_s - self._mono_zero_s, 1.8e9 + true_s + self.skew_s)
+
+    def before(self, _operation: str) -> None:
+        """Called before each thing that leaves the process: here it may end."""
+        if self.cut_in is not None:
+            self.cut_in -= 1
+            if self.cut_in <= 0:
+                raise Cut
+
+
+class Node:
+    """A program on a machine: it is started, has turns, crashes, and is started again."""
+
+    def __init__(self, run: Run, machine: Machine, client_id: str) -> None:
+        """Not started yet."""
+        self.run = run
+        self.machine = machine
+        self.client_id = client_id
+        self.generation = 0
+        self.up = False
+        self.asleep = False
+        self.naps = 0
+        self.power = False  # whether the next cut is one of the power
+        self.down_s = 1.0
+        self.mailbox: Mailbox[Any] = Mailbox()
+        self.link: Link | None = None
+        self._turn_at_s: float | None = None
+
+    def start(self) -> None:
+        """Start the program, unless it runs."""
+        if self.up or self.run.removed(self):
+            return
+        self.generation += 1
+        self.mailbox = Mailbox()
+        self._turn_at_s = None
+        self.up = True
+        try:
+            self.begin()
+        except Cut:
+            self.crash()
+        except (StorageError, OSError):
+            # The program ends with its message; whoever supervises it starts it again.
+            self.end(10.0)
+
+    def begin(self) -> None:
+        """What the program does at its start."""
+        raise NotImplementedError
+
+    def turn(self, events: Sequence[Any]) -> None:
+        """One turn of the program's loop."""
+        raise NotImplementedError
+
+    def next_deadline(self) -> float | None:
+        """When it wants a turn without an event, by its own monotonic clock."""
+        raise NotImplementedError
+
+    def put(self, event: Any) -> None:
+        """Bring a local event."""
+        self.mailbox.put(event)
+        self.wake(0.0)
+
+    def from_link(self, generation: int) -> Callable[[Any], None]:
+        """Return the inbox of this process's link."""
+        deliver = feed(self.mailbox)
+
+        def inbox(event: Any) -> None:
+            if generation == self.generation and self.up:
+                deliver(event)
+                self.wake(self.machine.rng.random() * self.run.scenario.batch_s)
+
+        return inbox
+
+    def background(self, call: Callable[[], None]) -> None:
+        """Have a slow function run on another thread."""
+        generation = self.generation
+
+        def work() -> None:
+            if generation == self.generation and self.up:
+                if self.asleep:
+                    self.run.timeline.after(1.0, work)
+                    return
+                self.guarded(call)
+
+        self.run.timeline.after(self.machine.rng.random() * 0.5, work)
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        """Carry something out; the process may end in it."""
+        try:
+            call()
+        except Cut:
+            self.crash()
+
+    def publish(self, message: Outgoing) -> bool:
+        """Hand a message to the link."""
+        self.machine.before("publish")
+        return self.link is not None and self.link.publish(message)
+
+    def wake(self, delay_s: float) -> None:
+        """Have a turn in a while, if there is none before."""
+        at_s = self.run.timeline.now_s + delay_s
+        if not self.up or (self._turn_at_s is not None and self._turn_at_s <= at_s):
+            return
+        self._turn_at_s = at_s
+        generation = self.generation
+        self.run.timeline.after(delay_s, lambda: self._on_turn(generation, at_s))
+
+    def _on_turn(self, generation: int, at_s: float) -> None:
+        if generation != self.generation or not self.up or self._turn_at_s != at_s:
+            return
+        self._turn_at_s = None
+        if self.asleep:
+            return
+        self.guarded(lambda: self.turn(self.mailbox.take(0.0)))
+        if self.up and generation == self.generation:
+            self.wake_at_deadline()
+
+    def wake_at_deadline(self) -> None:
+        """Have a turn when the next deadline comes."""
+        due_s = self.next_deadline()
+        if due_s is not None:
+            self.wake(max(0.0, due_s - self.machine.now().mono_s) + 1e-6)
+
+    def crash(self) -> None:
+        """The process ends without a word; with it the machine, if the power is cut."""
+        self.machine.cut_in = None
+        if self.link is not None:
+            self.link.vanish() if self.power else self.link.die()
+        self.run.note(f"{self.client_id}: {'power cut' if self.power else 'killed'}")
+        self.run.faults[f"{'power cut' if self.power else 'kill'} of {self.role}"] += 1
+        self.on_crash()
+        if self.power:
+            self.machine.disk.power_cut()
+            self.machine.boot()
+        self.power = False
+        self.end(self.down_s)
+
+    role = "node"
+
+    def on_crash(self) -> None:
+        """What becomes of the rest of the machine."""
+
+    def end(self, down_s: float) -> None:
+        """The process is gone; start again in a while."""
+        self.up = False
+        self.generation += 1
+        self.run.timeline.after(down_s, self.start)
+
+    def sleep(self, for_s: float) -> None:
+        """The machine is suspended for a while."""
+        self.asleep = True
+        self.naps += 1
+        self.run.timeline.after(for_s, self._wake_up)
+
+    def _wake_up(self) -> None:
+        self.asleep = False
+        self._turn_at_s = None
+        self.wake(0.0)
+
+
+class SimLedger(Ledger):
+    """The real ledger, in memory; the process may end before a commit or after it."""
+
+    def __init__(self, node: CoordinatorNode) -> None:
+        """Open one in memory."""
+        super().__init__(":memory:")
+        self._node = node
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        """Commit, and have the checker look."""
+        machine = self._node.machine
+        if not changes:
+            return
+        machine.before("commit")
+        if machine.disk.trouble:
+            raise StorageError("ledger: the disk refuses")
+        super().commit(changes)
+        self._node.run.checker.committed(changes)
+        machine.before("committed")
+
+    def close(self) -> None:
+        """Stay: what is committed is on the disk."""
+
+
+class CoordinatorNode(Node):
+    """The coordinator."""
+
+    role = "coordinator"
+
+    def __init__(self, run: Run, machine: Machine) -> None:
+        """With an empty ledger."""
+        super().__init__(run, machine, "fleet-coordinator")
+        self.ledger = SimLedger(self)
+        self.shell: CoordinatorShell | None = None
+        self.store: Store | None = None
+        self.manifest: Plan | None = run.scenario.plan()
+        self._last_good = self.manifest
+
+    def begin(self) -> None:
+        """As `coordinator.service.Service` does."""
+        disk: Disk = self.machine.disk
+        now = self.machine.now()
+        self.store = Store(ROOT, disk)
+        logs = JobLogs(ROOT / "logs", 100_000, disk)
+        new_id = self.run.id_maker("c")
+        around = CoordinatorSurroundings(
+            topics=TOPICS, disk=disk, rng=self.machine.rng, new_id=new_id, publish=self.publish,
+            put=self.put, background=self.background, read_plan=self._read_plan,
+        )  # fmt: skip
+        settings = CoreSettings(
+            instance=new_id(), boot_id=self.machine.boot_id, manifest="plan.toml",
+            stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=70.0, window_chunks=4,
+        )  # fmt: skip
+        self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now)
+        self.shell.turn([ManifestRead(self.manifest or self._last_good)], now)
+        self.store.collect_parts(7 * 24 * 3600.0, now.wall_s)
+        self.link = Link(
+            self.run.broker, self.client_id, TOPICS.for_coordinator(),
+            self.from_link(self.generation), self.shell.will, new_id, self.machine.rng,
+        )  # fmt: skip
+        self.link.start()
+        self.wake_at_deadline()
+
+    def turn(self, events: Sequence[Any]) -> None:
+        """See `Node`."""
+        assert self.shell is not None
+        self.shell.turn(events, self.machine.now())
+
+    def next_deadline(self) -> float | None:
+        """See `Node`."""
+        return self.shell.next_deadline() if self.shell else None
+
+    def _read_plan(self, _announced: object) -> Plan:
+        if self.manifest is None:
+            raise ManifestError((Problem("plan.toml", None, None, "broken"),))
+        self._last_good = self.manifest
+        return self.manifest
+
+
+@dataclass(slots=True)
+class SimTrainer:
+    """A trainer's process."""
+
+    machine: Machine
+    node: AgentNode
+    generation: int
+    job_id: str
+    attempt: int
+    pid: int
+    deaf: bool
+    alive: bool = True
+
+    def send_signal(self, *, kill: bool) -> None:
+        """As a system does."""
+        if kill:
+            self.exits(-9)
+        elif not self.deaf:
+            delay_s = self.machine.rng.random()
+            self.machine.run.timeline.after(delay_s, lambda: self.exits(-15))
+
+    def wait(self, timeout_s: float) -> None:
+        """Nothing is waited for here."""
+
+    def exits(self, code: int) -> None:
+        """End, and tell the agent that started it, if it is still there."""
+        if self.alive:
+            self.alive = False
+            self.machine.children.pop(self.pid, None)
+            self.tell(TrainerExited(self.job_id, self.attempt, code))
+
+    def says(self, event: dict[str, Any]) -> None:
+        """A line of output."""
+        if self.alive:
+            self.tell(TrainerLine(self.job_id, self.attempt, json.dumps(event)))
+
+    def tell(self, event: object) -> None:
+        """Bring an event to the agent's mailbox."""
+        if self.node.generation == self.generation and self.node.up:
+            self.node.put(event)
+
+
+class SimSpool(Spool):
+    """The real spool; the checker is told when work is thrown away."""
+
+    node: AgentNode
+
+    def clear(self, job_id: str, attempt: int) -> None:
+        """Ask whether that is right, then do it."""
+        self.node.run.checker.cleared(self.node, job_id, attempt)
+        super().clear(job_id, attempt)
+
+
+class AgentNode(Node):
+    """An agent, and the trainers on its machine."""
+
+    role = "agent"
+
+    def __init__(self, run: Run, machine: Machine, host: HostSpec) -> None:
+        """Not started yet."""
+        super().__init__(run, machine, f"fleet-{host.name}")
+        self.host = host
+        self.shell: AgentShell | None = None
+        self.spool: SimSpool | None = None
+
+    def begin(self) -> None:
+        """As `agent.service.Service` does."""
+        machine, now = self.machine, self.machine.now()
+        self.spool = SimSpool(ROOT, machine.disk, self._bundle)
+        self.spool.node = self
+        for child in list(machine.children.values()):
+            child.exits(-9)  # the orphans of an earlier agent, by their identity
+        spooled = self.spool.load()
+        self.spool.clear_work()
+        new_id = self.run.id_maker(self.host.name)
+        settings = AgentSettings(
+            host=self.host.name, instance=new_id(), boot_id=machine.boot_id,
+            heartbeat_s=HEARTBEAT_S, stop_grace_s=GRACE_S, leave_grace_s=5.0, chunk_bytes=1024,
+        )  # fmt: skip
+        core = AgentCore(settings, TOPICS, spooled, rng=machine.rng, new_id=new_id)
+        core.begin(now)
+        around = AgentSurroundings(
+            topics=TOPICS, publish=self.publish, put=self.put, background=self.background,
+            measure=self._measure, start=self._start_trainer,
+        )  # fmt: skip
+        self.shell = AgentShell(core, around, self.spool)
+        self.link = Link(
+            self.run.broker, self.client_id, TOPICS.for_agent(self.host.name),
+            self.from_link(self.generation), self.shell.will, new_id, machine.rng,
+        )  # fmt: skip
+        self.link.start()
+        generation = self.generation
+
+        def probed() -> None:
+            if generation == self.generation and self.up:
+                self.put(Probed(self._capability()))
+
+        self.run.timeline.after(0.5 + machine.rng.random(), probed)
+        self.wake_at_deadline()
+
+    def turn(self, events: Sequence[Any]) -> None:
+        """See `Node`."""
+        assert self.shell is not None
+        self.run.checker.heard(self, events)
+        self.shell.turn(events, self.machine.now())
+        if self.shell.left:
+            for child in list(self.machine.children.values()):
+                child.exits(-9)
+            if self.link is not None:
+                self.link.stop(self.shell.goodbye())
+            self.run.note(f"{self.client_id}: left")
+            self.end(self.down_s)
+
+    def next_deadline(self) -> float | None:
+        """See `Node`."""
+        return self.shell.next_deadline() if self.shell else None
+
+    def leave(self, down_s: float) -> None:
+        """Ask it to end in order."""
+        self.down_s = down_s
+        self.put(Shutdown())
+
+    def on_crash(self) -> None:
+        """Trainers go with the power; whether with the agent depends on the system."""
+        for child in list(self.machine.children.values()):
+            if self.power or self.host.dies_with_agent:
+                child.exits(-9)
+
+    def _capability(self) -> Capability:
+        host = self.host
+        gpus = (Gpu(index=0, name="card", vram_total_bytes=8 * GIB),) if host.cuda else ()
+        return Capability(
+            session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
+            ram_total_bytes=int(host.ram_gib * GIB), ram_available_bytes=int(host.ram_gib * GIB),
+            gpus=gpus, trainers={"gbt": TrainerInfo(hyper_schema={})}, data_id="d",
+            slots=host.slots,
+        )  # fmt: skip
+
+    def _measure(self, gpus: tuple[Gpu, ...]) -> Vitals:
+        return Vitals(int(self.host.ram_gib * GIB), 10.0, 1.0, gpus)
+
+    def _start_trainer(self, effect: StartTrainer) -> SimTrainer:
+        machine = self.machine
+        machine.before("start")
+        assign = effect.assign
+        assert self.spool is not None
+        machine.disk.make_folder(self.spool.work(assign.job_id, assign.attempt))
+        job = self.run.job(assign.job_id)
+        pid = self.run.next_pid()
+        child = SimTrainer(
+            machine, self, self.generation, assign.job_id, assign.attempt, pid,
+            job.behaviour == "deaf",
+        )  # fmt: skip
+        machine.children[pid] = child
+        self.run.checker.trainer_started(self, child)
+        after = self.run.timeline.after
+        for share in (0.3, 0.7):
+            event = {"event": "progress", "epoch": int(share * 10), "epochs": 10, "loss": 0.5}
+            after(job.duration_s * share, lambda event=event: child.says(event))
+        after(job.duration_s, lambda: self._end_of(child, job.behaviour))
+        return child
+
+    def _end_of(self, child: SimTrainer, behaviour: str) -> None:
+        if behaviour == "fails":
+            child.says({"event": "error", "kind": "data", "message": "a column is missing"})
+            child.exits(2)
+        elif behaviour == "crashes":
+            child.exits(1)
+        else:
+            child.says({"event": "result", "metrics": {"auroc": 0.5}})
+            child.exits(0)
+
+    def _bundle(self, folder: Path, out: Path) -> BundleInfo:
+        job_id, _, attempt = folder.parent.name.rpartition(".")
+        data = self.run.result_of(job_id, int(attempt))
+        making = out.with_name(out.name + ".part")
+        disk = self.machine.disk
+        with disk.open(making, "wb") as file:
+            file.write(data)
+            disk.sync(file)
+        disk.replace(making, out)
+        artifact_id = hashlib.sha256(data).hexdigest()
+        self.run.checker.bundled(self, job_id, int(attempt), artifact_id)
+        return BundleInfo(artifact_id, len(data))

@@ -1,0 +1,177 @@
+"""What one seed stands for: hosts, jobs, weather, and a list of faults, all of it plain data.
+
+A scenario is drawn from its seed, and can be made smaller part by part without changing the rest:
+each part of a run draws from its own stream of random numbers.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from broker.messages import Needs
+from coordinator.plan import HostPolicy, JobSpec, Plan, job_id
+
+from .network import Quirks, Weather
+
+FAULTS_S: Final = 900.0  # for how long there are faults
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """One machine with an agent. `dies_with_agent`: whether trainers end with a killed agent."""
+
+    name: str
+    cuda: bool
+    ram_gib: float
+    slots: int
+    dies_with_agent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """One job, and what its trainer will do. `size_bytes` is that of its bundle."""
+
+    spec: JobSpec
+    duration_s: float
+    size_bytes: int
+    behaviour: str = "ok"  # ok, fails, crashes, deaf (ignores SIGTERM), mute-then-ok
+    same_bytes: bool = True  # whether another attempt gives the same artifact
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong, or that somebody does, at a time."""
+
+    at_s: float
+    kind: str
+    who: tuple[str, ...] = ()
+    for_s: float = 0.0
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything that a run is made of."""
+
+    seed: int
+    hosts: tuple[HostSpec, ...]
+    jobs: tuple[JobPlan, ...]
+    weather: Weather
+    quirks: Quirks
+    faults: tuple[Fault, ...]
+    batch_s: float = 0.002
+
+    def plan(self) -> Plan:
+        """Return the manifest."""
+        policies = {host.name: HostPolicy(name=host.name) for host in self.hosts}
+        return Plan(tuple(job.spec for job in self.jobs), policies, prefer_cuda_grace_s=60.0)
+
+
+def draw(seed: int) -> Scenario:
+    """Return the scenario of a seed."""
+    rng = random.Random(f"scenario {seed}")
+    hosts = tuple(_host(rng, number) for number in range(rng.randint(2, 5)))
+    jobs = tuple(_job(rng, number, hosts) for number in range(rng.randint(10, 24)))
+    names = [host.name for host in hosts]
+    count = rng.choice((0, 3, 6, 10, 16))
+    faults = tuple(sorted(
+        (_fault(rng, names, jobs) for _ in range(count)), key=lambda fault: fault.at_s
+    ))  # fmt: skip
+    return Scenario(seed, hosts, jobs, _weather(rng), _quirks(rng), faults,
+                    batch_s=rng.choice((0.001, 0.02, 0.3)))  # fmt: skip
+
+
+def _host(rng: random.Random, number: int) -> HostSpec:
+    return HostSpec(
+        name=f"h{number}",
+        cuda=rng.random() < 0.4,
+        ram_gib=rng.choice((4.0, 16.0, 64.0)),
+        slots=rng.choice((1, 1, 1, 2)),
+        dies_with_agent=rng.random() < 0.7,
+    )
+
+
+def _job(rng: random.Random, number: int, hosts: tuple[HostSpec, ...]) -> JobPlan:
+    name = f"job{number:02d}"
+    needs: dict[str, Any] = {}
+    if rng.random() < 0.15:
+        needs["require_cuda"] = True
+    elif rng.random() < 0.15:
+        needs["prefer_cuda"] = True
+    if rng.random() < 0.2:
+        needs["min_ram_gib"] = rng.choice((8.0, 32.0))
+    allowed = (rng.choice(hosts).name,) if rng.random() < 0.08 else ()
+    spec = JobSpec(
+        job_id=job_id("gbt", "oracle", {"n": number}, "host", (), 0),
+        name=name, model="gbt", mode="oracle", hyper={"n": number}, split_recipe="host",
+        train_hosts=(), seed=0, n_resamples=10, priority=rng.choice((0, 0, 50, 100)),
+        needs=Needs(**needs), allowed_hosts=allowed,
+        on_lost=rng.choice(("keep", "keep", "stop")),
+    )  # fmt: skip
+    return JobPlan(
+        spec,
+        duration_s=rng.choice((2.0, 10.0, 30.0, 90.0, 200.0)) * (0.5 + rng.random()),
+        size_bytes=rng.choice((100, 1024, 3000, 7000)) + number,
+        behaviour=rng.choices(("ok", "fails", "crashes", "deaf"), (85, 6, 4, 5))[0],
+        same_bytes=rng.random() < 0.6,
+    )
+
+
+def _weather(rng: random.Random) -> Weather:
+    return Weather(
+        loss=rng.choice((0.0, 0.0, 0.01, 0.05, 0.2)),
+        repeat=rng.choice((0.0, 0.0, 0.02, 0.2)),
+        reorder=rng.choice((0.0, 0.0, 0.02, 0.2)),
+        corrupt_chunk=rng.choice((0.0, 0.0, 0.0, 0.05)),
+        latency_s=rng.choice((0.001, 0.01, 0.1, 0.5)),
+    )
+
+
+def _quirks(rng: random.Random) -> Quirks:
+    return Quirks(
+        no_retained_on_wildcards=rng.random() < 0.2, retained_unasked=rng.random() < 0.2
+    )
+
+
+_KINDS: Final = (
+    ("crash", 22),
+    ("power", 10),
+    ("leave", 6),
+    ("broker", 8),
+    ("partition", 12),
+    ("half-open", 8),
+    ("disk", 8),
+    ("clock", 6),
+    ("twin", 4),
+    ("sleep", 6),
+    ("rot", 5),
+    ("operator", 25),
+)
+
+
+def _fault(rng: random.Random, hosts: list[str], jobs: tuple[JobPlan, ...]) -> Fault:
+    kind = rng.choices([name for name, _ in _KINDS], [weight for _, weight in _KINDS])[0]
+    at_s = rng.uniform(0.0, FAULTS_S)
+    anyone = [*hosts, "coordinator", "coordinator"]
+    one = (rng.choice(anyone),)
+    a_while_s = rng.choice((0.5, 5.0, 30.0, 150.0)) * (0.5 + rng.random())
+    match kind:
+        case "crash" | "power":
+            return Fault(at_s, kind, one, a_while_s, {"after": rng.choice((1, 2, 3, 5, 9, 20, 60))})
+        case "leave" | "rot" | "twin" | "sleep":
+            return Fault(at_s, kind, (rng.choice(hosts),), a_while_s)
+        case "broker":
+            return Fault(at_s, kind, (), min(a_while_s, 60.0), {"forgets": rng.random() < 0.7})
+        case "partition":
+            who = tuple(sorted({rng.choice(anyone) for _ in range(rng.randint(1, 3))}))
+            return Fault(at_s, kind, who, a_while_s)
+        case "half-open":
+            return Fault(at_s, kind, one, 0.0, {"broker_forgets": rng.random() < 0.6})
+        case "disk":
+            return Fault(at_s, kind, one, a_while_s, {"how": rng.choice(("full", "read-only"))})
+        case "clock":
+            return Fault(at_s, kind, one, 0.0, {"by_s": rng.choice((-86400.0, -60.0, 60.0, 86400.0))})
+    verb = rng.choice(("cancel", "cancel", "requeue", "requeue", "reload", "reload-less", "broken"))
+    return Fault(at_s, "operator", (), 0.0, {"verb": verb, "job": rng.choice(jobs).spec.name})
