@@ -230,6 +230,8 @@ class Core:
                 state.do(Measure())
             case ("birth",):
                 self._birth(now)
+            case ("bundle", job_id):
+                runs.on_bundle_timer(state, job_id)
             case ("kill", job_id):
                 runs.on_kill_timer(state, job_id)
             case ("report", job_id):
@@ -274,6 +276,8 @@ class Core:
 
     def _on_request(self, request: AgentRequest, now: Now) -> None:
         match request:
+            case Assign() if request.instance != self.state.settings.instance:
+                self.state.drop("assign", "meant for another process of this agent")
             case Assign():
                 runs.on_assign(self.state, request, now)
             case Cancel():

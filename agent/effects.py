@@ -62,10 +62,11 @@ class SpoolReport:
 
 @dataclass(frozen=True, slots=True)
 class ClearJob:
-    """Delete the work folder of an attempt, and what the spool holds of it."""
+    """Delete the work folder of an attempt and what the spool holds of it, with its bundle."""
 
     job_id: str
     attempt: int
+    artifact_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,16 @@ def forget(state: State, job_id: str) -> None:
     state.timers.cancel(("report", job_id))
     state.timers.cancel(("upload", job_id))
     state.end(job_id, owed.report.attempt)
-    state.do(ClearJob(job_id, owed.report.attempt))
+    artifact_id = owed.report.artifact_id if isinstance(owed.report, Finished) else None
+    clear(state, job_id, owed.report.attempt, artifact_id)
+
+
+def clear(state: State, job_id: str, attempt: int, artifact_id: str | None) -> None:
+    """Delete what there is of an attempt; a bundle that another job owes as well stays."""
+    others = (of.report for of in state.owed.values() if isinstance(of.report, Finished))
+    if any(report.artifact_id == artifact_id for report in others):
+        artifact_id = None
+    state.do(ClearJob(job_id, attempt, artifact_id))
 
 
 def _perform(state: State, job_id: str, owed: Owed, effects: Sequence[object], now: Now) -> None:

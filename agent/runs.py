@@ -8,7 +8,6 @@ from agent import owed
 from agent.effects import (
     BundleFailed,
     BundleMade,
-    ClearJob,
     MakeBundle,
     Measure,
     SignalTrainer,
@@ -20,7 +19,7 @@ from agent.effects import (
 )
 from agent.lines import understand
 from agent.state import Run, State
-from broker.clock import Now
+from broker.clock import Now, backoff_s
 from broker.messages import (
     Accepted,
     Assign,
@@ -38,6 +37,9 @@ GIB: Final = 1024**3
 MAX_WAITING: Final = 32
 TAIL_LINES: Final = 30
 LINES_A_SECOND: Final = 50
+BUNDLE_BASE_S: Final = 5.0
+BUNDLE_CAP_S: Final = 300.0
+MAX_BUNDLINGS: Final = 300  # about a day of a full disk
 
 
 def on_assign(state: State, assign: Assign, now: Now) -> None:
@@ -136,10 +138,7 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
     state.timers.cancel(("kill", run.job_id))
     state.out.append(Outgoing(_progress_topic(state, run), b"", 0, retain=True))
     if run.stopping == "cancelled":
-        _over(state, run, now)
-        for request_id in run.stop_requests:
-            _say_stopped(state, run.job_id, run.attempt, request_id)
-        state.do(ClearJob(run.job_id, run.attempt))
+        _cancelled(state, run, now)
     elif event.code == 0:
         run.phase = "bundling"
         state.do(MakeBundle(run.job_id, run.attempt))
@@ -157,20 +156,33 @@ def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
     run = _run(state, event.job_id, event.attempt)
     if run is None:
         return
-    _over(state, run, now)
     if run.stopping == "cancelled":
-        state.do(ClearJob(run.job_id, run.attempt))
-        for request_id in run.stop_requests:
-            _say_stopped(state, run.job_id, run.attempt, request_id)
+        _cancelled(state, run, now, event.artifact_id)
         return
+    _over(state, run, now)
     owed.finished(state, run, event.artifact_id, event.size_bytes, now)
 
 
 def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
-    """The result could not be bundled: the job has failed here."""
+    """The result could not be bundled: wait for room on the disk, or own up."""
     run = _run(state, event.job_id, event.attempt)
-    if run is not None:
+    if run is None:
+        return
+    if run.stopping == "cancelled":
+        _cancelled(state, run, now)
+    elif event.passing and run.bundlings < MAX_BUNDLINGS:
+        wait_s = backoff_s(run.bundlings, BUNDLE_BASE_S, BUNDLE_CAP_S, state.rng)
+        run.bundlings += 1
+        state.timers.set(("bundle", run.job_id), now.mono_s + wait_s)
+    else:
         _fail(state, run, f"the result could not be bundled: {event.reason}", 0, now)
+
+
+def on_bundle_timer(state: State, job_id: str) -> None:
+    """Try again to bundle: there may be room on the disk now."""
+    run = state.runs.get(job_id)
+    if run is not None:
+        state.do(MakeBundle(run.job_id, run.attempt))
 
 
 def on_cancel(state: State, cancel: Cancel, now: Now) -> None:
@@ -181,16 +193,19 @@ def on_cancel(state: State, cancel: Cancel, now: Now) -> None:
     ]  # fmt: skip
     state.end(cancel.job_id, cancel.attempt)
     held = state.owed.get(cancel.job_id)
-    if held is not None and held.report.attempt <= cancel.attempt:
+    if held is not None and held.report.attempt <= cancel.attempt and not cancel.keep_finished:
         owed.forget(state, cancel.job_id)
     run = state.runs.get(cancel.job_id)
-    if run is None or run.attempt > cancel.attempt:
+    done = run is not None and run.phase == "bundling" and cancel.keep_finished
+    if run is None or run.attempt > cancel.attempt or done:
         _say_stopped(state, cancel.job_id, cancel.attempt, cancel.id)
         return
     if len(run.stop_requests) < 4:
         run.stop_requests.append(cancel.id)
     run.why = cancel.why
-    if run.phase == "bundling":
+    if ("bundle", run.job_id) in state.timers:
+        _cancelled(state, run, now)
+    elif run.phase == "bundling":
         run.stopping = "cancelled"
     else:
         stop(state, run, "cancelled", cancel.why, now)
@@ -278,10 +293,18 @@ def _run(state: State, job_id: str, attempt: int) -> Run | None:
     return run if run is not None and run.attempt == attempt else None
 
 
+def _cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None) -> None:
+    _over(state, run, now)
+    for request_id in run.stop_requests:
+        _say_stopped(state, run.job_id, run.attempt, request_id)
+    owed.clear(state, run.job_id, run.attempt, artifact_id)
+
+
 def _over(state: State, run: Run, now: Now) -> None:
     del state.runs[run.job_id]
     state.end(run.job_id, run.attempt)
     state.timers.cancel(("kill", run.job_id))
+    state.timers.cancel(("bundle", run.job_id))
     state.beat_soon(now)
 
 

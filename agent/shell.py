@@ -44,7 +44,7 @@ from broker.wire import Connected, Disconnected, Incoming, Outgoing
 log = logging.getLogger("fleet.agent")
 
 Event = Connected | Disconnected | Incoming | ShellEvent
-KEEP_AGAIN_S: Final = 10.0
+DISK_AGAIN_S: Final = 10.0
 
 
 class Child(Protocol):
@@ -92,12 +92,13 @@ class Shell:
         self._spool = spool
         self._children: dict[tuple[str, int], Child] = {}
         self._unkept: dict[str, Finished | Failed] = {}
-        self._keep_at_s = 0.0
+        self._uncleared: dict[tuple[str, int], ClearJob] = {}
+        self._disk_again_s = 0.0
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
         """Take some events, and perform what comes of each."""
-        if self._unkept and now.mono_s >= self._keep_at_s:
-            self._keep_again(now)
+        if (self._unkept or self._uncleared) and now.mono_s >= self._disk_again_s:
+            self._use_disk_again(now)
         for event in events or [Tick()]:
             if isinstance(event, TrainerExited):
                 self._children.pop((event.job_id, event.attempt), None)
@@ -155,9 +156,9 @@ class Shell:
                 self._around.background(partial(self._check, job_id, attempt, artifact_id))
             case SpoolReport(report):
                 self._keep(report, now)
-            case ClearJob(job_id, attempt):
-                self._unkept.pop(job_id, None)
-                self._spool.clear(job_id, attempt)
+            case ClearJob():
+                self._unkept.pop(effect.job_id, None)
+                self._clear(effect, now)
             case SendChunk():
                 self._send_chunk(effect)
 
@@ -196,12 +197,24 @@ class Shell:
         except OSError as error:
             log.error("spool: %s; the report is kept in memory, and on disk when it can be", error)
             self._unkept[report.job_id] = report
-            self._keep_at_s = now.mono_s + KEEP_AGAIN_S
+            self._disk_again_s = now.mono_s + DISK_AGAIN_S
 
-    def _keep_again(self, now: Now) -> None:
+    def _clear(self, effect: ClearJob, now: Now) -> None:
+        try:
+            self._spool.clear(effect.job_id, effect.attempt, effect.artifact_id)
+        except OSError as error:
+            log.error("spool: %s; it is cleared when it can be", error)
+            self._uncleared[(effect.job_id, effect.attempt)] = effect
+            self._disk_again_s = now.mono_s + DISK_AGAIN_S
+
+    def _use_disk_again(self, now: Now) -> None:
+        """What the disk has refused, it may take now."""
         reports, self._unkept = self._unkept, {}
         for report in reports.values():
             self._keep(report, now)
+        clears, self._uncleared = self._uncleared, {}
+        for clear in clears.values():
+            self._clear(clear, now)
 
     def _send_chunk(self, effect: SendChunk) -> None:
         data = self._spool.read(effect.artifact_id, effect.offset, effect.length)

@@ -5,7 +5,6 @@ Every file name is built from ids that a message model has checked.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 from collections.abc import Callable
@@ -89,16 +88,12 @@ class Spool:
                     disk.unlink(path)
         return [r for r in reports if isinstance(r, Failed) or self._is_there(r)]
 
-    def clear(self, job_id: str, attempt: int) -> None:
-        """Delete the work folder of an attempt, its report and its bundle."""
-        disk = self._disk
-        disk.remove_tree(self.work(job_id, attempt))
-        path = self._report_path(job_id, attempt)
-        with contextlib.suppress(OSError, BadMessage):
-            report = decode(_REPORT, read(disk, path))
-            disk.unlink(path)
-            if isinstance(report, Finished):
-                disk.unlink(self.bundle_path(report.artifact_id))
+    def clear(self, job_id: str, attempt: int, artifact_id: str | None = None) -> None:
+        """Delete the work folder of an attempt, its report, and a bundle."""
+        self._disk.remove_tree(self.work(job_id, attempt))
+        self._disk.unlink(self._report_path(job_id, attempt))
+        if artifact_id is not None:
+            self._disk.unlink(self.bundle_path(artifact_id))
 
     def is_whole(self, artifact_id: str) -> bool:
         """Hash a bundle again and tell whether it is what its name says."""

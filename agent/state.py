@@ -59,6 +59,7 @@ class Run:
     result: dict[str, Any] | None = None
     error: str = ""
     tail: list[str] = field(default_factory=list)
+    bundlings: int = 0
     lines_at_s: float = 0.0
     lines: int = 0
     left_out: int = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -39,6 +40,7 @@ __all__ = [
 
 CONNECT_TIMEOUT_S: Final = 10.0
 GOODBYE_TIMEOUT_S: Final = 3.0
+STEADY_S: Final = 10.0  # a connection that lasted so long was a good one
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
 
@@ -109,10 +111,12 @@ class Link:
             connection = _Connection(self._settings, session, self._inbox, self._will)
             why = connection.open(self._stopping)
             if why is None:
-                failures = 0
+                begun_s = time.monotonic()
                 self._connection = connection
                 self._inbox(Connected(session))
                 why = connection.wait_closed()
+                if time.monotonic() - begun_s > STEADY_S:
+                    failures = 0  # two clients of one name would throw each other off at once
             self._connection = None
             connection.close()
             if self._stopping.is_set():

@@ -179,12 +179,17 @@ class Needs(Piece):
 
 
 class Assign(Wire):
-    """Carry out this attempt of this job. Answered by accepted or refused."""
+    """Carry out this attempt of this job. Answered by accepted or refused.
+
+    It is for one process of the agent: one that was started since, or another agent that uses the
+    host's name, takes no notice, so that an attempt never runs twice.
+    """
 
     type: Literal["assign"] = "assign"
     id: Id
     job_id: JobId
     attempt: Attempt
+    instance: Id
     name: Line
     model: Word
     mode: Mode
@@ -207,6 +212,9 @@ class Cancel(Wire):
     job_id: JobId
     attempt: Attempt
     why: Line = ""
+    keep_finished: bool = Field(
+        default=False, description="A result that is there already is still to be handed over."
+    )
 
 
 class Noted(Wire):

@@ -6,6 +6,7 @@ The decision and its explanation are the same code: `explain` and `settle` both 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from broker.clock import Now, backoff_s
@@ -102,7 +103,7 @@ def _assign(world: World, job: Job, view: HostView, now: Now) -> None:
     attempt = job.attempt + 1
     job = world.move(
         job, Event.ASSIGNED, now, "coordinator", "",
-        host=view.host, attempt=attempt,
+        host=view.host, attempt=attempt, instance=world.hosts[view.host].instance,
     )  # fmt: skip
     request = assign_request(world, job, cuda=use_cuda(job.spec, view))
     world.claims[job.job_id] = Claim(
@@ -118,6 +119,7 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
         id=world.new_id(),
         job_id=spec.job_id,
         attempt=job.attempt,
+        instance=job.instance or "-",
         name=spec.name,
         model=spec.model,
         mode=spec.mode,
@@ -149,6 +151,15 @@ def send_claim(world: World, job_id: str, now: Now) -> None:
     world.timers.set(("assign", job_id), min(now.mono_s + wait_s, claim.until_s))
 
 
+def void_claims(world: World, host: str, instance: str, now: Now) -> None:
+    """Another process of the agent is there: the one that was asked will not answer any more."""
+    for claim in [claim for claim in world.claims.values() if claim.host == host]:
+        job = world.book.get(claim.request.job_id)
+        if claim.request.instance != instance and job is not None:
+            why = "the agent that was asked is gone"
+            world.move(job, Event.UNANSWERED, now, "coordinator", why)
+
+
 def take_back(world: World, job: Job) -> None:
     """The claim is answered: stop repeating it."""
     world.claims.pop(job.job_id, None)
@@ -161,7 +172,9 @@ def on_accepted(world: World, host: str, report: Accepted, now: Now) -> None:
     if job is None:
         return
     if job.state is JobState.PENDING:
-        job = resume(world, job, host, report.attempt, now)
+        if is_of_old_process(world, host, report.instance):
+            return
+        job = resume(world, job, host, report.attempt, report.instance, now)
     take_back(world, job)
     world.holdbacks.pop((job.job_id, host), None)
     world.renew_lease(job, now)
@@ -183,7 +196,9 @@ def on_started(world: World, host: str, report: Started, now: Now) -> None:
     if job is None:
         return
     if job.state is JobState.PENDING:
-        job = resume(world, job, host, report.attempt, now)
+        if is_of_old_process(world, host, report.instance):
+            return
+        job = resume(world, job, host, report.attempt, report.instance, now)
     if job.state is JobState.CLAIMED:
         take_back(world, job)
         job = world.move(
@@ -235,24 +250,28 @@ def current(world: World, host: str, job_id: str, attempt: int, now: Now) -> Job
     return None
 
 
-def resume(world: World, job: Job, host: str, attempt: int, now: Now) -> Job:
+def is_of_old_process(world: World, host: str, instance: str) -> bool:
+    """Whether another process of that agent is known to be there now."""
+    known = world.hosts.get(host)
+    return known is not None and known.instance not in {None, instance}
+
+
+def resume(world: World, job: Job, host: str, attempt: int, instance: str, now: Now) -> Job:
     """Let a host go on with an attempt that was given up, since nobody else was given the job."""
-    instance = world.hosts[host].instance if host in world.hosts else None
     return world.move(
         job, Event.RESUMED, now, f"host:{host}", "it is still at work on it",
         host=host, attempt=attempt, instance=instance, started_at=now.text(),
     )  # fmt: skip
 
 
-def lose(world: World, job: Job, now: Now, who: str, why: str, *, void: bool = False) -> None:
-    """An attempt is lost; after too many the job fails. `void`: its host cannot come back to it."""
+def lose(world: World, job: Job, now: Now, who: str, why: str) -> None:
+    """An attempt is lost; after too many the job fails. Its host may still come back to it."""
     losses = job.losses + 1
     if losses >= world.settings.max_attempts:
         error = f"lost {losses} times, the last time on {job.host}: {why}"
         world.move(job, Event.EXHAUSTED, now, who, why, error=error, losses=losses)
     else:
-        host = None if void else job.host
-        world.move(job, Event.LOST, now, who, why, losses=losses, host=host)
+        world.move(job, Event.LOST, now, who, why, losses=losses)
 
 
 def on_lease_expired(world: World, job_id: str, now: Now) -> None:
@@ -267,8 +286,17 @@ def tell_to_stop(world: World, host: str, job_id: str, attempt: int, why: str, n
     """Tell a host that an attempt is void, until it answers; its heartbeats bring it up again."""
     key = (host, job_id, attempt)
     if key not in world.stops:
-        world.stops[key] = Stop(why, 0)
+        late = is_late(world.book.get(job_id), host, attempt)
+        world.stops[key] = Stop(why, 0, keep_finished=late)
         send_stop(world, key, now)
+
+
+def is_late(job: Job | None, host: str, attempt: int) -> bool:
+    """Whether the job was given up as lost while this attempt, its last, may have gone on.
+
+    What it finishes is kept for the operator, who alone may bring a failed job back.
+    """
+    return job is not None and job.state is JobState.FAILED and job.is_at(host, attempt)
 
 
 def send_stop(world: World, key: tuple[str, str, int], now: Now) -> None:
@@ -281,9 +309,12 @@ def send_stop(world: World, key: tuple[str, str, int], now: Now) -> None:
         del world.stops[key]
         world.unsettled = True
         return
-    request = Cancel(id=world.new_id(), job_id=job_id, attempt=attempt, why=stop.why)
+    request = Cancel(
+        id=world.new_id(), job_id=job_id, attempt=attempt, why=stop.why,
+        keep_finished=stop.keep_finished,
+    )  # fmt: skip
     world.publish(world.topics.request(host), request)
-    world.stops[key] = Stop(stop.why, stop.sent + 1)
+    world.stops[key] = replace(stop, sent=stop.sent + 1)
     wait_s = backoff_s(stop.sent, RESEND_BASE_S, RESEND_CAP_S, world.rng)
     world.timers.set(("stop", host, job_id, str(attempt)), now.mono_s + wait_s)
 

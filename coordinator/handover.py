@@ -17,7 +17,7 @@ from broker.messages import Finished, Offer, Rejected, Stored
 from broker.ranges import RangeSet
 from broker.stream import Complete, Receiver, SendGrant
 from broker.stream import WriteChunk as Write
-from coordinator.assignment import resume, take_back
+from coordinator.assignment import is_late, resume, take_back
 from coordinator.effects import AppendIndex, DropPart, FinishPart, OpenPart, WriteChunk
 from coordinator.jobs import Job
 from coordinator.states import FINAL, Event, JobState
@@ -31,17 +31,19 @@ ABANDONED_S: Final = 3600.0
 def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
     """A job is trained; its artifact waits on the agent's disk."""
     job = world.book.get(report.job_id)
-    if job is not None and job.state is JobState.COMPLETED:
+    if job is not None and job.state in FINAL and job.artifact_id is not None:
         same = job.artifact_id == report.artifact_id
         world.note(host, report, "stored" if same else "superseded")
         return
-    if job is None or job.state in FINAL or not job.is_at(host, report.attempt):
+    late = is_late(job, host, report.attempt)
+    if job is None or (job.state in FINAL and not late) or not job.is_at(host, report.attempt):
         world.note(host, report, "superseded")
         return
     if job.state is JobState.PENDING:
-        job = resume(world, job, host, report.attempt, now)
-    take_back(world, job)
-    world.renew_lease(job, now)
+        job = resume(world, job, host, report.attempt, report.instance, now)
+    if job.is_held:
+        take_back(world, job)
+        world.renew_lease(job, now)
     world.expect(
         report.artifact_id,
         Expected(job.job_id, report.attempt, host, report.size_bytes, report.metrics),
@@ -138,10 +140,12 @@ def wanted(world: World, artifact_id: str) -> Job | None:
     if expected is None:
         return None
     job = world.book.get(expected.job_id)
-    if job is None or job.state in FINAL or not job.is_at(expected.host, expected.attempt):
-        del world.expected[artifact_id]
-        return None
-    return job
+    if job is not None and job.is_at(expected.host, expected.attempt):
+        late = is_late(job, expected.host, expected.attempt)
+        if late or job.state not in FINAL:
+            return job
+    del world.expected[artifact_id]
+    return None
 
 
 def complete(world: World, artifact_id: str, now: Now) -> None:
@@ -150,12 +154,31 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
     if job is None:
         return
     expected = world.expected[artifact_id]
+    if job.state is JobState.FAILED:
+        del world.expected[artifact_id]
+        why = "it finished after it was given up; `fleet requeue` takes the result"
+        world.move(
+            job, Event.KEPT, now, f"host:{expected.host}", why,
+            artifact_id=artifact_id, metrics=expected.metrics,
+        )  # fmt: skip
+        return
     job = world.move(
         job, Event.COMPLETED, now, f"host:{expected.host}", "",
         artifact_id=artifact_id, metrics=expected.metrics,
         host=expected.host, attempt=expected.attempt,
     )  # fmt: skip
     world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
+
+
+def take_kept(world: World, failed: Job, job: Job, now: Now, who: str) -> Job:
+    """Complete a requeued job with the result that came after it had failed."""
+    job = world.move(
+        job, Event.COMPLETED, now, who, "with the result that came after it was given up",
+        artifact_id=failed.artifact_id, metrics=failed.metrics, host=failed.host,
+        started_at=failed.started_at,
+    )  # fmt: skip
+    world.do(AppendIndex(index_row(job, world.stored[job.artifact_id or ""])))
+    return job
 
 
 def index_row(job: Job, size_bytes: int) -> dict[str, JsonValue]:

@@ -109,7 +109,6 @@ _ENTERING: Final[dict[JobState, dict[str, Any]]] = {
         "started_at": None,
         "finished_at": None,
     },
-    JobState.CLAIMED: {"instance": None},
 }
 
 

@@ -27,6 +27,7 @@ from broker.messages import (
 from coordinator import downloads
 from coordinator.assignment import could_run, explain, tell_to_stop
 from coordinator.effects import AnswerWithEvents, AnswerWithLog, ReadManifest
+from coordinator.handover import take_kept
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.plan import policy_to_dict, spec_to_dict
@@ -160,7 +161,8 @@ def _summary(job: Job, known: int, fits: int) -> str:
         case JobState.CLAIMED | JobState.RUNNING:
             return f"it is {job.state.value} on {job.host}"
         case JobState.FAILED:
-            return f"it failed: {job.error}; `fleet requeue` tries again"
+            remedy = "takes the result, which came later" if job.artifact_id else "tries again"
+            return f"it failed: {job.error}; `fleet requeue` {remedy}"
         case JobState.CANCELLED:
             return "it was cancelled; `fleet requeue` brings it back"
         case _:
@@ -234,8 +236,11 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
         return job
     if job.state is JobState.PENDING:
         return _refusal(ask.id, "refused", f"job {job.spec.name} is pending already")
-    after = world.move(job, Event.REQUEUED, now, f"operator:{client}", "", host=None, losses=0)
+    who, kept = f"operator:{client}", job.artifact_id
+    after = world.move(job, Event.REQUEUED, now, who, "", host=None, losses=0)
     _stop_holder(world, job, "requeued", now)
+    if job.state is JobState.FAILED and kept in world.stored:
+        after = take_kept(world, job, after, now, who)
     return _moved(ask.id, after)
 
 

@@ -18,12 +18,13 @@ from broker.messages import (
     Rebirth,
     Status,
 )
-from coordinator.assignment import lose, resume, take_back, tell_to_stop
+from coordinator.assignment import is_late, lose, resume, take_back, tell_to_stop, void_claims
 from coordinator.hosts import Host
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import MAX_HOSTS, World
 
 REBIRTH_EVERY_S: Final = 10.0
+_DONE: Final = frozenset({"bundling", "reporting", "uploading"})
 _AT_WORK: Final = frozenset({"running", "stopping", "bundling", "reporting", "uploading"})
 
 
@@ -46,6 +47,7 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
     world.timers.set(("summary",), now.mono_s + 0.2)
     if host.online:
         _listen_for(world, host, now)
+        void_claims(world, name, status.instance, now)
         _resend_claims(world, host, now)
     else:
         world.timers.cancel(("silence", name))
@@ -69,11 +71,12 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
         return
     was_online = host.online
     known = host.on_heartbeat(heartbeat, now)
-    if not known or host.capability is None or not was_online:
+    if not was_online or not host.has_joined():
         ask_rebirth(world, host, now)
     if not known:
         return
     _listen_for(world, host, now)
+    void_claims(world, name, heartbeat.instance, now)
     for held in heartbeat.jobs:
         on_held(world, host, held, now)
     _miss_absent(world, host, heartbeat, now)
@@ -86,11 +89,13 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
     if job is None or job.state in FINAL or not job.is_at(host.name, held.attempt):
         if job is not None and job.state is JobState.COMPLETED and held.phase == "uploading":
             return  # its next offer is answered "stored"
+        if is_late(job, host.name, held.attempt) and held.phase in _DONE:
+            return  # it is about to hand its result over
         why = "unknown here" if job is None else f"the job is {job.state.value}"
         tell_to_stop(world, host.name, held.job_id, held.attempt, why, now)
         return
     if job.state is JobState.PENDING:
-        job = resume(world, job, host.name, held.attempt, now)
+        job = resume(world, job, host.name, held.attempt, host.instance or "-", now)
     if job.state is JobState.CLAIMED:
         take_back(world, job)
         if held.phase in _AT_WORK:
@@ -141,7 +146,7 @@ def _miss_absent(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> No
     for job in world.held_at(host.name):
         if job.instance in {None, heartbeat.instance} or (job.job_id, job.attempt) in held:
             continue
-        lose(world, job, now, f"host:{host.name}", "the agent restarted without it", void=True)
+        lose(world, job, now, f"host:{host.name}", "the agent restarted without it")
 
 
 def _let_go(world: World, host: Host, now: Now) -> None:

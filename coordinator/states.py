@@ -5,7 +5,9 @@ is drawn from it.
 
 The attempt is the fencing token: it grows at `assigned` and at nothing else. A late message is
 judged by (host, attempt): while both are still the job's newest, its sender may go on, even when
-the lease has run out meanwhile (`resumed`, and `completed` out of `pending`).
+the lease has run out meanwhile (`resumed`, and `completed` out of `pending`). A job that was lost
+too often stays `failed`; should its last attempt finish after all, the result is `kept`, and
+`requeued` takes it.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class Event(StrEnum):
     RESUMED = "resumed"
     FAILED = "failed"
     COMPLETED = "completed"
+    KEPT = "kept"
     CANCELLED = "cancelled"
     REQUEUED = "requeued"
 
@@ -67,6 +70,7 @@ TRANSITIONS: Final[dict[Event, tuple[frozenset[JobState], JobState | None]]] = {
     Event.RESUMED: (frozenset({_P}), _R),
     Event.FAILED: (HELD | {_P}, JobState.FAILED),
     Event.COMPLETED: (HELD | {_P}, JobState.COMPLETED),
+    Event.KEPT: (frozenset({JobState.FAILED}), _SAME),
     Event.CANCELLED: (HELD | {_P}, JobState.CANCELLED),
     Event.REQUEUED: (frozenset(JobState) - {_P}, _P),
 }

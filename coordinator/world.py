@@ -71,6 +71,7 @@ class Stop:
 
     why: str
     sent: int
+    keep_finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +156,11 @@ class World:
             self.pending_since_s[job.job_id] = now.mono_s
         elif after.state is not JobState.PENDING:
             self.pending_since_s.pop(job.job_id, None)
+        if event is Event.ASSIGNED:
+            self._expect_nothing(job.job_id)
         if after.state in FINAL:
-            self._forget(job.job_id)
+            # A job that was lost too often is failed, but its result may still be on its way.
+            self._forget(job.job_id, expected=event is not Event.EXHAUSTED)
         self.announce(after, now)
         return after
 
@@ -169,8 +173,9 @@ class World:
         for artifact_id in [key for key, of in self.expected.items() if of.job_id == job_id]:
             del self.expected[artifact_id]
 
-    def _forget(self, job_id: str) -> None:
-        self._expect_nothing(job_id)
+    def _forget(self, job_id: str, *, expected: bool) -> None:
+        if expected:
+            self._expect_nothing(job_id)
         for key in [key for key in self.holdbacks if key[0] == job_id]:
             del self.holdbacks[key]
         for host in self.hosts.values():

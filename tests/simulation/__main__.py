@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     logging.disable(logging.CRITICAL)
     if arguments.replay is not None:
-        return replay(arguments.replay, shrunk=not arguments.whole)
+        return replay(arguments.replay, whole=arguments.whole)
     if arguments.mutants:
         from .mutants import hunt
 
@@ -60,19 +60,22 @@ def many(first: int, seeds: int, processes: int) -> int:
     return 1 if broken else 0
 
 
-def replay(seed: int, *, shrunk: bool) -> int:
+def replay(seed: int, *, whole: bool) -> int:
     """Run one seed again, made as small as it goes, and print what happened."""
     scenario = draw(seed)
     outcome = run_one(scenario)
     if outcome.violation is None:
         _say(f"seed {seed} breaks nothing")
         return 0
-    if shrunk:
+    if not whole:
         scenario = shrink(scenario, breaks(outcome.violation.rule))
     outcome = run_one(scenario, trace=True)
     _say(_describe(scenario))
+    about = "" if whole or outcome.violation is None else outcome.violation.job_id
+    name = next((j.spec.name for j in scenario.jobs if j.spec.job_id == about), "")
     for line in outcome.trace:
-        _say(line[:240])
+        if name in line or "job_id=" not in line:
+            _say(line[:200])
     return 1
 
 
@@ -134,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--processes", type=int, default=1, help="on how many cores")
     parser.add_argument("--replay", type=int, metavar="SEED", help="trace one, shrunk")
-    parser.add_argument("--whole", action="store_true", help="with --replay: do not shrink it")
+    parser.add_argument("--whole", action="store_true", help="with --replay: all of it, unshrunk")
     parser.add_argument("--mutants", action="store_true", help="are deliberate bugs found?")
     parser.add_argument("--only", help="with --mutants: this one")
     return parser

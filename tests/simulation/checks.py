@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.messages import AGENT_REQUEST, Cancel, decode
 from broker.wire import Incoming
-from coordinator.assignment import could_run
+from coordinator.assignment import could_run, explain
 from coordinator.jobs import Change, Job
 from coordinator.states import FINAL, Event, JobState
 
@@ -186,8 +186,20 @@ class Checker:
             for job_id, held in node.shell.core.state.owed.items()
         ]  # fmt: skip
         down = [node.client_id for node in (run.coordinator, *run.agents) if not node.up]
+        stuck += self._why()
         first = next((j.job_id for j in self.rows.values() if j.state not in FINAL), "")
         raise Violation("every job ends", "; ".join([*stuck, *owed, *down]) or "?", first)
+
+    def _why(self) -> list[str]:
+        run = self._run
+        if run.coordinator.shell is None:
+            return []
+        world, now = run.coordinator.shell.core.world, run.coordinator.machine.now()
+        return [
+            f"{job.spec.name} on {view.host}: {'; '.join(r.text for r in reasons) or 'could run'}"
+            for job in world.book.in_state(JobState.PENDING)[:3]
+            for view, reasons in explain(world, job, now)
+        ]
 
     def _ledger_agrees(self) -> None:
         ledger = self._run.coordinator.ledger
@@ -206,7 +218,7 @@ class Checker:
         run = self._run
         assert run.coordinator.shell is not None
         world = run.coordinator.shell.core.world
-        for name in ("claims", "expected", "uploads", "downloads"):
+        for name in ("claims", "uploads", "downloads"):
             if getattr(world, name):
                 raise Violation("nothing is left over", f"{name}: {getattr(world, name)}")
         for node in run.agents:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.clock import backoff_s
+from broker.link import STEADY_S
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
 from .clock import Timeline
@@ -74,6 +75,7 @@ class Link:
         self._new_id = new_id
         self._rng = rng
         self._failures = 0
+        self._since_s = 0.0
         self._session: Session | None = None
 
     def start(self) -> None:
@@ -115,6 +117,8 @@ class Link:
         if self._session is not session or self.stopped:
             return
         self.connected, self._session = False, None
+        if self._broker.timeline.now_s - self._since_s > STEADY_S:
+            self._failures = 0
         self._inbox(Disconnected(why))
         self._retry()
 
@@ -140,7 +144,8 @@ class Link:
         plain = frozenset(f for f, _ in self._filters if "+" not in f and "#" not in f)
         will = self._will(session_id) if self._will else None
         session = Session(self, session_id, pattern, plain, will)
-        self._session, self.connected, self._failures = session, True, 0
+        self._session, self.connected = session, True
+        self._since_s = self._broker.timeline.now_s
         self._inbox(Connected(session_id))
         self._broker.join(session)
 

@@ -365,10 +365,10 @@ class SimSpool(Spool):
 
     node: AgentNode
 
-    def clear(self, job_id: str, attempt: int) -> None:
+    def clear(self, job_id: str, attempt: int, artifact_id: str | None = None) -> None:
         """Ask whether that is right, then do it."""
         self.node.run.checker.cleared(self.node, job_id, attempt)
-        super().clear(job_id, attempt)
+        super().clear(job_id, attempt, artifact_id)
 
 
 class AgentNode(Node):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Final
 
 from broker.errors import BadTopic
 from broker.messages import AskCancel, AskReload, AskRequeue, encode
+from broker.topics import Kind
 from broker.wire import Connected, Incoming, LinkEvent, Outgoing
 
 from .checks import Checker, Violation
@@ -20,6 +22,11 @@ from .network import Broker, Link, Weather
 from .nodes import TOPICS, AgentNode, CoordinatorNode, Machine, Node
 from .scenario import FAULTS_S, Fault, JobPlan, Scenario
 
+_UNTOLD: Final = frozenset({"job/log", "artifact/chunk", "capability", "jobs", "job/progress"})
+_TOLD: Final = (
+    "type", "job_id", "attempt", "state", "verdict", "reason", "why", "reasons", "error",
+    "final", "missing", "held", "job", "message", "instance", "session",
+)  # fmt: skip
 QUIET_S: Final = 3000.0
 POLL_S: Final = 5.0
 
@@ -229,12 +236,20 @@ class Run:
             topic = TOPICS.parse(message.topic)
         except BadTopic:
             return
-        if topic.kind.value in {"heartbeat", "job/log", "artifact/chunk", "capability", "jobs"}:
+        if topic.kind.value in _UNTOLD or not message.payload:
             return
-        text = message.payload[:230].decode("utf-8", "replace")
-        for job_id, job in self._jobs.items():
-            text = text.replace(job_id, job.spec.name)
-        self.note(f"{sender:18} {topic.kind.value:16} {topic.host:6} {text}")
+        said = json.loads(message.payload)
+        if "job_id" in said:
+            said["job_id"] = self.name_of(said["job_id"])
+        if "jobs" in said and topic.kind is Kind.HEARTBEAT:
+            said["held"] = [
+                f"{self.name_of(one['job_id'])}.{one['attempt']} {one['phase']}"
+                for one in said["jobs"]
+            ]
+        words = [f"{key}={said[key]}" for key in _TOLD if said.get(key)]
+        if topic.kind is Kind.HEARTBEAT and not said.get("held"):
+            return
+        self.note(f"{sender:18} {topic.kind.value:16} {topic.host:6} {' '.join(words)}")
 
 
 def _repair(node: Node) -> None:

@@ -283,7 +283,7 @@ def test_the_spool_outlives_its_process(tmp_path: Path) -> None:
     assert not (tmp_path / "spool" / f"{'0' * 64}.tar.zst").exists()
     assert again.is_whole(artifact_id)
     assert again.read(artifact_id, 0, 4) == b"\x28\xb5\x2f\xfd"
-    again.clear("1b" * 32, 1)
+    again.clear("1b" * 32, 1, artifact_id)
     again.clear("2c" * 32, 1)
     assert Spool(tmp_path).load() == []
     assert not again.bundle_path(artifact_id).exists()

@@ -1,0 +1,282 @@
+"""Deliberate bugs: the simulation is worth something if it finds each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent import core as agent_core
+from agent import owed, runs
+from agent.shell import Shell as AgentShell
+from agent.spool import Spool
+from agent.state import State
+from broker.clock import Now
+from coordinator import assignment, handover, presence
+from coordinator.core import Core
+from coordinator.jobs import Job
+from coordinator.shell import Shell
+from coordinator.states import FINAL, Event, JobState
+from coordinator.store import Part, Store
+from coordinator.world import World
+
+from .disk import SimDisk
+from .scenario import draw
+
+Patch = Callable[[Any, str, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One deliberate bug, and within how many seeds it has to be found."""
+
+    name: str
+    within: int
+    apply: Callable[[Patch], None]
+
+
+def _no_fencing(patch: Patch) -> None:
+    patch(Job, "is_at", lambda job, host, attempt: True)
+
+
+def _attempt_not_checked(patch: Patch) -> None:
+    patch(Job, "is_at", lambda job, host, attempt: job.host == host)
+
+
+def _attempt_does_not_grow(patch: Patch) -> None:
+    real = World.move
+
+    def move(world: World, job: Job, event: Event, *args: Any, **changes: Any) -> Job:
+        if event is Event.ASSIGNED:
+            changes["attempt"] = max(1, job.attempt)
+        return real(world, job, event, *args, **changes)
+
+    patch(World, "move", move)
+
+
+def _publish_before_commit(patch: Patch) -> None:
+    def flush(shell: Any, now: Now) -> None:
+        changes, effects = shell.core.take()
+        for effect in effects:
+            shell._perform(effect)
+        shell._ledger.commit(changes)
+
+    patch(Shell, "_flush", flush)
+
+
+def _stored_before_fsync(patch: Patch) -> None:
+    patch(SimDisk, "sync", lambda disk, file: None)
+
+
+def _names_not_synced(patch: Patch) -> None:
+    real = Store.finish
+
+    def finish(store: Any, *args: Any) -> Any:
+        sync, store._disk.sync_folder = store._disk.sync_folder, lambda folder: None
+        try:
+            return real(store, *args)
+        finally:
+            store._disk.sync_folder = sync
+
+    patch(Store, "finish", finish)
+
+
+def _hash_not_checked(patch: Patch) -> None:
+    real = Part.seal
+
+    def seal(part: Part) -> str:
+        real(part)
+        return part.artifact_id
+
+    patch(Part, "seal", seal)
+
+
+def _completed_when_finished(patch: Patch) -> None:
+    real = handover.on_finished
+
+    def on_finished(world: World, host: str, report: Any, now: Now) -> None:
+        job = world.book.get(report.job_id)
+        if job is not None and job.is_held and job.is_at(host, report.attempt):
+            world.move(
+                job, Event.COMPLETED, now, f"host:{host}", artifact_id=report.artifact_id
+            )
+        real(world, host, report, now)
+
+    patch(handover, "on_finished", on_finished)
+
+
+def _assignments_not_deduplicated(patch: Patch) -> None:
+    real = runs.on_assign
+
+    def on_assign(state: State, assign: Any, now: Now) -> None:
+        state.runs.pop(assign.job_id, None)
+        state.ended.pop(assign.job_id, None)
+        real(state, assign, now)
+
+    patch(runs, "on_assign", on_assign)
+
+
+def _ended_attempts_forgotten(patch: Patch) -> None:
+    patch(State, "end", lambda state, job_id, attempt: None)
+
+
+def _instance_not_checked(patch: Patch) -> None:
+    real = agent_core.Core._on_request
+
+    def on_request(core: Any, request: Any, now: Now) -> None:
+        if request.type == "assign":
+            request = request.model_copy(update={"instance": core.state.settings.instance})
+        real(core, request, now)
+
+    patch(agent_core.Core, "_on_request", on_request)
+
+
+def _lease_by_wall_clock(patch: Patch) -> None:
+    def renew(world: World, job: Job, now: Now) -> None:
+        world.timers.set(
+            ("lease", job.job_id), now.wall_s - 1.8e9 + world.settings.stale_after_s
+        )
+
+    patch(World, "renew_lease", renew)
+
+
+def _lease_for_ever(patch: Patch) -> None:
+    patch(assignment, "on_lease_expired", lambda *_: None)
+
+
+def _claims_for_ever(patch: Patch) -> None:
+    real = assignment.send_claim
+
+    def send(world: World, job_id: str, now: Now) -> None:
+        claim = world.claims.get(job_id)
+        if claim is not None:
+            world.claims[job_id] = replace(claim, until_s=now.mono_s + 1e9)
+        real(world, job_id, now)
+
+    patch(assignment, "send_claim", send)
+
+
+def _claims_lost_by_restart(patch: Patch) -> None:
+    patch(assignment, "on_claims_loaded", lambda *_: None)
+
+
+def _reports_sent_once(patch: Patch) -> None:
+    real = owed.send
+
+    def send(state: State, job_id: str, now: Now) -> None:
+        real(state, job_id, now)
+        if state.connected and job_id in state.owed and state.owed[job_id].sent:
+            owed.forget(state, job_id)
+
+    patch(owed, "send", send)
+
+
+def _reports_not_kept(patch: Patch) -> None:
+    patch(Spool, "keep", lambda spool, report: None)
+
+
+def _never_killed(patch: Patch) -> None:
+    patch(runs, "on_kill_timer", lambda *_: None)
+
+
+def _late_results_dropped(patch: Patch) -> None:
+    for module in (assignment, handover, presence):
+        patch(module, "is_late", lambda *_: False)
+
+
+def _final_states_move(patch: Patch) -> None:
+    from coordinator import states
+
+    sources = states.TRANSITIONS[Event.COMPLETED][0]
+    table = {**states.TRANSITIONS, Event.COMPLETED: (sources | FINAL, JobState.COMPLETED)}
+    patch(states, "TRANSITIONS", table)
+    patch(handover, "FINAL", frozenset({JobState.COMPLETED}))
+
+
+def _effects_lost_at_restart(patch: Patch) -> None:
+    patch(Core, "_birth", lambda core, now: None)
+
+
+def _clears_unasked(patch: Patch) -> None:
+    real = AgentShell._keep
+
+    def keep(shell: Any, report: Any, now: Now) -> None:
+        real(shell, report, now)
+        if report.type == "finished" and report.attempt > 1:
+            shell._spool.clear(report.job_id, report.attempt, report.artifact_id)
+
+    patch(AgentShell, "_keep", keep)
+
+
+MUTANTS = (
+    Mutant("no fencing at all", 100, _no_fencing),
+    Mutant("the attempt is not compared", 300, _attempt_not_checked),
+    Mutant("the attempt does not grow", 50, _attempt_does_not_grow),
+    Mutant("published before committed", 300, _publish_before_commit),
+    Mutant("stored before fsync", 300, _stored_before_fsync),
+    Mutant("names not synced", 600, _names_not_synced),
+    Mutant("hash not checked", 100, _hash_not_checked),
+    Mutant("completed when finished", 50, _completed_when_finished),
+    Mutant("assignments not deduplicated", 50, _assignments_not_deduplicated),
+    Mutant("ended attempts forgotten", 300, _ended_attempts_forgotten),
+    Mutant("instance not checked", 300, _instance_not_checked),
+    Mutant("lease by the wall clock", 100, _lease_by_wall_clock),
+    Mutant("lease for ever", 100, _lease_for_ever),
+    Mutant("claims for ever", 300, _claims_for_ever),
+    Mutant("claims lost by a restart", 300, _claims_lost_by_restart),
+    Mutant("reports sent once", 50, _reports_sent_once),
+    Mutant("reports not kept on disk", 100, _reports_not_kept),
+    Mutant("trainers never killed", 300, _never_killed),
+    Mutant("late results dropped", 600, _late_results_dropped),
+    Mutant("final states move", 300, _final_states_move),
+    Mutant("bundle cleared too early", 100, _clears_unasked),
+)
+
+
+@contextlib.contextmanager
+def switched_on(mutant: Mutant) -> Iterator[None]:
+    """Have the bug for a while."""
+    undo: list[tuple[Any, str, Any]] = []
+
+    def patch(owner: Any, name: str, value: Any) -> None:
+        undo.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    try:
+        mutant.apply(patch)
+        yield
+    finally:
+        for owner, name, value in reversed(undo):
+            setattr(owner, name, value)
+
+
+def seeds_until_found(mutant: Mutant, first: int = 0) -> tuple[int, str] | None:
+    """Return after how many seeds it is found, and by which rule; none if not in time."""
+    from .__main__ import run_one
+
+    with switched_on(mutant):
+        for number in range(mutant.within):
+            violation = run_one(draw(first + number)).violation
+            if violation is not None:
+                return number + 1, violation.rule
+    return None
+
+
+def hunt(only: str | None) -> int:
+    """Look for each; print the table; return 1 if one was not found."""
+    missed = 0
+    sys.stdout.write(f"{'deliberate bug':32} {'found after':>12} {'within':>7}  by the rule\n")
+    for mutant in MUTANTS:
+        if only is not None and only not in mutant.name:
+            continue
+        begun_s = time.monotonic()
+        found = seeds_until_found(mutant)
+        missed += found is None
+        seeds, rule = found or ("-", "NOT FOUND")
+        took_s = time.monotonic() - begun_s
+        sys.stdout.write(f"{mutant.name:32} {seeds!s:>12} {mutant.within:>7}  {rule} ({took_s:.0f} s)\n")
+        sys.stdout.flush()
+    return 1 if missed else 0
