@@ -14,6 +14,7 @@ from broker.stream import SendChunk as Send
 
 RESEND_BASE_S: Final = 2.0
 RESEND_CAP_S: Final = 30.0
+REFUSED_CAP_S: Final = 120.0
 ASK_AGAIN_S: Final = 60.0
 
 
@@ -101,8 +102,6 @@ def on_grant(state: State, artifact_id: str, grant: GrantMessage, now: Now) -> N
         if isinstance(owed.report, Finished) and owed.report.artifact_id == artifact_id:
             if owed.sender is not None:
                 _perform(state, job_id, owed, owed.sender.on_grant(grant, now.mono_s), now)
-            elif grant.state == "stored":
-                _perform(state, job_id, owed, [Done()], now)
 
 
 def on_upload_timer(state: State, job_id: str, now: Now) -> None:
@@ -119,7 +118,10 @@ def on_checked(state: State, event: BundleChecked, now: Now) -> None:
         return
     owed.checking = False
     if event.whole:
-        state.timers.set(("report", event.job_id), now.mono_s + RESEND_BASE_S)
+        # The other side could not take it: its disk may be full for long.
+        wait_s = backoff_s(owed.refusals, RESEND_BASE_S, REFUSED_CAP_S, state.rng)
+        owed.refusals += 1
+        state.timers.set(("report", event.job_id), now.mono_s + wait_s)
         return
     forget(state, event.job_id)
     error = "the finished bundle was damaged on this host's disk before it was handed over"
@@ -154,13 +156,11 @@ def _perform(state: State, job_id: str, owed: Owed, effects: Sequence[object], n
                 _offer(state, report)
             case Send(index, offset, length):
                 state.do(SendChunk(report.artifact_id, index, offset, length))
-            case Done():
-                forget(state, job_id)
-                state.beat_soon(now)
-                upload_next(state, now)
+            case Done() | Refused(final=True):
+                _report_again(state, job_id, owed, now)
                 return
-            case Refused(_, final):
-                _refused(state, job_id, owed, report, now, final=final)
+            case Refused():
+                _refused(state, job_id, owed, report, now)
                 return
     deadline_s = owed.sender.next_deadline() if owed.sender else None
     if deadline_s is not None:
@@ -178,14 +178,22 @@ def _offer(state: State, report: Finished) -> None:
     state.publish(state.topics.offer(state.settings.host, report.artifact_id), offer)
 
 
-def _refused(
-    state: State, job_id: str, owed: Owed, report: Finished, now: Now, *, final: bool
-) -> None:
+def _report_again(state: State, job_id: str, owed: Owed, now: Now) -> None:
+    """The stream is over: let the coordinator say what has become of the job.
+
+    A grant names an artifact, and may be of another attempt that made the same one. Only an answer
+    to the report itself lets a result be put away.
+    """
     owed.sender, owed.wanted = None, False
     state.timers.cancel(("upload", job_id))
-    if final:
-        forget(state, job_id)
-    elif not owed.checking:
+    send(state, job_id, now)
+    upload_next(state, now)
+
+
+def _refused(state: State, job_id: str, owed: Owed, report: Finished, now: Now) -> None:
+    owed.sender, owed.wanted = None, False
+    state.timers.cancel(("upload", job_id))
+    if not owed.checking:
         owed.checking = True
         state.do(CheckBundle(job_id, report.attempt, report.artifact_id))
     upload_next(state, now)

@@ -88,6 +88,7 @@ class Owed:
     sent: int = 0
     sender: Sender | None = None
     wanted: bool = False
+    refusals: int = 0
     checking: bool = False
 
     @property

@@ -25,6 +25,7 @@ from coordinator.world import Expected, Upload, World
 
 MAX_UPLOADS: Final = 24
 IDLE_S: Final = 10.0
+OFFLINE_S: Final = 30.0
 ABANDONED_S: Final = 3600.0
 
 
@@ -130,6 +131,8 @@ def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
         _abandon(world, upload, "superseded")
     elif now.mono_s - upload.receiver.idle_since > ABANDONED_S:
         del world.uploads[artifact_id]
+    elif (host := world.hosts.get(upload.host)) is not None and not host.online:
+        world.timers.set(("upload", artifact_id), now.mono_s + OFFLINE_S)
     else:
         _perform(world, upload, upload.receiver.on_timer(now.mono_s))
 

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.messages import AGENT_REQUEST, Cancel, decode
+from broker.messages import AGENT_REQUEST, Cancel, Failed, Finished, decode
 from broker.wire import Incoming
-from coordinator.assignment import could_run, explain
+from coordinator.assignment import explain
 from coordinator.jobs import Change, Job
+from coordinator.matchmaking import HostView, Reason
 from coordinator.states import FINAL, Event, JobState
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Checker:
         self._holders: dict[tuple[str, int], str] = {}
         self._given_up: dict[str, int] = {}  # job -> newest attempt that an operator has voided
         self._bundles: dict[tuple[str, str, int], str] = {}
+        self._promises: dict[tuple[str, str, int], str] = {}
         self.completions = 0
 
     def committed(self, changes: Sequence[Change]) -> None:
@@ -143,6 +145,25 @@ class Checker:
             f"attempt {attempt} of {job.spec.name}, which is {job.state}, was finished", job_id,
         )  # fmt: skip
 
+    def promised(self, node: AgentNode, report: Finished) -> None:
+        """An agent has said that a training is finished: it must not forget that."""
+        key = (node.machine.name, report.job_id, report.attempt)
+        if key in self._bundles:
+            self._promises[key] = report.artifact_id
+
+    def remembers(self, node: AgentNode, spooled: Sequence[Finished | Failed]) -> None:
+        """An agent has been started: it owes what it has said that it has."""
+        known = {(report.job_id, report.attempt) for report in spooled}
+        for key in [key for key in self._promises if key[0] == node.machine.name]:
+            _, job_id, attempt = key
+            if key in self._bundles and (job_id, attempt) not in known and not node.machine.ailing:
+                raise Violation(
+                    "no work is thrown away",
+                    f"{node.machine.name} has forgotten that it has finished "
+                    f"{self._run.name_of(job_id)}", job_id,
+                )  # fmt: skip
+            del self._promises[key]
+
     def _is_stored(self, artifact_id: str) -> bool:
         store = self._run.coordinator.store
         return store is not None and store.has(artifact_id)
@@ -154,14 +175,25 @@ class Checker:
         if not run.coordinator.up or shell is None or not all(node.up for node in run.agents):
             return False
         world, now = shell.core.world, run.coordinator.machine.now()
+        here = {node.host.name for node in run.agents}
         for job in world.book.all():
-            if job.state not in FINAL:
-                if job.state is not JobState.PENDING or could_run(world, job, now):
+            if job.state is JobState.PENDING:
+                if job.in_plan and not self._explained(explain(world, job, now), here):
                     return False
+            elif job.state not in FINAL:
+                return False
         return not any(
             node.shell is None or node.shell.core.state.owed or node.shell.core.state.runs
             for node in run.agents
         )
+
+    @staticmethod
+    def _explained(found: list[tuple[HostView, tuple[Reason, ...]]], here: set[str]) -> bool:
+        """Whether `why` gives, for each host that is there, a reason that will not pass."""
+        for_good = {
+            view.host for view, reasons in found if any(not reason.passing for reason in reasons)
+        }
+        return here <= for_good
 
     def finally_(self) -> None:
         """What must hold in the end."""
@@ -218,9 +250,11 @@ class Checker:
         run = self._run
         assert run.coordinator.shell is not None
         world = run.coordinator.shell.core.world
-        for name in ("claims", "uploads", "downloads"):
-            if getattr(world, name):
-                raise Violation("nothing is left over", f"{name}: {getattr(world, name)}")
+        here = {node.host.name for node in run.agents}
+        left_over = [*world.claims, *world.downloads]
+        left_over += [up.artifact_id for up in world.uploads.values() if up.host in here]
+        if left_over:
+            raise Violation("nothing is left over", f"in the coordinator's memory: {left_over}")
         for node in run.agents:
             assert node.spool is not None
             left = node.machine.disk.glob(node.spool.bundle_path("x").parent, "*")

@@ -328,7 +328,7 @@ class Broker:
         delay_s = self._delay_s()
         if self.weather.reorder and self._rng.random() < self.weather.reorder:
             self.faults["message overtaken"] += 1
-            return delay_s + self._rng.expovariate(1.0)
+            return delay_s + self._rng.expovariate(0.4)
         now_s = self.timeline.now_s
         edge_s = max(self._edge.get((client_id, up), 0.0), now_s + delay_s)
         self._edge[(client_id, up)] = edge_s

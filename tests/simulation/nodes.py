@@ -22,7 +22,7 @@ from broker.disk import Disk
 from broker.errors import StorageError
 from broker.link import feed
 from broker.mailbox import Mailbox
-from broker.messages import Capability, Gpu, TrainerInfo
+from broker.messages import AGENT_RESPONSE, Capability, Finished, Gpu, TrainerInfo, decode
 from broker.topics import Topics
 from broker.wire import Outgoing
 from coordinator.effects import ManifestRead
@@ -67,6 +67,7 @@ class Machine:
         self.children: dict[int, SimTrainer] = {}
         self.boots = 0
         self.skew_s = 0.0
+        self.ailing = False  # whether its disk has ever been in trouble
         self.cut_in: int | None = None
         self._mono_zero_s = 0.0
         self.boot()
@@ -391,6 +392,7 @@ class AgentNode(Node):
         for child in list(machine.children.values()):
             child.exits(-9)  # the orphans of an earlier agent, by their identity
         spooled = self.spool.load()
+        self.run.checker.remembers(self, spooled)
         self.spool.clear_work()
         new_id = self.run.id_maker(self.host.name)
         settings = AgentSettings(
@@ -430,6 +432,14 @@ class AgentNode(Node):
                 self.link.stop(self.shell.goodbye())
             self.run.note(f"{self.client_id}: left")
             self.end(self.down_s)
+
+    def publish(self, message: Outgoing) -> bool:
+        """See `Node`; what is promised is noted."""
+        if b'"finished"' in message.payload[:40] and message.topic.endswith("/job/response"):
+            report = decode(AGENT_RESPONSE, message.payload)
+            assert isinstance(report, Finished)
+            self.run.checker.promised(self, report)
+        return super().publish(message)
 
     def next_deadline(self) -> float | None:
         """See `Node`."""

@@ -192,6 +192,7 @@ class Run:
     def _disk(self, fault: Fault) -> None:
         for node in self._nodes(fault):
             node.machine.disk.trouble = fault.detail["how"]
+            node.machine.ailing = True
             self.timeline.after(fault.for_s, lambda node=node: _repair(node))
 
     def _clock(self, fault: Fault) -> None:
@@ -207,6 +208,7 @@ class Run:
         for node in self._nodes(fault):
             if isinstance(node, AgentNode) and node.spool is not None:
                 bundles = node.machine.disk.glob(node.spool.bundle_path("x").parent, "*.tar.zst")
+                node.machine.ailing = True
                 if bundles:
                     node.machine.disk.rot(bundles[0])
 
@@ -214,19 +216,24 @@ class Run:
         host = next((one for one in self.scenario.hosts if one.name == fault.who[0]), None)
         if host is None:
             return
-        twin = AgentNode(self, Machine(self, f"{host.name}-twin"), host)
+        twin = AgentNode(self, Machine(self, f"{host.name}-twin{self.next_pid()}"), host)
         twin.start()
+        self.timeline.after(fault.for_s, lambda: self._remove(twin))
 
-        def gone() -> None:
-            self._removed.add(id(twin))
-            for child in list(twin.machine.children.values()):
-                child.exits(-9)
-            if twin.up and twin.link is not None:
-                twin.link.die()
-            twin.up = False
-            twin.generation += 1
+    def _gone(self, fault: Fault) -> None:
+        for node in self._nodes(fault):
+            if isinstance(node, AgentNode) and len(self.agents) > 1:
+                self.agents.remove(node)
+                self._remove(node)
 
-        self.timeline.after(fault.for_s, gone)
+    def _remove(self, node: AgentNode) -> None:
+        self._removed.add(id(node))
+        for child in list(node.machine.children.values()):
+            child.exits(-9)
+        if node.up and node.link is not None:
+            node.link.vanish()
+        node.up = False
+        node.generation += 1
 
     def _operator(self, fault: Fault) -> None:
         self.operator.does(fault.detail["verb"], fault.detail["job"])

@@ -86,8 +86,8 @@ def draw(seed: int) -> Scenario:
 def _host(rng: random.Random, number: int) -> HostSpec:
     return HostSpec(
         name=f"h{number}",
-        cuda=rng.random() < 0.4,
-        ram_gib=rng.choice((4.0, 16.0, 64.0)),
+        cuda=rng.random() < (0.4 if number else 0.8),
+        ram_gib=rng.choice((4.0, 16.0, 64.0)) if number else 64.0,
         slots=rng.choice((1, 1, 1, 2)),
         dies_with_agent=rng.random() < 0.7,
     )
@@ -112,7 +112,7 @@ def _job(rng: random.Random, number: int, hosts: tuple[HostSpec, ...]) -> JobPla
     )  # fmt: skip
     return JobPlan(
         spec,
-        duration_s=rng.choice((2.0, 10.0, 30.0, 90.0, 200.0)) * (0.5 + rng.random()),
+        duration_s=rng.choice((0.3, 3.0, 10.0, 30.0, 90.0, 200.0)) * (0.5 + rng.random()),
         size_bytes=rng.choice((100, 1024, 3000, 7000)) + number,
         behaviour=rng.choices(("ok", "fails", "crashes", "deaf"), (85, 6, 4, 5))[0],
         same_bytes=rng.random() < 0.6,
@@ -147,6 +147,7 @@ _KINDS: Final = (
     ("twin", 4),
     ("sleep", 6),
     ("rot", 5),
+    ("gone", 2),
     ("operator", 25),
 )
 
@@ -160,7 +161,7 @@ def _fault(rng: random.Random, hosts: list[str], jobs: tuple[JobPlan, ...]) -> F
     match kind:
         case "crash" | "power":
             return Fault(at_s, kind, one, a_while_s, {"after": rng.choice((1, 2, 3, 5, 9, 20, 60))})
-        case "leave" | "rot" | "twin" | "sleep":
+        case "leave" | "rot" | "twin" | "sleep" | "gone":
             return Fault(at_s, kind, (rng.choice(hosts),), a_while_s)
         case "broker":
             return Fault(at_s, kind, (), min(a_while_s, 60.0), {"forgets": rng.random() < 0.7})
