@@ -13,7 +13,7 @@ MANIFEST ?= etc/training_manifest.toml.example
 AGENTS ?= 2
 SET ?= servers
 
-.PHONY: help setup demo demo-real test test-slow lint types imports check generate bench clean
+.PHONY: sim mutants help setup demo demo-real test test-slow lint types imports check generate bench clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,18 @@ demo-real: $(STAMP) ## the same on real telemetry: make demo-real DATA=FOLDER [S
 	@echo "Training $(MANIFEST) on it, with $(AGENTS) agents ..."
 	@$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/$(SET)-data \
 		--state $(DEMO)/$(SET)-state --port 0 --prefer-cuda-grace 5 --until-idle
+
+SEEDS ?= 2000
+FIRST ?= 0
+SEED ?=
+PROCESSES ?= 1
+
+sim: $(STAMP) ## the fleet in a simulation: make sim SEEDS=100000 [FIRST=0 PROCESSES=1]; SEED=42 replays one
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--replay $(SEED),--seeds $(SEEDS) \
+		--first $(FIRST) --processes $(PROCESSES))
+
+mutants: $(STAMP) ## does the simulation find deliberate bugs?
+	@$(BIN)/python -m tests.simulation --mutants
 
 test: $(STAMP) ## the tests, without the slow ones
 	$(BIN)/python -m pytest

@@ -10,6 +10,7 @@ import json
 import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,6 +82,7 @@ def probe_capability(
         trainers_commit=_commit(),
         data_id=data_id(data),
         slots=slots or max(1, len(gpus)),
+        battery=_has_battery(),
         agent_version=__version__,
     )
 
@@ -108,7 +110,22 @@ def measure(known: tuple[Gpu, ...]) -> Vitals:
         cpu_percent=psutil.cpu_percent(),
         load_1m=load_1m,
         gpus=_measure_gpus(known) if known else (),
+        suspended_s=_suspended_s(),
     )
+
+
+def _suspended_s() -> float | None:
+    """For how long the machine has slept since it booted, where the system tells."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())
+
+
+def _has_battery() -> bool:
+    try:
+        return getattr(psutil, "sensors_battery", lambda: None)() is not None
+    except (OSError, RuntimeError):
+        return False
 
 
 def _probe_torch() -> dict[str, Any]:

@@ -212,6 +212,7 @@ class Core:
             jobs=state.held(),
             refuses=self._refuses(),
             dropped=state.dropped.total(),
+            suspended_s=vitals.suspended_s,
         )
         state.publish(state.topics.heartbeat(state.settings.host), beat, qos=0)
 
@@ -230,6 +231,10 @@ class Core:
                 state.do(Measure())
             case ("birth",):
                 self._birth(now)
+            case ("timeout", job_id):
+                runs.on_timeout(state, job_id, now)
+            case ("stall", job_id):
+                runs.on_stall(state, job_id, now)
             case ("bundle", job_id):
                 runs.on_bundle_timer(state, job_id)
             case ("kill", job_id):

@@ -116,6 +116,7 @@ class Vitals:
     cpu_percent: float | None = None
     load_1m: float | None = None
     gpus: tuple[Gpu, ...] = ()
+    suspended_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +148,14 @@ class TrainerLine:
 class TrainerExited:
     """The trainer's process has ended. A negative code is minus the signal that ended it.
 
-    `error` is why it could not be started, if so.
+    `error` is why it could not be started, if so; `transient` whether that may pass.
     """
 
     job_id: str
     attempt: int
     code: int | None
     error: str = ""
+    transient: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,9 +99,11 @@ def upload_next(state: State, now: Now) -> None:
 def on_grant(state: State, artifact_id: str, grant: GrantMessage, now: Now) -> None:
     """The receiver says what it misses, or that it is done."""
     for job_id, owed in list(state.owed.items()):
-        if isinstance(owed.report, Finished) and owed.report.artifact_id == artifact_id:
-            if owed.sender is not None:
-                _perform(state, job_id, owed, owed.sender.on_grant(grant, now.mono_s), now)
+        report = owed.report
+        if not isinstance(report, Finished) or report.artifact_id != artifact_id:
+            continue
+        if owed.sender is not None:
+            _perform(state, job_id, owed, owed.sender.on_grant(grant, now.mono_s), now)
 
 
 def on_upload_timer(state: State, job_id: str, now: Now) -> None:

@@ -39,6 +39,7 @@ TAIL_LINES: Final = 30
 LINES_A_SECOND: Final = 50
 BUNDLE_BASE_S: Final = 5.0
 BUNDLE_CAP_S: Final = 300.0
+EXIT_USAGE: Final = 2  # of a trainer: bad hyperparameters or data; another attempt is no better
 MAX_BUNDLINGS: Final = 300  # about a day of a full disk
 
 
@@ -111,6 +112,11 @@ def on_started(state: State, event: TrainerStarted, now: Now) -> None:
         state.do(SignalTrainer(run.job_id, run.attempt, kill=False))
         return
     run.phase = "running"
+    run.heard_s = now.mono_s
+    if run.assign.timeout_s is not None:
+        state.timers.set(("timeout", run.job_id), now.mono_s + run.assign.timeout_s)
+    if run.assign.stall_timeout_s is not None:
+        state.timers.set(("stall", run.job_id), now.mono_s + run.assign.stall_timeout_s)
     _say_started(state, run)
     state.beat_soon(now)
 
@@ -120,6 +126,7 @@ def on_line(state: State, event: TrainerLine, now: Now) -> None:
     run = _run(state, event.job_id, event.attempt)
     if run is None:
         return
+    run.heard_s = now.mono_s
     line = understand(event.line)
     run.tail = [*run.tail[-(TAIL_LINES - 1) :], line.text]
     run.error = line.error or run.error
@@ -143,12 +150,15 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
         run.phase = "bundling"
         state.do(MakeBundle(run.job_id, run.attempt))
         state.beat_soon(now)
+    elif run.stopping == "over-limit":
+        _fail(state, run, run.why, event.code, now, transient=True)
     elif run.stopping:
         _over(state, run, now)
         report = Released(**state.about(run.job_id, run.attempt), reason=run.why)
         owed.owe(state, report, now)
     else:
-        _fail(state, run, _error(run, event), event.code, now)
+        transient = event.transient and event.code != EXIT_USAGE
+        _fail(state, run, _error(run, event), event.code, now, transient=transient)
 
 
 def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
@@ -175,7 +185,8 @@ def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
         run.bundlings += 1
         state.timers.set(("bundle", run.job_id), now.mono_s + wait_s)
     else:
-        _fail(state, run, f"the result could not be bundled: {event.reason}", 0, now)
+        why = f"the result could not be bundled: {event.reason}"
+        _fail(state, run, why, 0, now, transient=event.passing)
 
 
 def on_bundle_timer(state: State, job_id: str) -> None:
@@ -221,6 +232,28 @@ def stop(state: State, run: Run, how: str, why: str, now: Now) -> None:
     if run.pid:
         state.do(SignalTrainer(run.job_id, run.attempt, kill=False))
     state.beat_soon(now)
+
+
+def on_timeout(state: State, job_id: str, now: Now) -> None:
+    """The trainer has had its time."""
+    run = state.runs.get(job_id)
+    if run is not None and not run.stopping:
+        why = f"timeout: it ran for longer than {run.assign.timeout_s:g} s (timeout_s)"
+        stop(state, run, "over-limit", why, now)
+
+
+def on_stall(state: State, job_id: str, now: Now) -> None:
+    """The trainer may have said nothing for too long."""
+    run = state.runs.get(job_id)
+    if run is None or run.stopping or run.assign.stall_timeout_s is None:
+        return
+    due_s = run.heard_s + run.assign.stall_timeout_s
+    if now.mono_s < due_s:
+        state.timers.set(("stall", job_id), due_s)
+        return
+    limit_s = run.assign.stall_timeout_s
+    why = f"stalled: no output and no progress for {limit_s:g} s (stall_timeout_s)"
+    stop(state, run, "over-limit", why, now)
 
 
 def on_kill_timer(state: State, job_id: str) -> None:
@@ -303,14 +336,19 @@ def _cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None)
 def _over(state: State, run: Run, now: Now) -> None:
     del state.runs[run.job_id]
     state.end(run.job_id, run.attempt)
-    state.timers.cancel(("kill", run.job_id))
-    state.timers.cancel(("bundle", run.job_id))
+    for timer in ("kill", "bundle", "timeout", "stall"):
+        state.timers.cancel((timer, run.job_id))
     state.beat_soon(now)
 
 
-def _fail(state: State, run: Run, error: str, code: int | None, now: Now) -> None:
+def _fail(
+    state: State, run: Run, error: str, code: int | None, now: Now, *, transient: bool
+) -> None:
     _over(state, run, now)
-    report = Failed(**state.about(run.job_id, run.attempt), error=error[-16_000:], exit_code=code)
+    report = Failed(
+        **state.about(run.job_id, run.attempt), error=error[-16_000:], exit_code=code,
+        transient=transient,
+    )  # fmt: skip
     owed.owe(state, report, now)
 
 

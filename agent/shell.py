@@ -169,7 +169,8 @@ class Shell:
             child = self._around.start(effect)
         except (OSError, FleetError) as error:
             text = f"the trainer could not be started: {error}"
-            self._around.put(TrainerExited(*key, None, text))
+            passing = isinstance(error, OSError)
+            self._around.put(TrainerExited(*key, None, text, passing))
             return
         log.info("job %s (%s), attempt %d: started", assign.name, assign.job_id[:12], key[1])
         self._children[key] = child

@@ -52,7 +52,7 @@ class Run:
     gpu: int | None
     phase: Phase = "starting"
     pid: int = 0
-    stopping: str = ""  # "", "cancelled", "released"
+    stopping: str = ""  # "", "cancelled", "released", "over-limit"
     why: str = ""
     stop_requests: list[str] = field(default_factory=list)
     progress: dict[str, Any] = field(default_factory=dict)
@@ -60,6 +60,7 @@ class Run:
     error: str = ""
     tail: list[str] = field(default_factory=list)
     bundlings: int = 0
+    heard_s: float = 0.0
     lines_at_s: float = 0.0
     lines: int = 0
     left_out: int = 0

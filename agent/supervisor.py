@@ -1,39 +1,46 @@
 """Trainers as child processes: one process group each, output read line by line, TERM then KILL.
 
-What runs is written to the work folder by process id and start time, so that an agent which starts
-again finds and ends what it left behind, by identity and never by name.
+No trainer outlives its agent, however that ends: on POSIX a keeper (`agent/launch.py`) ends its
+group, on Windows a job object does. What both may miss, the next agent ends (`agent.orphans`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
-import signal
 import subprocess
+import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
-import psutil
-
 from agent.lines import MAX_LINE_CHARS
+from agent.orphans import MARK, end_marked, end_orphan, mark_of, record, signal_group
+
+if sys.platform == "win32":
+    import psutil
+
+    from agent.jobobject import CREATE_SUSPENDED, JobObject
+
+__all__ = ["Trainer", "end_orphan"]
 
 log = logging.getLogger("fleet.agent")
 
-IDENTITY_FILE: Final = "process.json"
 LOG_FILE: Final = "trainer.log"
 MAX_LOG_BYTES: Final = 8 * 1024 * 1024
-ORPHAN_GRACE_S: Final = 3.0
-_CREATED_SLACK_S: Final = 1.0
-_POLL_S: Final = 0.05
+DRAIN_S: Final = 5.0  # for the rest of the output, when nobody should be there to write more
+_KEEPER: Final = Path(__file__).with_name("launch.py")
 
 
 class Trainer:
-    """One trainer's process. `on_line` and `on_exit` are called on a thread of its own."""
+    """One trainer's process. `on_line` and `on_exit` are called on threads of its own.
+
+    `on_exit` is called once, after the last `on_line`; its code is negative for a signal. `pid` is
+    the id of the process group.
+    """
 
     def __init__(
         self,
@@ -43,103 +50,164 @@ class Trainer:
         on_line: Callable[[str], None],
         on_exit: Callable[[int], None],
     ) -> None:
-        """Start it in its work folder. Raises OSError when it cannot be started."""
+        """Start it in its work folder. Raises OSError when it cannot be started.
+
+        A command that does not exist ends at once, with the code 127 and a line that says so.
+        """
         (work / "out").mkdir(parents=True, exist_ok=True)
         self._work = work
         self._on_line = on_line
         self._on_exit = on_exit
-        self._process = subprocess.Popen(
-            list(command),
-            cwd=work,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=os.name == "posix",
-            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-        )
+        self._lines = 0
+        self._is_over = False
+        self._is_reaped = False
+        self._in_callback = threading.Lock()
+        self._reaping = threading.Lock()
+        marked = {**environment, MARK: mark_of(work)}
+        self._process, self._let_go = _start(list(command), marked, work)
         self.pid = self._process.pid
-        _write_identity(work, self.pid)
-        self._thread = threading.Thread(target=self._read, name="fleet-trainer", daemon=True)
-        self._thread.start()
+        self._reader = threading.Thread(target=self._read, name="fleet-output", daemon=True)
+        self._reader.start()
+        self._watcher = threading.Thread(target=self._watch, name="fleet-trainer", daemon=True)
+        self._watcher.start()
 
     def send_signal(self, *, kill: bool) -> None:
-        """Ask the whole process group to end, or end it."""
-        _signal_group(self.pid, kill=kill)
+        """Ask the whole process group to end, or end it; nothing once it has ended."""
+        with self._reaping:
+            if not self._is_reaped:  # else the id may be somebody else's
+                signal_group(self.pid, kill=kill)
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the end of the process and of its output."""
-        self._thread.join(timeout_s)
+        self._watcher.join(timeout_s)
+
+    def _watch(self) -> None:
+        _await_end(self._process)
+        self.send_signal(kill=True)  # what the trainer has started itself goes with it
+        self._let_go()
+        end_marked(self._work)  # and what of it has left the group
+        self._drain()
+        with self._reaping:
+            code = self._process.wait()
+            self._is_reaped = True
+        with self._in_callback:
+            self._is_over = True
+        self._on_exit(code)
+
+    def _drain(self) -> None:
+        """Wait for the end of the output, unless somebody holds it open without a word."""
+        while self._reader.is_alive():
+            lines = self._lines
+            self._reader.join(DRAIN_S)
+            if lines == self._lines and not self._in_callback.locked():
+                return
 
     def _read(self) -> None:
         output = self._process.stdout
-        if output is not None:
-            with output, (self._work / LOG_FILE).open("wb") as file:
-                self._copy_lines(output, file)
-        if hasattr(os, "waitid"):
-            # Not reaped yet, so that its id cannot be anybody else's when its group is ended.
-            with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        _signal_group(self.pid, kill=True)  # what the trainer has started itself goes with it
-        self._on_exit(self._process.wait())
-
-    def _copy_lines(self, output: IO[bytes], file: IO[bytes]) -> None:
-        written_bytes = 0
-        while line := output.readline(MAX_LINE_CHARS):
-            if written_bytes < MAX_LOG_BYTES:
-                file.write(line)
-                file.flush()
-                written_bytes += len(line)
-            self._on_line(line.decode("utf-8", "replace").rstrip("\r\n"))
-
-
-def end_orphan(work: Path) -> bool:
-    """End the trainer that an earlier agent left in a work folder; tell whether there was one."""
-    try:
-        identity = json.loads((work / IDENTITY_FILE).read_text("utf-8"))
-        pid, created_s = int(identity["pid"]), float(identity["created_s"])
-        process = psutil.Process(pid)
-        if abs(process.create_time() - created_s) > _CREATED_SLACK_S or _is_over(process):
-            return False  # the id was given to another process since, or it has ended
-        for kill in (False, True):
-            _signal_group(pid, kill=kill)
-            if _has_ended(process, ORPHAN_GRACE_S):
-                break
-    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
-        return False
-    log.info("ended process %d, which an earlier agent left behind", pid)
-    return True
-
-
-def _has_ended(process: psutil.Process, timeout_s: float) -> bool:
-    """Wait for the end of a process that is not our child; nobody may have reaped it yet."""
-    deadline_s = time.monotonic() + timeout_s
-    while not _is_over(process):
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(_POLL_S)
-    return True
-
-
-def _is_over(process: psutil.Process) -> bool:
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def _write_identity(work: Path, pid: int) -> None:
-    with contextlib.suppress(psutil.Error):
-        created_s = psutil.Process(pid).create_time()
-        text = json.dumps({"pid": pid, "created_s": created_s})
-        (work / IDENTITY_FILE).write_text(text, "utf-8")
-
-
-def _signal_group(pid: int, *, kill: bool) -> None:
-    with contextlib.suppress(OSError, psutil.Error):
-        if os.name == "posix":
-            os.killpg(pid, signal.SIGKILL if kill else signal.SIGTERM)
+        if output is None:
             return
-        process = psutil.Process(pid)
-        for child in [*process.children(recursive=True), process]:
-            child.kill() if kill else child.terminate()
+        with output, contextlib.closing(_BoundedLog(self._work / LOG_FILE)) as kept:
+            while line := output.readline(MAX_LINE_CHARS):
+                kept.write(line)
+                with self._in_callback:
+                    if self._is_over:
+                        return
+                    self._on_line(line.decode("utf-8", "replace").rstrip("\r\n"))
+                self._lines += 1
+
+
+class _BoundedLog:
+    """The beginning of a trainer's output on disk; a disk that refuses it does no harm."""
+
+    def __init__(self, path: Path) -> None:
+        self._room_bytes = MAX_LOG_BYTES
+        self._file: IO[bytes] | None = None
+        try:
+            self._file = path.open("wb", buffering=0)
+        except OSError as error:
+            self._refused(error)
+
+    def write(self, line: bytes) -> None:
+        """Keep a line while there is room."""
+        if self._file is not None and self._room_bytes > 0:
+            try:
+                self._room_bytes -= self._file.write(line)
+            except OSError as error:
+                self._refused(error)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _refused(self, error: OSError) -> None:
+        log.warning("%s: %s; the trainer goes on without it", LOG_FILE, error)
+        self._room_bytes = 0
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> None:
+    if sys.platform != "win32" and hasattr(os, "waitid"):
+        # Not reaped yet, so that its id cannot be anybody else's when its group is ended.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    else:
+        process.wait()
+
+
+if sys.platform == "win32":
+
+    def _start(
+        command: list[str], environment: dict[str, str], work: Path
+    ) -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
+        """Start a trainer in a job object; return what ends all of it, as our own end does."""
+        job = JobObject()
+        process = subprocess.Popen(
+            command,
+            cwd=work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP | CREATE_SUSPENDED,
+        )
+        try:
+            job.assign(process.pid)
+            record(work, process.pid)
+            psutil.Process(process.pid).resume()
+        except (OSError, psutil.Error) as error:
+            process.kill()
+            job.close()
+            raise OSError(f"it cannot be put into a job object: {error}") from error
+        return process, job.close
+
+else:
+
+    def _start(
+        command: list[str], environment: dict[str, str], work: Path
+    ) -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
+        """Start a trainer under a keeper; return what ends all of it, as our own end does."""
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_KEEPER), str(len(command))],
+            cwd=work,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        record(work, process.pid)
+        lifeline = process.stdin
+        try:
+            if lifeline is not None:
+                lifeline.write(b"".join(os.fsencode(word) + b"\0" for word in command))
+                lifeline.flush()
+        except OSError:
+            process.kill()
+            process.wait()
+            raise
+        return process, partial(_close, lifeline)
+
+    def _close(lifeline: IO[bytes] | None) -> None:
+        if lifeline is not None:
+            with contextlib.suppress(OSError):
+                lifeline.close()

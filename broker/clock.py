@@ -41,6 +41,16 @@ def rfc3339(wall_s: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def until(text: str | None, now: Now) -> float:
+    """Return how many seconds an RFC 3339 time is ahead of the wall clock; 0 if it is past."""
+    if not text:
+        return 0.0
+    try:
+        return max(0.0, datetime.fromisoformat(text).timestamp() - now.wall_s)
+    except ValueError:
+        return 0.0
+
+
 def backoff_s(failures: int, base_s: float, cap_s: float, rng: Randomness) -> float:
     """Return how long to wait after `failures` failures in a row: exponential, half of it jitter.
 

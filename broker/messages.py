@@ -122,6 +122,9 @@ class Capability(Wire):
         default=None, max_length=80, description="Fingerprint of the prepared data; none without."
     )
     slots: int = Field(default=1, ge=1, le=64)
+    battery: bool = Field(
+        default=False, description="It runs on a battery at times, and may sleep."
+    )
     agent_version: str = Field(default="", max_length=80)
 
 
@@ -150,6 +153,9 @@ class Heartbeat(Wire):
     jobs: Annotated[tuple[HeldJob, ...], Field(max_length=256)] = ()
     refuses: Line = Field(default="", description="Why it takes no jobs now; empty: it takes some.")
     dropped: int = Field(default=0, ge=0, description="Messages dropped as garbage so far.")
+    suspended_s: float | None = Field(
+        default=None, ge=0, description="For how long the machine has slept since it booted."
+    )
 
 
 class Progress(Wire):
@@ -201,6 +207,12 @@ class Assign(Wire):
     needs: Needs = Needs()
     use_cuda: bool = Field(default=False, description="A CUDA device goes with the slot.")
     lease_s: float = Field(gt=0)
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="The trainer is ended when it has run for so long."
+    )
+    stall_timeout_s: float | None = Field(
+        default=None, gt=0, description="The trainer is ended when it has said nothing for so long."
+    )
     on_lost: Literal["keep", "stop"] = "keep"
 
 
@@ -290,6 +302,9 @@ class Failed(_Report):
     type: Literal["failed"] = "failed"
     error: Text
     exit_code: int | None = None
+    transient: bool = Field(
+        default=True, description="Another attempt may go well; false: it cannot."
+    )
 
 
 class Released(_Report):
@@ -454,6 +469,20 @@ class AskRequeue(_Ask):
     job: Line
 
 
+class AskDrain(_Ask):
+    """Give a host no new jobs; what it holds goes on."""
+
+    type: Literal["drain"] = "drain"
+    host: Line
+
+
+class AskResume(_Ask):
+    """Give a host jobs again: lifts a drain and a quarantine."""
+
+    type: Literal["resume"] = "resume"
+    host: Line
+
+
 class AskReload(_Ask):
     """Read the coordinator's manifest again."""
 
@@ -482,6 +511,8 @@ OperatorRequest = Annotated[
     | AskWorkers
     | AskCancel
     | AskRequeue
+    | AskDrain
+    | AskResume
     | AskReload
     | AskTrainers
     | AskFetch,
@@ -517,15 +548,14 @@ OPERATOR_RESPONSE: Final = TypeAdapter(OperatorResponse)
 
 # What a person looks for in a line of a trace.
 _FIRST: Final = ("v", "type", "name", "state", "job_id", "attempt")
+_JSON: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def encode(message: Wire) -> bytes:
     """Return the JSON of a message; what it is comes first, for whoever reads a trace."""
     fields = message.model_dump(mode="json")
     head = {key: fields[key] for key in _FIRST if key in fields}
-    return json.dumps(
-        head | fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    return _JSON.encode(head | fields).encode()
 
 
 def decode(adapter: TypeAdapter[T], payload: bytes, limit_bytes: int = MAX_PAYLOAD_BYTES) -> T:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from broker.clock import Now, backoff_s
+from broker.clock import Now, backoff_s, rfc3339, until
 from broker.messages import Accepted, Assign, Cancel, Failed, Refused, Released, Started, Stopped
+from coordinator import health
 from coordinator.jobs import Job
 from coordinator.matchmaking import HostView, Reason, choose, reasons, use_cuda
 from coordinator.states import FINAL, Event, JobState
@@ -21,16 +22,22 @@ HOLDBACK_CAP_S: Final = 600.0
 RESEND_BASE_S: Final = 2.0
 RESEND_CAP_S: Final = 15.0
 STOP_RESENDS: Final = 6
+RETRY_BASE_S: Final = 30.0
+RETRY_CAP_S: Final = 1800.0
 
 
 def settle(world: World, now: Now) -> None:
     """Give every pending job that can start now to the host that suits it."""
+    if world.book.in_state(JobState.PENDING):
+        _settle(world, now)
     world.unsettled = False
-    views = {view.host: view for view in host_views(world) if view.online}
-    if not any(view.free_slots() for view in views.values()):
-        return
-    for job in world.book.in_claim_order(JobState.PENDING):
-        if not job.in_plan:
+
+
+def _settle(world: World, now: Now) -> None:
+    free = [view for view in host_views(world, now) if view.online and view.free_slots()]
+    views = {view.host: view for view in free}
+    for job in world.book.in_claim_order(JobState.PENDING) if views else []:
+        if not job.in_plan or retry_wait_s(world, job, now) > 0:
             continue
         waited_s = waited(world, job, now)
         candidates = [_for_job(world, view, job, now) for view in views.values()]
@@ -45,9 +52,13 @@ def settle(world: World, now: Now) -> None:
 def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reason, ...]]]:
     """Return every host with every reason that speaks against its taking the job now."""
     waited_s = waited(world, job, now)
+    retry = _retry_reason(world, job, now)
     return [
-        (view, reasons(job.spec, _for_job(world, view, job, now), waited_s, world.grace_s()))
-        for view in host_views(world)
+        (
+            view,
+            retry + reasons(job.spec, _for_job(world, view, job, now), waited_s, world.grace_s()),
+        )
+        for view in host_views(world, now)
     ]
 
 
@@ -63,7 +74,20 @@ def waited(world: World, job: Job, now: Now) -> float:
     return now.mono_s - world.pending_since_s.get(job.job_id, now.mono_s)
 
 
-def host_views(world: World) -> list[HostView]:
+def retry_wait_s(world: World, job: Job, now: Now) -> float:
+    """Return for how long a job that failed still waits for its next attempt."""
+    return max(0.0, world.retry_at_s.get(job.job_id, 0.0) - now.mono_s)
+
+
+def _retry_reason(world: World, job: Job, now: Now) -> tuple[Reason, ...]:
+    wait_s = retry_wait_s(world, job, now)
+    if not wait_s:
+        return ()
+    text = f"retry {job.failures} of {job.spec.retries} begins in {wait_s:.0f} s"
+    return (Reason("retry", text, passing=True),)
+
+
+def host_views(world: World, now: Now) -> list[HostView]:
     """Return every host whose capability is known, by name, as matchmaking sees it."""
     at_work: dict[str, int] = {}
     handed_over = {expected.job_id for expected in world.expected.values()}
@@ -86,6 +110,8 @@ def host_views(world: World) -> list[HostView]:
             policy=world.policy(host.name),
             used_slots=at_work.get(host.name, 0),
             refused=(),
+            barred=world.record(host.name).barred(),
+            twins=host.has_twin(now),
         )
         for host in sorted(world.hosts.values(), key=lambda host: host.name)
         if host.capability is not None
@@ -131,6 +157,8 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
         needs=spec.needs,
         use_cuda=cuda,
         lease_s=world.settings.stale_after_s,
+        timeout_s=spec.timeout_s,
+        stall_timeout_s=spec.stall_timeout_s,
         on_lost=spec.on_lost,
     )
 
@@ -215,11 +243,36 @@ def on_failed(world: World, host: str, report: Failed, now: Now) -> None:
         world.note(host, report, "superseded")
         return
     error = report.error.strip() or f"exit code {report.exit_code}"
-    world.move(
-        job, Event.FAILED, now, f"host:{host}", "",
-        error=error, host=host, attempt=report.attempt,
-    )  # fmt: skip
+    if report.transient:
+        health.note_failure(world, host, job.job_id)
+    if report.transient and job.failures < job.spec.retries:
+        _retry(world, job, host, report.attempt, error, now)
+    else:
+        world.move(
+            job, Event.FAILED, now, f"host:{host}", "",
+            error=error, host=host, attempt=report.attempt,
+        )  # fmt: skip
     world.note(host, report, "recorded")
+
+
+def _retry(world: World, job: Job, host: str, attempt: int, error: str, now: Now) -> None:
+    """Let a job that failed try again after a while, on another host if there is one."""
+    wait_s = backoff_s(job.failures, RETRY_BASE_S, RETRY_CAP_S, world.rng)
+    failures = job.failures + 1
+    why = f"{error.splitlines()[0][:500]}; retry {failures} of {job.spec.retries}"
+    world.move(
+        job, Event.RETRIED, now, f"host:{host}", why, host=None, attempt=attempt,
+        failures=failures, not_before=rfc3339(now.wall_s + wait_s),
+    )  # fmt: skip
+    world.pending_since_s.setdefault(job.job_id, now.mono_s)
+    set_retry(world, job.job_id, now.mono_s + wait_s)
+    _hold_back(world, job, host, ("it has just failed here",), now)
+
+
+def set_retry(world: World, job_id: str, at_s: float) -> None:
+    """Keep a pending job from being assigned until then."""
+    world.retry_at_s[job_id] = at_s
+    world.timers.set(("retry", job_id), at_s)
 
 
 def on_released(world: World, host: str, report: Released, now: Now) -> None:
@@ -278,8 +331,9 @@ def on_lease_expired(world: World, job_id: str, now: Now) -> None:
     """No heartbeat has vouched for a held job for a whole lease."""
     job = world.book.get(job_id)
     if job is not None and job.is_held:
-        why = f"no heartbeat vouched for it in {world.settings.stale_after_s:g} s"
-        lose(world, job, now, "coordinator", why)
+        host = world.hosts.get(job.host or "")
+        word = "" if host is None or host.online else f"; the host is {host.presence(now)}"
+        lose(world, job, now, "coordinator", f"no heartbeat vouched for it in time{word}")
 
 
 def tell_to_stop(world: World, host: str, job_id: str, attempt: int, why: str, now: Now) -> None:
@@ -321,6 +375,10 @@ def send_stop(world: World, key: tuple[str, str, int], now: Now) -> None:
 
 def on_claims_loaded(world: World, now: Now) -> None:
     """After a restart: grant fresh leases, ask for every unanswered claim again."""
+    for job in world.book.in_state(JobState.PENDING):
+        wait_s = until(job.not_before, now)
+        if wait_s > 0:
+            set_retry(world, job.job_id, now.mono_s + min(wait_s, RETRY_CAP_S))
     for job in world.book.in_state(JobState.CLAIMED, JobState.RUNNING):
         world.renew_lease(job, now)
         if job.state is JobState.CLAIMED and job.host is not None:

@@ -55,6 +55,7 @@ from coordinator.effects import (
     Tick,
 )
 from coordinator.jobs import Change, Job, JobBook
+from coordinator.records import HostRecord
 from coordinator.states import JobState
 from coordinator.world import CoreSettings, World
 
@@ -64,8 +65,8 @@ MAX_LOG_LINE_BYTES: Final = 8192
 class Core:
     """Decides; see the module.
 
-    `jobs` are the ledger's rows; `stored` maps the ids of the artifacts in the store to their
-    sizes in bytes.
+    `jobs` and `records` are the ledger's rows; `stored` maps the ids of the artifacts in the store
+    to their sizes in bytes.
     """
 
     def __init__(
@@ -78,9 +79,11 @@ class Core:
         rng: Randomness,
         new_id: Callable[[], str],
         now: Now,
+        records: Mapping[str, HostRecord] | None = None,
     ) -> None:
         """Take over what the ledger and the store remember; every lease starts afresh."""
         self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
+        self.world.records.update(records or {})
         for job in self.world.book.in_state(JobState.PENDING):
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
         assignment.on_claims_loaded(self.world, now)
@@ -97,10 +100,12 @@ class Core:
         if self.world.unsettled:
             assignment.settle(self.world, now)
 
-    def take(self) -> tuple[list[Change], list[Effect]]:
+    def take(self) -> tuple[list[Change | HostRecord], list[Effect]]:
         """Hand over the changes to commit, and the effects to perform afterwards."""
-        effects, self.world.out = self.world.out, []
-        return self.world.book.take_changes(), effects
+        world = self.world
+        effects, world.out = world.out, []
+        records, world.record_changes = world.record_changes, []
+        return [*world.book.take_changes(), *records], effects
 
     def next_deadline(self) -> float | None:
         """Return when a `Tick` is wanted (monotonic seconds), or none."""
@@ -111,6 +116,7 @@ class Core:
         mine, theirs = self.world, other.world
         mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
         mine.dropped, mine.answers = theirs.dropped, theirs.answers
+        mine.evidence = theirs.evidence
 
     def announced_trainers(self) -> dict[str, dict[str, JsonValue]]:
         """Return the hyperparameter schemas that the hosts announce, by model."""
@@ -201,7 +207,7 @@ class Core:
                 downloads.on_timer(world, client, now)
             case ("summary",):
                 self._publish_summary()
-            case ("grace", *_) | ("holdback", *_):
+            case ("grace", *_) | ("holdback", *_) | ("retry", *_):
                 world.unsettled = True
 
     def _publish_summary(self) -> None:

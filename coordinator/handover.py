@@ -17,6 +17,7 @@ from broker.messages import Finished, Offer, Rejected, Stored
 from broker.ranges import RangeSet
 from broker.stream import Complete, Receiver, SendGrant
 from broker.stream import WriteChunk as Write
+from coordinator import health
 from coordinator.assignment import is_late, resume, take_back
 from coordinator.effects import AppendIndex, DropPart, FinishPart, OpenPart, WriteChunk
 from coordinator.jobs import Job
@@ -170,6 +171,7 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
         artifact_id=artifact_id, metrics=expected.metrics,
         host=expected.host, attempt=expected.attempt,
     )  # fmt: skip
+    health.note_success(world, job, now)
     world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
 
 

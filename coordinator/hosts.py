@@ -6,10 +6,17 @@ the session that the host was last seen with: a late will of an old session chan
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.clock import Now
 from broker.messages import Capability, Heartbeat, Progress, Status
+
+CRASH_WITHIN_S: Final = 40.0  # a beat of 30 s and some; by the keepalive it takes at least 45 s
+TWIN_WINDOW_S: Final = 600.0
+TWIN_RETURNS: Final = 3
+MAX_EARLIER: Final = 16
 
 
 @dataclass(slots=True)
@@ -26,6 +33,11 @@ class Host:
     last_seen_s: float | None = None
     last_seen_at: str | None = None
     progress: dict[str, Progress] = field(default_factory=dict)
+    boot_id: str | None = None
+    absence: str = "unknown"
+    arrival: str = "starting"
+    earlier: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    returns_s: list[float] = field(default_factory=list)
 
     def has_joined(self) -> bool:
         """Return whether its present process has said what it is, and what it holds.
@@ -34,6 +46,29 @@ class Host:
         """
         said = self.capability is not None and self.capability.instance == self.instance
         return said and self.heartbeat is not None and self.heartbeat.session == self.session
+
+    def presence(self, now: Now) -> str:
+        """Return in one word how the host is: see docs/operations.md.
+
+        Online: `online`, or until its first heartbeat `starting`, `restarted`, `rebooted`; or
+        `twins`, when two agents use its name. Offline: `left`, `crashed`, `asleep`, `cut-off`,
+        `silent`, or `unknown`.
+        """
+        if not self.online:
+            return self.absence
+        if self.has_twin(now):
+            return "twins"
+        return "online" if self.has_joined() else self.arrival
+
+    def has_twin(self, now: Now) -> bool:
+        """Whether two agents seem to use this name: processes that were replaced keep returning."""
+        self.returns_s = [at_s for at_s in self.returns_s if now.mono_s - at_s < TWIN_WINDOW_S]
+        return len(self.returns_s) >= TWIN_RETURNS
+
+    def may_sleep(self) -> bool:
+        """Whether this machine is one that goes to sleep: it has done so, or has a battery."""
+        slept = self.heartbeat is not None and (self.heartbeat.suspended_s or 0.0) > 1.0
+        return slept or (self.capability is not None and self.capability.battery)
 
     def seen(self, now: Now) -> None:
         """Note a sign of life."""
@@ -45,11 +80,14 @@ class Host:
         was = (self.online, self.session)
         if status.state == "online":
             self.online, self.offline_why = True, ""
+            self._replaced_by(status, now)
             self.session, self.instance = status.session, status.instance
+            self.boot_id = status.boot_id
             self.seen(now)
         elif self.session in {None, status.session}:
             self.online, self.offline_why = False, status.reason
             self.session = status.session
+            self.absence = "left" if status.reason == "goodbye" else self._why_lost(now)
         return was != (self.online, self.session)
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: Now) -> bool:
@@ -73,3 +111,24 @@ class Host:
     def silent(self) -> None:
         """Nothing was heard for too long; the broker did not tell."""
         self.online, self.offline_why = False, "lost"
+        self.absence = "asleep" if self.may_sleep() else "silent"
+
+    def _why_lost(self, now: Now) -> str:
+        """Judge a connection that ended without a goodbye.
+
+        The system closes the socket of a process that ends, so that the will follows the last sign
+        of life at once. When a machine sleeps or is cut off, the broker finds out by the keepalive.
+        """
+        if self.last_seen_s is not None and now.mono_s - self.last_seen_s < CRASH_WITHIN_S:
+            return "crashed"
+        return "asleep" if self.may_sleep() else "cut-off"
+
+    def _replaced_by(self, status: Status, now: Now) -> None:
+        if self.instance in {None, status.instance}:
+            return
+        self.arrival = "restarted" if status.boot_id == self.boot_id else "rebooted"
+        self.earlier[self.instance or ""] = None
+        while len(self.earlier) > MAX_EARLIER:
+            self.earlier.popitem(last=False)
+        if status.instance in self.earlier:
+            self.returns_s.append(now.mono_s)

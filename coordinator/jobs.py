@@ -188,6 +188,8 @@ class JobBook:
                 fields["pending_since"] = at
             if target in FINAL:
                 fields["finished_at"] = at
+            if job.state is JobState.PENDING:
+                fields["not_before"] = None
         after = replace(job, state=target, **{**fields, **changes})
         if after.attempt < job.attempt:
             raise AssertionError(f"attempt {after.attempt} after {job.attempt} of {job.job_id}")

@@ -1,4 +1,4 @@
-"""The ledger: one SQLite file, written by the coordinator alone; the only importer of sqlite3.
+"""The ledger: one SQLite file, written by the coordinator alone.
 
 Every transition is one conditional UPDATE in a transaction that appends to the history as well. An
 UPDATE that matches no row means that the mirror in memory is wrong: `LedgerConflict`, after which
@@ -7,8 +7,8 @@ the caller reloads.
 
 from __future__ import annotations
 
+import functools
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -17,12 +17,14 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.errors import StorageError
+from coordinator import database
 from coordinator.jobs import Change, Job
 from coordinator.plan import spec_from_json, spec_to_json
+from coordinator.records import HostRecord
 from coordinator.states import JobState
 
-SCHEMA_VERSION: Final = 1
 FILE_NAME: Final = "training_jobs.db"
+LIVE_FACTOR: Final = 10
 
 _COLUMNS: Final = (
     "name",
@@ -43,19 +45,39 @@ _COLUMNS: Final = (
     "pending_since",
     "started_at",
     "finished_at",
+    "failures",
+    "not_before",
 )
 # Names of our own columns only; every value is bound.
 _INSERT: Final = (
     f"INSERT INTO jobs (job_id, {', '.join(_COLUMNS)})"  # noqa: S608 - see above
     f" VALUES (:job_id, {', '.join(':' + name for name in _COLUMNS)})"
 )
+# A spec is long, and seldom changes: none leaves it as it is.
 _UPDATE: Final = (
-    f"UPDATE jobs SET {', '.join(f'{name} = :{name}' for name in _COLUMNS)}"  # noqa: S608 - see above
+    f"UPDATE jobs SET {', '.join(f'{name} = :{name}' for name in _COLUMNS if name != 'spec')},"  # noqa: S608 - see above
+    " spec = COALESCE(:spec, spec)"
     " WHERE job_id = :job_id AND state = :was_state AND attempt = :was_attempt"
 )
 _EVENT: Final = (
     "INSERT INTO events (job_id, at, event, from_state, to_state, attempt, host, who, why)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_PRUNE: Final = """
+    DELETE FROM events WHERE seq IN (
+        SELECT seq FROM (
+            SELECT seq,
+                CASE WHEN finished_at IS NULL THEN :keep_live ELSE :keep END AS kept,
+                row_number() OVER (PARTITION BY job_id ORDER BY seq DESC) AS place,
+                max(at) OVER (PARTITION BY job_id ORDER BY seq) AS newest_so_far
+            FROM (SELECT job_id FROM events GROUP BY job_id HAVING count(*) > :keep)
+            JOIN jobs USING (job_id) JOIN events USING (job_id)
+        ) WHERE place > kept AND newest_so_far < :older_than
+    )"""
+_HOST: Final = (
+    "INSERT INTO hosts (host, drained, quarantine, at, who) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (host) DO UPDATE SET drained = excluded.drained,"
+    " quarantine = excluded.quarantine, at = excluded.at, who = excluded.who"
 )
 
 
@@ -70,17 +92,14 @@ class Ledger:
     was written by a newer version.
     """
 
-    def __init__(self, path: Path | str) -> None:
-        """Open or create the ledger at `path` (`":memory:"` for tests)."""
+    def __init__(self, path: Path | str, *, copy: bool = False) -> None:
+        """Open or create the ledger at `path` (`":memory:"` for tests).
+
+        With `copy`, work on a copy in memory and only read the file, whoever is writing to it.
+        """
         self._path = str(path)
-        try:
-            self._db = sqlite3.connect(self._path, timeout=5.0, isolation_level=None)
-            self._prepare()
-        except sqlite3.Error as error:
-            raise StorageError(
-                f"ledger {self._path}: {error}; is another coordinator using it? "
-                "If the file is damaged, restore a copy or move it away to start afresh"
-            ) from error
+        how = database.open_copy if copy else database.open_file
+        self._db = how(self._path, migrations())
 
     def close(self) -> None:
         """Close the file."""
@@ -88,16 +107,27 @@ class Ledger:
 
     def load(self) -> dict[str, Job]:
         """Return every job by its id. Raises `StorageError` when a row cannot be read."""
-        self._db.row_factory = sqlite3.Row
+        with database.refusals(self._path):
+            found = self._db.execute("SELECT * FROM jobs")
+            names = [column[0] for column in found.description]
+            rows = [dict(zip(names, row)) for row in found]
         try:
-            rows = self._db.execute("SELECT * FROM jobs").fetchall()
             return {row["job_id"]: _job(row) for row in rows}
-        except (sqlite3.Error, ValueError, KeyError) as error:
+        except (ValueError, KeyError) as error:
             raise StorageError(f"ledger {self._path}: a row cannot be read: {error}") from error
-        finally:
-            self._db.row_factory = None
 
-    def commit(self, changes: Sequence[Change]) -> None:
+    def load_hosts(self) -> dict[str, HostRecord]:
+        """Return what is remembered of each host. Raises `StorageError`."""
+        with database.refusals(self._path):
+            rows = self._db.execute(
+                "SELECT host, drained, quarantine, at, who FROM hosts"
+            ).fetchall()
+        return {
+            host: HostRecord(host, bool(drained), quarantine or "", at, who)
+            for host, drained, quarantine, at, who in rows
+        }
+
+    def commit(self, changes: Sequence[Change | HostRecord]) -> None:
         """Record all changes in one durable transaction, or none of them.
 
         Raises `LedgerConflict` when a row is not as the change expects it, `StorageError` when the
@@ -105,50 +135,52 @@ class Ledger:
         """
         if not changes:
             return
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
+        with database.refusals(self._path), database.transaction(self._db):
             for change in changes:
-                self._apply(change)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._rollback()
-            raise StorageError(f"ledger {self._path}: {error}") from error
-        except LedgerConflict:
-            self._rollback()
-            raise
+                if isinstance(change, HostRecord):
+                    self._remember(change)
+                else:
+                    self._apply(change)
 
     def events(self, job_id: str, limit: int = 200) -> list[dict[str, JsonValue]]:
-        """Return the newest `limit` events of a job, oldest first."""
-        rows = self._db.execute(
-            "SELECT at, event, from_state, to_state, attempt, host, who, why FROM events"
-            " WHERE job_id = ? ORDER BY seq DESC LIMIT ?",
-            (job_id, limit),
-        ).fetchall()
+        """Return the newest `limit` events of a job, oldest first. Raises `StorageError`."""
+        with database.refusals(self._path):
+            rows = self._db.execute(
+                "SELECT at, event, from_state, to_state, attempt, host, who, why FROM events"
+                " WHERE job_id = ? ORDER BY seq DESC LIMIT ?",
+                (job_id, limit),
+            ).fetchall()
         keys = ("at", "event", "from", "to", "attempt", "host", "who", "why")
         return [dict(zip(keys, row, strict=True)) for row in reversed(rows)]
 
-    def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute("PRAGMA foreign_keys = ON")
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            schema = resources.files("coordinator").joinpath("schema.sql").read_text("utf-8")
-            self._db.executescript(
-                f"BEGIN; {schema} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-            )
-        elif version != SCHEMA_VERSION:
-            raise StorageError(
-                f"ledger {self._path}: schema version {version}; this program knows "
-                f"{SCHEMA_VERSION}: install the version that wrote it"
-            )
-        (verdict,) = self._db.execute("PRAGMA quick_check").fetchone()
-        if verdict != "ok":
-            raise StorageError(f"ledger {self._path}: damaged ({verdict}); restore a copy")
+    def prune_events(self, keep_per_job: int, older_than: str) -> int:
+        """Delete old events, durably; return how many. Raises `StorageError`.
+
+        An event goes when it and all before it of its job are older than `older_than` (RFC 3339),
+        and its job has at least `keep_per_job` (1 or more) newer ones; a job that is not final
+        keeps `LIVE_FACTOR` times as many, whatever becomes of it next. What is left of a history
+        is its end without a gap, so that replaying it still gives the row.
+        """
+        if keep_per_job < 1:
+            raise ValueError("the newest event of a job is never deleted")
+        values = {
+            "keep": keep_per_job,
+            "keep_live": LIVE_FACTOR * keep_per_job,
+            "older_than": older_than,
+        }
+        with database.refusals(self._path), database.transaction(self._db):
+            return self._db.execute(_PRUNE, values).rowcount
+
+    def _remember(self, record: HostRecord) -> None:
+        self._db.execute(
+            _HOST,
+            (record.host, int(record.drained), record.quarantine or None, record.at, record.who),
+        )
 
     def _apply(self, change: Change) -> None:
-        values = _values(change.after)
         before = change.before
+        same_spec = before is not None and before.spec is change.after.spec
+        values = _values(change.after, spec_too=not same_spec)
         if before is None:
             self._db.execute(_INSERT, values)
         else:
@@ -174,19 +206,23 @@ class Ledger:
             ),
         )
 
-    def _rollback(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+
+@functools.cache
+def migrations() -> tuple[str, ...]:
+    """Return the scripts that make the schema, in order; the n-th leads to version n."""
+    folder = resources.files("coordinator").joinpath("migrations")
+    scripts = sorted((one.name, one) for one in folder.iterdir() if one.name.endswith(".sql"))
+    return tuple(script.read_text("utf-8") for _, script in scripts)
 
 
-def _values(job: Job) -> dict[str, Any]:
+def _values(job: Job, *, spec_too: bool) -> dict[str, Any]:
     spec = job.spec
     return {
         "job_id": spec.job_id,
         "name": spec.name,
         "model": spec.model,
         "mode": spec.mode,
-        "spec": spec_to_json(spec),
+        "spec": spec_to_json(spec) if spec_too else None,
         "priority": spec.priority,
         "in_plan": int(job.in_plan),
         "state": job.state.value,
@@ -201,6 +237,8 @@ def _values(job: Job) -> dict[str, Any]:
         "pending_since": job.pending_since,
         "started_at": job.started_at,
         "finished_at": job.finished_at,
+        "failures": job.failures,
+        "not_before": job.not_before,
     }
 
 
@@ -220,4 +258,6 @@ def _job(row: Mapping[str, Any]) -> Job:
         metrics=None if row["metrics"] is None else json.loads(row["metrics"]),
         started_at=row["started_at"],
         finished_at=row["finished_at"],
+        failures=row["failures"],
+        not_before=row["not_before"],
     )

@@ -20,7 +20,15 @@ from broker.errors import ConfigError
 from broker.messages import Needs
 from broker.topics import is_host
 from coordinator.hyperschema import check_hyper, did_you_mean
-from coordinator.plan import DEFAULT_GRACE_S, HostPolicy, JobSpec, Plan, job_id
+from coordinator.plan import (
+    DEFAULT_GRACE_S,
+    DEFAULT_RETRIES,
+    DEFAULT_STALL_S,
+    HostPolicy,
+    JobSpec,
+    Plan,
+    job_id,
+)
 
 SCHEMA_VERSION: Final = 1
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -33,6 +41,7 @@ Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 MAX_HYPER: Final = 64
 TrainHosts = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
 Gib = Annotated[float, Field(gt=0, le=1_000_000)]
+Seconds = Annotated[float, Field(ge=0, le=1e8)]  # 0: no limit
 
 
 class _Table(BaseModel):
@@ -44,6 +53,9 @@ class _Run(_Table):
     train_hosts: TrainHosts | None = None
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
     n_resamples: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    timeout_s: Seconds | None = None
+    stall_timeout_s: Seconds | None = None
+    retries: Annotated[int, Field(ge=0, le=100)] | None = None
 
 
 class _Defaults(_Run):
@@ -250,6 +262,10 @@ class _Reader:
             allowed_hosts=tuple(job.allowed_hosts),
             denied_hosts=tuple(job.denied_hosts),
             on_lost=job.on_lost,
+            timeout_s=_first(job.timeout_s, defaults.timeout_s, 0.0) or None,
+            stall_timeout_s=_first(job.stall_timeout_s, defaults.stall_timeout_s, DEFAULT_STALL_S)
+            or None,
+            retries=_first(job.retries, defaults.retries, DEFAULT_RETRIES),
         )
 
     def _check_broken(self, table: Mapping[str, Any], label: str) -> None:

@@ -34,7 +34,8 @@ class HostView:
     """A host as matchmaking sees it.
 
     `joined`: its present process has said what it is and what it holds. `refused`: why it refused
-    this very job a moment ago.
+    this very job a moment ago. `barred`: why it is given no jobs at all, until an operator lifts
+    it. `twins`: two agents use its name.
     """
 
     host: str
@@ -46,6 +47,8 @@ class HostView:
     used_slots: int = 0
     refused: tuple[str, ...] = ()
     joined: bool = True
+    barred: tuple[str, ...] = ()
+    twins: bool = False
 
     def slots(self) -> int:
         """Return how many jobs it may run at once."""
@@ -134,6 +137,11 @@ def _by_presence(view: HostView) -> Iterable[Reason]:
     elif view.heartbeat is not None and view.heartbeat.refuses:
         text = f"takes no jobs now: {view.heartbeat.refuses}"
         yield Reason("refuses", text, passing=True)
+    if view.twins:
+        text = "two agents use this name; give one of them another with --host"
+        yield Reason("twins", text, passing=True)
+    for why in view.barred:
+        yield Reason("barred", why)
     slots = view.slots()
     if slots == 0:
         yield Reason("no-slots", "[hosts] gives it no slots")

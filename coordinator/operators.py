@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -10,11 +11,13 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.messages import (
     AskCancel,
+    AskDrain,
     AskFetch,
     AskList,
     AskLogs,
     AskReload,
     AskRequeue,
+    AskResume,
     AskShow,
     AskStatus,
     AskTrainers,
@@ -25,17 +28,18 @@ from broker.messages import (
     Wire,
 )
 from coordinator import downloads
-from coordinator.assignment import could_run, explain, tell_to_stop
+from coordinator.assignment import could_run, explain, retry_wait_s, tell_to_stop
 from coordinator.effects import AnswerWithEvents, AnswerWithLog, ReadManifest
 from coordinator.handover import take_kept
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.plan import policy_to_dict, spec_to_dict
+from coordinator.records import HostRecord
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import World
 
 EXPIRY_SLACK_S: Final = 60.0  # how far an operator's clock may be behind ours
-CHANGING: Final = (AskCancel, AskRequeue, AskReload)
+CHANGING: Final = (AskCancel, AskRequeue, AskReload, AskDrain, AskResume)
 
 
 def on_request(world: World, client: str, ask: OperatorRequest, now: Now) -> None:
@@ -177,13 +181,13 @@ def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> OperatorResp
     return None
 
 
-def _on_workers(world: World, _client: str, ask: AskWorkers, _now: Now) -> OperatorResponse:
+def _on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> OperatorResponse:
     hosts = sorted(world.hosts.values(), key=lambda host: host.name)
     page = hosts[ask.offset : ask.offset + ask.limit]
     rows: list[JsonValue] = []
     size_chars = 0
     for host in page:
-        row = _worker(world, host)
+        row = _worker(world, host, now)
         size_chars += len(str(row))
         if rows and size_chars > _PAGE_CHARS:
             break
@@ -193,12 +197,14 @@ def _on_workers(world: World, _client: str, ask: AskWorkers, _now: Now) -> Opera
     return _data(ask.id, {"workers": rows, "total": len(hosts), "next": following})
 
 
-def _worker(world: World, host: Host) -> dict[str, JsonValue]:
+def _worker(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
     heartbeat = host.heartbeat
     return {
         "host": host.name,
         "status": "online" if host.online else "offline",
+        "presence": host.presence(now),
         "why": host.offline_why,
+        "barred": list(world.record(host.name).barred()),
         "capability": _dump(host.capability),
         "policy": policy_to_dict(world.policy(host.name)),
         "jobs": [_held(world, held) for held in heartbeat.jobs] if heartbeat else [],
@@ -235,9 +241,11 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
     if isinstance(job, OperatorResponse):
         return job
     if job.state is JobState.PENDING:
-        return _refusal(ask.id, "refused", f"job {job.spec.name} is pending already")
+        wait_s = retry_wait_s(world, job, now)
+        more = f"; its retry begins in {wait_s:.0f} s" if wait_s else ""
+        return _refusal(ask.id, "refused", f"job {job.spec.name} is pending already{more}")
     who, kept = f"operator:{client}", job.artifact_id
-    after = world.move(job, Event.REQUEUED, now, who, "", host=None, losses=0)
+    after = world.move(job, Event.REQUEUED, now, who, "", host=None, losses=0, failures=0)
     _stop_holder(world, job, "requeued", now)
     if job.state is JobState.FAILED and kept in world.stored:
         after = take_kept(world, job, after, now, who)
@@ -247,6 +255,33 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
 def _stop_holder(world: World, job: Job, why: str, now: Now) -> None:
     if job.is_held and job.host is not None:
         tell_to_stop(world, job.host, job.job_id, job.attempt, why, now)
+
+
+def _on_drain(world: World, client: str, ask: AskDrain, now: Now) -> OperatorResponse:
+    record = world.record(ask.host)
+    if ask.host not in world.hosts and ask.host not in world.records:
+        return _no_host(ask.id, ask.host)
+    if record.drained:
+        return _refusal(ask.id, "refused", f"host {ask.host} is drained already")
+    world.remember(replace(record, drained=True, at=now.text(), who=f"operator:{client}"))
+    held: list[JsonValue] = [job.spec.name for job in world.held_at(ask.host)]
+    return _data(ask.id, {"host": ask.host, "drained": True, "jobs": held})
+
+
+def _on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorResponse:
+    record = world.record(ask.host)
+    if ask.host not in world.hosts and ask.host not in world.records:
+        return _no_host(ask.id, ask.host)
+    if not record.barred():
+        return _refusal(ask.id, "refused", f"host {ask.host} is neither drained nor in quarantine")
+    world.evidence.pop(ask.host, None)
+    world.remember(HostRecord(ask.host, at=now.text(), who=f"operator:{client}"))
+    return _data(ask.id, {"host": ask.host, "drained": False, "was": list(record.barred())})
+
+
+def _no_host(request_id: str, name: str) -> OperatorResponse:
+    message = f"no host is called {name!r}; `fleet workers` shows them"
+    return _refusal(request_id, "not_found", message)
 
 
 def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> OperatorResponse | None:
@@ -322,6 +357,8 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskWorkers: _on_workers,
     AskCancel: _on_cancel,
     AskRequeue: _on_requeue,
+    AskDrain: _on_drain,
+    AskResume: _on_resume,
     AskReload: _on_reload,
     AskTrainers: _on_trainers,
     AskFetch: _on_fetch,

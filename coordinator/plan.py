@@ -16,6 +16,8 @@ from pydantic import JsonValue
 from broker.messages import Needs
 
 DEFAULT_GRACE_S: Final = 300.0
+DEFAULT_STALL_S: Final = 7200.0
+DEFAULT_RETRIES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ class JobSpec:
     allowed_hosts: tuple[str, ...] = ()
     denied_hosts: tuple[str, ...] = ()
     on_lost: str = "keep"
+    timeout_s: float | None = None
+    stall_timeout_s: float | None = None
+    retries: int = DEFAULT_RETRIES
 
 
 @dataclass(frozen=True, slots=True)

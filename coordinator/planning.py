@@ -50,7 +50,18 @@ def _what_changed(job: Job, spec: JobSpec) -> str:
     before, after = job.spec, spec
     names = [
         name
-        for name in ("name", "priority", "n_resamples", "needs", "allowed_hosts", "denied_hosts")
+        for name in (
+            "name",
+            "priority",
+            "n_resamples",
+            "needs",
+            "allowed_hosts",
+            "denied_hosts",
+            "on_lost",
+            "timeout_s",
+            "stall_timeout_s",
+            "retries",
+        )
         if getattr(before, name) != getattr(after, name)
     ]
     return ", ".join(names) or ", ".join(

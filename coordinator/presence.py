@@ -53,6 +53,8 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
         world.timers.cancel(("silence", name))
         if status.reason == "goodbye":
             _let_go(world, host, now)
+        else:
+            _adjust_leases(world, host, now)
 
 
 def on_capability(world: World, name: str, capability: Capability) -> None:
@@ -119,6 +121,7 @@ def on_silence(world: World, name: str, now: Now) -> None:
     host = world.hosts.get(name)
     if host is not None and host.online:
         host.silent()
+        _adjust_leases(world, host, now)
         world.timers.set(("summary",), now.mono_s + 0.2)
 
 
@@ -138,6 +141,20 @@ def _resend_claims(world: World, host: Host, now: Now) -> None:
     for job_id, claim in world.claims.items():
         if claim.host == host.name:
             world.timers.set(("assign", job_id), now.mono_s)
+
+
+def _adjust_leases(world: World, host: Host, now: Now) -> None:
+    """A trainer does not outlive its agent; a machine that sleeps goes on where it was."""
+    settings = world.settings
+    if host.absence == "crashed":
+        lease_s = min(settings.crash_grace_s, settings.stale_after_s)
+    elif host.absence == "asleep":
+        lease_s = max(settings.sleep_grace_s, settings.stale_after_s)
+    else:
+        return
+    for job in world.held_at(host.name):
+        if job.state is JobState.RUNNING:
+            world.timers.set(("lease", job.job_id), now.mono_s + lease_s)
 
 
 def _miss_absent(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> None:

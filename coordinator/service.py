@@ -147,6 +147,8 @@ class Service:
             max_attempts=settings.max_attempts,
             claim_timeout_s=settings.claim_timeout_s,
             host_timeout_s=settings.host_timeout_s,
+            crash_grace_s=settings.crash_grace_s,
+            sleep_grace_s=settings.sleep_grace_s,
             prefer_cuda_grace_s=settings.prefer_cuda_grace_s,
             window_chunks=settings.window_chunks,
         )

@@ -34,6 +34,12 @@ class CoordinatorSettings(Settings):
     host_timeout_s: Seconds = Field(
         default=100.0, description="A host that is silent for this time is offline."
     )
+    crash_grace_s: Seconds = Field(
+        default=120.0, description="A job whose agent crashed is lost after this time."
+    )
+    sleep_grace_s: Seconds = Field(
+        default=7200.0, description="A job of a machine that went to sleep is lost after this time."
+    )
     prefer_cuda_grace_s: float | None = Field(
         default=None, ge=0, le=1e7, description="Overrides the manifest's."
     )

@@ -185,6 +185,7 @@ class Shell:
             rng=around.rng,
             new_id=around.new_id,
             now=now,
+            records=self._ledger.load_hosts(),
         )
 
     def _presence(self, status: Any) -> Outgoing:

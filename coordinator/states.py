@@ -42,6 +42,7 @@ class Event(StrEnum):
     LOST = "lost"
     EXHAUSTED = "exhausted"
     RESUMED = "resumed"
+    RETRIED = "retried"
     FAILED = "failed"
     COMPLETED = "completed"
     KEPT = "kept"
@@ -68,6 +69,7 @@ TRANSITIONS: Final[dict[Event, tuple[frozenset[JobState], JobState | None]]] = {
     Event.LOST: (HELD, _P),
     Event.EXHAUSTED: (HELD, JobState.FAILED),
     Event.RESUMED: (frozenset({_P}), _R),
+    Event.RETRIED: (HELD | {_P}, _P),
     Event.FAILED: (HELD | {_P}, JobState.FAILED),
     Event.COMPLETED: (HELD | {_P}, JobState.COMPLETED),
     Event.KEPT: (frozenset({JobState.FAILED}), _SAME),

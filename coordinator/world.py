@@ -21,6 +21,7 @@ from coordinator.effects import Effect, Warn
 from coordinator.hosts import Host
 from coordinator.jobs import Job, JobBook
 from coordinator.plan import HostPolicy, Plan
+from coordinator.records import HostRecord
 from coordinator.states import FINAL, Event, JobState
 
 MAX_HOSTS: Final = 20_000
@@ -42,6 +43,8 @@ class CoreSettings:
     max_attempts: int = 3
     claim_timeout_s: float = 30.0
     host_timeout_s: float = 100.0
+    crash_grace_s: float = 120.0
+    sleep_grace_s: float = 7200.0
     prefer_cuda_grace_s: float | None = None
     window_chunks: int = 16
 
@@ -108,6 +111,14 @@ class Download:
 
 
 @dataclass(slots=True)
+class Evidence:
+    """What speaks against one host: jobs that failed on it, and those that work elsewhere."""
+
+    failed: dict[str, None] = field(default_factory=dict)
+    proven: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class World:
     """Everything the core decides on."""
 
@@ -124,6 +135,10 @@ class World:
     holdbacks: dict[tuple[str, str], Holdback] = field(default_factory=dict)
     stops: dict[tuple[str, str, int], Stop] = field(default_factory=dict)
     pending_since_s: dict[str, float] = field(default_factory=dict)
+    retry_at_s: dict[str, float] = field(default_factory=dict)
+    records: dict[str, HostRecord] = field(default_factory=dict)
+    record_changes: list[HostRecord] = field(default_factory=list)
+    evidence: dict[str, Evidence] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
     uploads: dict[str, Upload] = field(default_factory=dict)
     downloads: dict[str, Download] = field(default_factory=dict)
@@ -156,11 +171,15 @@ class World:
             self.pending_since_s[job.job_id] = now.mono_s
         elif after.state is not JobState.PENDING:
             self.pending_since_s.pop(job.job_id, None)
+            self.retry_at_s.pop(job.job_id, None)
+            self.timers.cancel(("retry", job.job_id))
         if event is Event.ASSIGNED:
             self._expect_nothing(job.job_id)
         if after.state in FINAL:
             # A job that was lost too often is failed, but its result may still be on its way.
             self._forget(job.job_id, expected=event is not Event.EXHAUSTED)
+        if after.state is not JobState.RUNNING or event is Event.CHANGED:
+            self.unsettled = True  # there may be a slot, or a job, that there was not before
         self.announce(after, now)
         return after
 
@@ -182,11 +201,10 @@ class World:
             host.progress.pop(job_id, None)
 
     def announce(self, job: Job, now: Now) -> None:
-        """Publish a job's row, have the summary follow, and look again at who could take what."""
+        """Publish a job's row, and have the summary follow."""
         self.publish(self.topics.job(job.job_id), job.row(), retain=True)
         if ("summary",) not in self.timers:
             self.timers.set(("summary",), now.mono_s + 0.2)
-        self.unsettled = True
 
     def note(self, host: str, report: Any, verdict: Any) -> None:
         """Answer a report of an agent."""
@@ -206,6 +224,16 @@ class World:
     def renew_lease(self, job: Job, now: Now) -> None:
         """The job's host vouches for it."""
         self.timers.set(("lease", job.job_id), now.mono_s + self.settings.stale_after_s)
+
+    def record(self, host: str) -> HostRecord:
+        """Return what is remembered of a host."""
+        return self.records.get(host) or HostRecord(host)
+
+    def remember(self, record: HostRecord) -> None:
+        """Change what is remembered of a host, in the ledger as well."""
+        self.records[record.host] = record
+        self.record_changes.append(record)
+        self.unsettled = True
 
     def policy(self, host: str) -> HostPolicy:
         """Return what the plan says of a host."""

@@ -38,7 +38,11 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "requeue": ("requeue", "Put a job back into the queue."),
     "reload": ("reload", "Have the coordinator read its manifest again."),
     "workers": ("workers", "The hosts."),
+    "drain": ("drain", "Give a host no new jobs."),
+    "resume": ("drain", "Give a host jobs again."),
     "get": ("get", "Fetch a job's artifact, check and unpack it."),
+    "backup": ("maintain", "Copy the ledger, while a coordinator runs or not."),
+    "fsck": ("maintain", "Compare ledger, artifacts, index and part files."),
 }
 
 

@@ -40,7 +40,12 @@ STATE_STYLES: Final = {
     "failed": "red",
     "cancelled": "dim",
     "online": "green",
-    "offline": "red",
+    "twins": "red",
+    "crashed": "red",
+    "cut-off": "red",
+    "silent": "red",
+    "asleep": "dim",
+    "left": "dim",
 }
 ID_CHARS: Final = 12
 GAP: Final = 2  # columns between two of a table

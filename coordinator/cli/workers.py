@@ -30,7 +30,11 @@ def workers_command(client: OperatorClient, as_json: bool) -> None:
         click.echo("no hosts; start an agent on each with `fleet agent --broker URL --data DIR`")
         return
     columns = ("HOST", "STATUS", ">CORES", ">RAM FREE", "GPU", ">VRAM FREE", "JOBS", "SEEN")
-    render.console().print(render.table(columns, [_cells(row) for row in rows]))
+    out = render.console()
+    out.print(render.table(columns, [_cells(row) for row in rows]))
+    for row in rows:
+        for why in row["barred"]:
+            out.print(render.printable(f"{row['host']}: {why}"), style="yellow", soft_wrap=True)
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -45,7 +49,7 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
     jobs = [f"{held['name'] or held['job_id'][:12]} ({held['phase']})" for held in row["jobs"]]
     return (
         row["host"],
-        render.state(row["status"]),
+        render.state(row["presence"]),
         capability.get("physical_cores", "-"),
         render.size(ram),
         (f"{len(names)} x " if len(names) > 1 else "") + names[0] if names else "none",

@@ -49,7 +49,9 @@ def many(first: int, seeds: int, processes: int) -> int:
             found = broken.setdefault(outcome.violation.rule, [])
             found.append((outcome.seed, str(outcome.violation)))
     took_s = time.monotonic() - begun_s
-    _say(f"seeds      {seeds:,} (from {first}), {60 * seeds / took_s:,.0f} a minute, {took_s:.0f} s")
+    _say(
+        f"seeds      {seeds:,} (from {first}), {60 * seeds / took_s:,.0f} a minute, {took_s:.0f} s"
+    )
     _say(f"steps      {steps:,}, {virtual_s / 86400:,.1f} days of the fleet")
     _say("jobs       " + ", ".join(f"{n:,} {name}" for name, n in jobs.most_common()))
     _say("faults     " + "\n           ".join(f"{n:>9,} {k}" for k, n in faults.most_common()))

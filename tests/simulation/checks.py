@@ -21,7 +21,7 @@ GRACE_S: Final = 5.0  # after which a trainer that was asked to end is ended
 SLACK_S: Final = 3.0
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818 - what it is called
     """The fleet has broken a promise. `rule` names it, whatever the particulars."""
 
     def __init__(self, rule: str, text: str, job_id: str = "") -> None:
@@ -197,7 +197,6 @@ class Checker:
 
     def finally_(self) -> None:
         """What must hold in the end."""
-        run = self._run
         if not self.settled():
             self._tell_unsettled()
         self._ledger_agrees()

@@ -12,7 +12,7 @@ import fnmatch
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 
 class Inode:
@@ -38,7 +38,7 @@ class File:
         self._at = len(inode.data) if append else 0
         self.closed = False
 
-    def __enter__(self) -> File:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,9 +85,6 @@ class File:
         self.closed = True
 
 
-Folder = dict[str, Any]  # name -> Inode, or a Folder
-
-
 class SimDisk:
     """See the module. `before` is called at each operation that changes something."""
 
@@ -100,7 +97,7 @@ class SimDisk:
         self._before = before
         self._names: dict[str, Inode | None] = {}  # none: a folder
         self._durable: dict[str, Inode | None] = {}
-        self._journal: list[tuple[tuple[str, Inode | None | str], ...]] = []
+        self._journal: list[tuple[tuple[str, Inode | str | None], ...]] = []
         self._by_folder: dict[str, dict[str, None]] = {}
         self.trouble = ""  # "", "full", "read-only"
 
@@ -247,7 +244,7 @@ class SimDisk:
             case _:
                 return bytearray(new)
 
-    def _change(self, *change: tuple[str, Inode | None | str]) -> None:
+    def _change(self, *change: tuple[str, Inode | str | None]) -> None:
         for name, what in change:
             if what == "gone":
                 del self._names[name]

@@ -100,9 +100,7 @@ def _completed_when_finished(patch: Patch) -> None:
     def on_finished(world: World, host: str, report: Any, now: Now) -> None:
         job = world.book.get(report.job_id)
         if job is not None and job.is_held and job.is_at(host, report.attempt):
-            world.move(
-                job, Event.COMPLETED, now, f"host:{host}", artifact_id=report.artifact_id
-            )
+            world.move(job, Event.COMPLETED, now, f"host:{host}", artifact_id=report.artifact_id)
         real(world, host, report, now)
 
     patch(handover, "on_finished", on_finished)
@@ -136,9 +134,7 @@ def _instance_not_checked(patch: Patch) -> None:
 
 def _lease_by_wall_clock(patch: Patch) -> None:
     def renew(world: World, job: Job, now: Now) -> None:
-        world.timers.set(
-            ("lease", job.job_id), now.wall_s - 1.8e9 + world.settings.stale_after_s
-        )
+        world.timers.set(("lease", job.job_id), now.wall_s - 1.8e9 + world.settings.stale_after_s)
 
     patch(World, "renew_lease", renew)
 
@@ -222,7 +218,7 @@ MUTANTS = (
     Mutant("completed when finished", 50, _completed_when_finished),
     Mutant("assignments not deduplicated", 50, _assignments_not_deduplicated),
     Mutant("ended attempts forgotten", 300, _ended_attempts_forgotten),
-    Mutant("instance not checked", 300, _instance_not_checked),
+    Mutant("instance not checked", 1000, _instance_not_checked),
     Mutant("lease by the wall clock", 100, _lease_by_wall_clock),
     Mutant("lease for ever", 100, _lease_for_ever),
     Mutant("claims for ever", 300, _claims_for_ever),
@@ -231,7 +227,7 @@ MUTANTS = (
     Mutant("reports not kept on disk", 100, _reports_not_kept),
     Mutant("trainers never killed", 300, _never_killed),
     Mutant("late results dropped", 600, _late_results_dropped),
-    Mutant("final states move", 300, _final_states_move),
+    Mutant("final states move", 1000, _final_states_move),
     Mutant("bundle cleared too early", 100, _clears_unasked),
 )
 
@@ -277,6 +273,8 @@ def hunt(only: str | None) -> int:
         missed += found is None
         seeds, rule = found or ("-", "NOT FOUND")
         took_s = time.monotonic() - begun_s
-        sys.stdout.write(f"{mutant.name:32} {seeds!s:>12} {mutant.within:>7}  {rule} ({took_s:.0f} s)\n")
+        sys.stdout.write(
+            f"{mutant.name:32} {seeds!s:>12} {mutant.within:>7}  {rule} ({took_s:.0f} s)\n"
+        )
         sys.stdout.flush()
     return 1 if missed else 0

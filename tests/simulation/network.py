@@ -190,7 +190,9 @@ class Broker:
     def lose(self, session: Session, *, closed: bool) -> None:
         """A client is gone; the broker notices at once when its socket was closed."""
         noticed = closed and not self.cut_off[session.link.client_id]
-        wait_s = self._delay_s() if noticed else 1.5 * KEEPALIVE_S * (0.7 + 0.3 * self._rng.random())
+        wait_s = (
+            self._delay_s() if noticed else 1.5 * KEEPALIVE_S * (0.7 + 0.3 * self._rng.random())
+        )
         self.timeline.after(wait_s, lambda: self._expire(session))
 
     def receive(self, session: Session, message: Outgoing) -> None:

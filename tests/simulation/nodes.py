@@ -31,6 +31,7 @@ from coordinator.jobs import Change
 from coordinator.ledger import Ledger
 from coordinator.manifest import ManifestError, Problem
 from coordinator.plan import Plan
+from coordinator.records import HostRecord
 from coordinator.shell import Shell as CoordinatorShell
 from coordinator.shell import Surroundings as CoordinatorSurroundings
 from coordinator.store import Store
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 GIB: Final = 1024**3
 ROOT: Final = Path("/state")
-HEARTBEAT_S: Final = 20.0
+HEARTBEAT_S: Final = 30.0
 STALE_S: Final = 120.0
 TOPICS: Final = Topics()
 
@@ -248,7 +249,7 @@ class SimLedger(Ledger):
         super().__init__(":memory:")
         self._node = node
 
-    def commit(self, changes: Sequence[Change]) -> None:
+    def commit(self, changes: Sequence[Change | HostRecord]) -> None:
         """Commit, and have the checker look."""
         machine = self._node.machine
         if not changes:
@@ -257,7 +258,7 @@ class SimLedger(Ledger):
         if machine.disk.trouble:
             raise StorageError("ledger: the disk refuses")
         super().commit(changes)
-        self._node.run.checker.committed(changes)
+        self._node.run.checker.committed([one for one in changes if isinstance(one, Change)])
         machine.before("committed")
 
     def close(self) -> None:
@@ -291,7 +292,8 @@ class CoordinatorNode(Node):
         )  # fmt: skip
         settings = CoreSettings(
             instance=new_id(), boot_id=self.machine.boot_id, manifest="plan.toml",
-            stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=70.0, window_chunks=4,
+            stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_chunks=4,
+            crash_grace_s=60.0, sleep_grace_s=240.0,
         )  # fmt: skip
         self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now)
         self.shell.turn([ManifestRead(self.manifest or self._last_good)], now)
@@ -467,7 +469,8 @@ class AgentNode(Node):
         )  # fmt: skip
 
     def _measure(self, gpus: tuple[Gpu, ...]) -> Vitals:
-        return Vitals(int(self.host.ram_gib * GIB), 10.0, 1.0, gpus)
+        slept_s = 10.0 * self.naps
+        return Vitals(int(self.host.ram_gib * GIB), 10.0, 1.0, gpus, slept_s)
 
     def _start_trainer(self, effect: StartTrainer) -> SimTrainer:
         machine = self.machine
@@ -484,10 +487,14 @@ class AgentNode(Node):
         machine.children[pid] = child
         self.run.checker.trainer_started(self, child)
         after = self.run.timeline.after
-        for share in (0.3, 0.7):
-            event = {"event": "progress", "epoch": int(share * 10), "epochs": 10, "loss": 0.5}
-            after(job.duration_s * share, lambda event=event: child.says(event))
-        after(job.duration_s, lambda: self._end_of(child, job.behaviour))
+        if job.behaviour == "hangs":
+            return child
+        half = {"event": "progress", "epoch": 5, "epochs": 10, "train_loss": 0.5}
+        after(job.duration_s / 2, lambda: child.says(half))
+        behaviour = "crashes" if self.host.sick else job.behaviour
+        if behaviour == "flaky":
+            behaviour = "crashes" if assign.attempt == 1 else "ok"
+        after(job.duration_s, lambda: self._end_of(child, behaviour))
         return child
 
     def _end_of(self, child: SimTrainer, behaviour: str) -> None:

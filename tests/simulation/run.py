@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.errors import BadTopic
-from broker.messages import AskCancel, AskReload, AskRequeue, encode
+from broker.messages import AskCancel, AskDrain, AskReload, AskRequeue, AskResume, encode
 from broker.topics import Kind
 from broker.wire import Connected, Incoming, LinkEvent, Outgoing
 
@@ -236,7 +236,11 @@ class Run:
         node.generation += 1
 
     def _operator(self, fault: Fault) -> None:
-        self.operator.does(fault.detail["verb"], fault.detail["job"])
+        verb, job = fault.detail["verb"], fault.detail["job"]
+        if fault.detail["held"]:  # one that is being worked on, if there is any: a worse moment
+            held = [row.spec.name for row in self.checker.rows.values() if row.is_held]
+            job = min(held, default=job)
+        self.operator.does(verb, job, fault.detail["host"])
 
     def _on_message(self, sender: str, _to: str, message: Outgoing) -> None:
         try:
@@ -280,7 +284,7 @@ class Operator:
         """Connect."""
         self._link.start()
 
-    def does(self, verb: str, job: str) -> None:
+    def does(self, verb: str, job: str, host: str) -> None:
         """Carry out a verb."""
         run, plan = self._run, self._run.scenario.plan()
         request_id = self._new_id()
@@ -288,6 +292,10 @@ class Operator:
             request = encode(AskCancel(id=request_id, job=job))
         elif verb == "requeue":
             request = encode(AskRequeue(id=request_id, job=job))
+        elif verb == "drain":
+            request = encode(AskDrain(id=request_id, host=host))
+        elif verb == "resume":
+            request = encode(AskResume(id=request_id, host=host))
         else:
             if verb == "broken":
                 run.coordinator.manifest = None

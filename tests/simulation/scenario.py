@@ -15,7 +15,7 @@ from coordinator.plan import HostPolicy, JobSpec, Plan, job_id
 
 from .network import Quirks, Weather
 
-FAULTS_S: Final = 900.0  # for how long there are faults
+FAULTS_S: Final = 600.0  # for how long there are faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class HostSpec:
     ram_gib: float
     slots: int
     dies_with_agent: bool
+    sick: bool = False  # every trainer crashes on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class JobPlan:
     spec: JobSpec
     duration_s: float
     size_bytes: int
-    behaviour: str = "ok"  # ok, fails, crashes, deaf (ignores SIGTERM), mute-then-ok
+    behaviour: str = "ok"  # ok, fails, crashes, flaky (once), deaf (to SIGTERM), hangs
     same_bytes: bool = True  # whether another attempt gives the same artifact
 
 
@@ -90,6 +91,7 @@ def _host(rng: random.Random, number: int) -> HostSpec:
         ram_gib=rng.choice((4.0, 16.0, 64.0)) if number else 64.0,
         slots=rng.choice((1, 1, 1, 2)),
         dies_with_agent=rng.random() < 0.7,
+        sick=number > 0 and rng.random() < 0.05,
     )
 
 
@@ -108,13 +110,18 @@ def _job(rng: random.Random, number: int, hosts: tuple[HostSpec, ...]) -> JobPla
         name=name, model="gbt", mode="oracle", hyper={"n": number}, split_recipe="host",
         train_hosts=(), seed=0, n_resamples=10, priority=rng.choice((0, 0, 50, 100)),
         needs=Needs(**needs), allowed_hosts=allowed,
-        on_lost=rng.choice(("keep", "keep", "stop")),
+        on_lost=rng.choice(("keep", "keep", "stop")), timeout_s=rng.choice((None, None, 150.0)),
+        stall_timeout_s=250.0, retries=rng.choice((0, 2, 2)),
     )  # fmt: skip
+    behaviour = rng.choices(
+        ("ok", "fails", "crashes", "flaky", "deaf", "hangs"), (80, 3, 3, 5, 7, 2)
+    )[0]
+    seconds = (60.0, 90.0, 200.0) if behaviour == "deaf" else (0.3, 3.0, 10.0, 30.0, 90.0, 200.0)
     return JobPlan(
         spec,
-        duration_s=rng.choice((0.3, 3.0, 10.0, 30.0, 90.0, 200.0)) * (0.5 + rng.random()),
+        duration_s=rng.choice(seconds) * (0.5 + rng.random()),
         size_bytes=rng.choice((100, 1024, 3000, 7000)) + number,
-        behaviour=rng.choices(("ok", "fails", "crashes", "deaf"), (85, 6, 4, 5))[0],
+        behaviour=behaviour,
         same_bytes=rng.random() < 0.6,
     )
 
@@ -130,9 +137,7 @@ def _weather(rng: random.Random) -> Weather:
 
 
 def _quirks(rng: random.Random) -> Quirks:
-    return Quirks(
-        no_retained_on_wildcards=rng.random() < 0.2, retained_unasked=rng.random() < 0.2
-    )
+    return Quirks(no_retained_on_wildcards=rng.random() < 0.2, retained_unasked=rng.random() < 0.2)
 
 
 _KINDS: Final = (
@@ -144,10 +149,10 @@ _KINDS: Final = (
     ("half-open", 8),
     ("disk", 8),
     ("clock", 6),
-    ("twin", 4),
+    ("twin", 7),
     ("sleep", 6),
     ("rot", 5),
-    ("gone", 2),
+    ("gone", 4),
     ("operator", 25),
 )
 
@@ -173,6 +178,15 @@ def _fault(rng: random.Random, hosts: list[str], jobs: tuple[JobPlan, ...]) -> F
         case "disk":
             return Fault(at_s, kind, one, a_while_s, {"how": rng.choice(("full", "read-only"))})
         case "clock":
-            return Fault(at_s, kind, one, 0.0, {"by_s": rng.choice((-86400.0, -60.0, 60.0, 86400.0))})
-    verb = rng.choice(("cancel", "cancel", "requeue", "requeue", "reload", "reload-less", "broken"))
-    return Fault(at_s, "operator", (), 0.0, {"verb": verb, "job": rng.choice(jobs).spec.name})
+            return Fault(
+                at_s, kind, one, 0.0, {"by_s": rng.choice((-86400.0, -60.0, 60.0, 86400.0))}
+            )
+    verb = rng.choice((
+        "cancel", "cancel", "requeue", "requeue", "reload", "reload-less", "broken", "drain",
+        "resume",
+    ))  # fmt: skip
+    what = {
+        "verb": verb, "job": rng.choice(jobs).spec.name, "host": rng.choice(hosts),
+        "held": rng.random() < 0.6,
+    }  # fmt: skip
+    return Fault(at_s, "operator", (), 0.0, what)

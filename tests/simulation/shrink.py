@@ -1,4 +1,4 @@
-"""Makes a failing scenario small: fewer faults, jobs and hosts, calmer weather, same rule broken."""
+"""Makes a failing scenario small: fewer faults, jobs, hosts, calmer weather; same rule broken."""
 
 from __future__ import annotations
 

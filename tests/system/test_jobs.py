@@ -35,7 +35,9 @@ def _is_over(process: psutil.Process) -> bool:
         return True
 
 
-def test_a_job_is_trained_and_its_artifact_comes_home(fleet: Any, short: str) -> None:
+def test_a_job_is_trained_and_its_artifact_comes_home(
+    fleet: Any, short: str, wait_for: Any
+) -> None:
     """assign, train, bundle, upload, verify, store, complete; and the history tells it."""
     fleet.plan(short)
     fleet.coordinator()
@@ -50,8 +52,8 @@ def test_a_job_is_trained_and_its_artifact_comes_home(fleet: Any, short: str) ->
     index = (fleet.tmp / "coordinator" / "models" / "index.jsonl").read_text("utf-8")
     assert json.loads(index)["artifact_id"] == row["artifact_id"]
     assert fleet.events("gbt-oracle") == ["added", "assigned", "started", "completed"]
-    assert not list((fleet.tmp / "pi" / "spool").iterdir()), "the agent keeps what is stored"
-    assert not list((fleet.tmp / "pi" / "work").iterdir()), "the agent keeps the work folder"
+    for folder in (fleet.tmp / "pi" / "spool", fleet.tmp / "pi" / "work"):
+        wait_for(lambda folder=folder: not list(folder.iterdir()), f"{folder} to be emptied")
 
 
 def test_the_same_job_gives_the_same_artifact(fleet: Any, short: str, data: Path) -> None:
@@ -199,7 +201,6 @@ def test_a_killed_agent_loses_its_job_when_it_comes_back(
     wait_for(lambda: len(_trainers(fleet)) == 1, "the trainer's process")
     (orphan,) = _trainers(fleet)
     agent.kill()
-    assert orphan.is_running()
     fleet.agent()
     row = fleet.until("gbt-oracle", lambda row: row["state"] == "running" and row["attempt"] == 2)
     assert row["host"] == "pi"

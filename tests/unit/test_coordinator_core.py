@@ -3,226 +3,21 @@
 from __future__ import annotations
 
 import json
-import random
-from typing import Any
 
 import pytest
 
 from broker import messages as m
-from broker.clock import Now
-from broker.topics import Kind, Topics
-from broker.wire import Connected, Incoming, Outgoing
-from coordinator.core import Core
+from broker.topics import Kind
+from broker.wire import Incoming
 from coordinator.effects import (
     AppendIndex,
     FinishPart,
-    ManifestRead,
     OpenPart,
     PartFailed,
-    PartOpened,
     PartStored,
-    Tick,
     WriteChunk,
 )
-from coordinator.jobs import Job
-from coordinator.plan import JobSpec, Plan, job_id
-from coordinator.world import CoreSettings
-
-HEX = "5a" * 32
-ADAPTERS = {
-    Kind.REQUEST: m.AGENT_REQUEST,
-    Kind.GRANT: m.GRANT,
-    Kind.JOB: m.JOB_ROW,
-    Kind.SUMMARY: m.SUMMARY,
-    Kind.COORDINATOR_STATUS: m.STATUS,
-    Kind.OPERATOR_RESPONSE: m.OPERATOR_RESPONSE,
-}
-
-
-def spec(name: str = "job", priority: int = 0, seed: int = 0, **needs: Any) -> JobSpec:
-    """A gbt job."""
-    identity = job_id("gbt", "oracle", {"of": name}, "host", (), seed)
-    return JobSpec(
-        job_id=identity, name=name, model="gbt", mode="oracle", hyper={}, split_recipe="host",
-        train_hosts=(), seed=seed, n_resamples=10, priority=priority, needs=m.Needs(**needs),
-    )  # fmt: skip
-
-
-class Fleet:
-    """A core, its clock, its ledger in a dictionary, and hosts that speak to it."""
-
-    def __init__(self, *specs: JobSpec, **settings: Any) -> None:
-        self.topics = Topics()
-        self.mono_s = 1000.0
-        self.ids = 0
-        self.settings = CoreSettings(
-            instance="c1", boot_id="b", manifest="plan.toml", **settings
-        )
-        self.ledger: dict[str, Job] = {}
-        self.history: list[tuple[str, str]] = []
-        self.sent: list[tuple[Any, Any]] = []
-        self.effects: list[Any] = []
-        self.stored: dict[str, int] = {}
-        self.start()
-        self.plan(*specs)
-
-    def new_id(self) -> str:
-        self.ids += 1
-        return f"id{self.ids}"
-
-    @property
-    def now(self) -> Now:
-        return Now(self.mono_s, 1.8e9 + self.mono_s)
-
-    def start(self) -> None:
-        """Start (again) from what the ledger has."""
-        self.core = Core(
-            self.settings, self.topics, self.ledger, self.stored,
-            rng=random.Random(1), new_id=self.new_id, now=self.now,
-        )  # fmt: skip
-        self.handle(Connected(f"session-{self.new_id()}"))
-
-    def plan(self, *specs: JobSpec) -> None:
-        """Reload."""
-        self.handle(ManifestRead(Plan(specs)))
-
-    def handle(self, event: Any) -> None:
-        """Feed an event, commit, perform."""
-        self.core.handle(event, self.now)
-        changes, effects = self.core.take()
-        for change in changes:
-            before = self.ledger.get(change.after.job_id)
-            assert before == change.before, "the mirror has left the ledger"
-            self.ledger[change.after.job_id] = change.after
-            self.history.append((change.after.spec.name, change.event.value))
-        for effect in effects:
-            if isinstance(effect, Outgoing):
-                topic = self.topics.parse(effect.topic)
-                self.sent.append((topic, m.decode(ADAPTERS[topic.kind], effect.payload)))
-            else:
-                self.effects.append(effect)
-
-    def passes(self, seconds: float) -> None:
-        """Time passes; every timer that comes due is served at its time."""
-        end_s = self.mono_s + seconds
-        while (due_s := self.core.next_deadline()) is not None and due_s <= end_s:
-            self.mono_s = max(self.mono_s, due_s)
-            self.handle(Tick())
-        self.mono_s = end_s
-        self.handle(Tick())
-
-    def host(self, name: str = "pi") -> Host:
-        """A host of that name."""
-        return Host(self, name)
-
-    def job(self, name: str = "job") -> Job:
-        """A job, as the ledger has it."""
-        return next(job for job in self.ledger.values() if job.spec.name == name)
-
-    def asks(self, ask: Any) -> m.OperatorResponse | None:
-        """An operator asks; the answer, if one was published."""
-        self.sent.clear()
-        self.handle(Incoming(self.topics.operator_request("op"), m.encode(ask)))
-        found = [said for topic, said in self.sent if topic.kind is Kind.OPERATOR_RESPONSE]
-        return found[0] if found else None
-
-    def took(self, kind: type[Any]) -> list[Any]:
-        """Take the effects of a kind."""
-        found = [effect for effect in self.effects if isinstance(effect, kind)]
-        self.effects = [effect for effect in self.effects if not isinstance(effect, kind)]
-        return found
-
-
-class Host:
-    """An agent as the coordinator sees it."""
-
-    def __init__(self, fleet: Fleet, name: str) -> None:
-        self.fleet, self.name = fleet, name
-        self.session, self.instance, self.seq = f"s-{name}", f"i-{name}", 0
-
-    def says(self, topic: str, message: m.Wire, *, retained: bool = False) -> None:
-        self.fleet.handle(Incoming(topic, m.encode(message), retained))
-
-    def joins(self, **capability: Any) -> Host:
-        """Birth: status, capability, heartbeat."""
-        topics = self.fleet.topics
-        self.status("online", "birth")
-        fields: dict[str, Any] = {
-            "physical_cores": 4, "ram_total_bytes": 8 * 2**30, "ram_available_bytes": 6 * 2**30,
-            "trainers": {"gbt": m.TrainerInfo(hyper_schema={})}, "data_id": "d",
-        }  # fmt: skip
-        self.says(topics.capability(self.name), m.Capability(
-            session=self.session, instance=self.instance, os="o", arch="a", python="3",
-            **(fields | capability),
-        ))  # fmt: skip
-        self.beats()
-        return self
-
-    def status(self, state: Any, reason: Any, session: str | None = None) -> None:
-        self.says(self.fleet.topics.status(self.name), m.Status(
-            state=state, reason=reason, session=session or self.session,
-            instance=self.instance, boot_id="b",
-        ))  # fmt: skip
-
-    def beats(self, *jobs: tuple[str, int, str], **more: Any) -> None:
-        """A heartbeat that lists (job id, attempt, phase)."""
-        self.seq += 1
-        self.says(self.fleet.topics.heartbeat(self.name), m.Heartbeat(
-            session=self.session, instance=self.instance, seq=self.seq,
-            ram_available_bytes=6 * 2**30,
-            jobs=tuple(m.HeldJob(job_id=j, attempt=a, phase=p) for j, a, p in jobs), **more,
-        ))  # fmt: skip
-
-    def reports(self, kind: Any, job: Job, attempt: int | None = None, **more: Any) -> Any:
-        """A report about a job; returns it."""
-        report = kind(
-            id=self.fleet.new_id(), session=self.session, instance=self.instance,
-            job_id=job.job_id, attempt=attempt or job.attempt, **more,
-        )  # fmt: skip
-        self.says(self.fleet.topics.response(self.name), report)
-        return report
-
-    def heard(self, kind: type[Any]) -> list[Any]:
-        """Take what was sent to this host."""
-        found = [
-            said for topic, said in self.fleet.sent
-            if topic.host == self.name and isinstance(said, kind)
-        ]  # fmt: skip
-        self.fleet.sent = [
-            one for one in self.fleet.sent
-            if one[0].host != self.name or not isinstance(one[1], kind)
-        ]  # fmt: skip
-        return found
-
-    def runs(self, name: str = "job") -> Job:
-        """Accept and start what was assigned."""
-        assign = self.heard(m.Assign)[-1]
-        self.reports(m.Accepted, self.fleet.job(name), request_id=assign.id)
-        self.reports(m.Started, self.fleet.job(name), slot=0, pid=1)
-        return self.fleet.job(name)
-
-    def finishes(self, job: Job, attempt: int | None = None) -> str | None:
-        """Report it finished; returns the verdict."""
-        self.heard(m.Noted)
-        report = self.reports(
-            m.Finished, job, attempt, artifact_id=HEX, size_bytes=2000, metrics={"auroc": 0.9}
-        )
-        noted = [one for one in self.heard(m.Noted) if one.report_id == report.id]
-        return noted[0].verdict if noted else None
-
-    def uploads(self, job: Job, attempt: int | None = None) -> None:
-        """Offer, be granted, send; the shell's part is played here."""
-        topics = self.fleet.topics
-        self.says(topics.offer(self.name, HEX), m.Offer(
-            job_id=job.job_id, attempt=attempt or job.attempt, instance=self.instance,
-            size_bytes=2000, chunk_bytes=1024,
-        ))  # fmt: skip
-        for opened in self.fleet.took(OpenPart):
-            from broker.ranges import RangeSet
-
-            self.fleet.handle(PartOpened(opened.artifact_id, RangeSet()))
-        for index, data in enumerate((b"x" * 1024, b"y" * 976)):
-            self.fleet.handle(Incoming(topics.chunk(self.name, HEX, index), data))
+from tests.harness.coordinator import HEX, Fleet, spec
 
 
 def test_the_highest_priority_goes_first_and_one_job_fills_one_slot() -> None:
@@ -510,7 +305,7 @@ def test_failed_and_released_are_noted_each_time() -> None:
     fleet = Fleet(spec())
     pi = fleet.host().joins()
     job = pi.runs()
-    pi.reports(m.Failed, job, error="it diverged", exit_code=1)
+    pi.reports(m.Failed, job, error="it diverged", exit_code=2, transient=False)
     assert fleet.job().error == "it diverged"
     assert pi.heard(m.Noted)[0].verdict == "recorded"
     pi.reports(m.Failed, job, error="it diverged", exit_code=1)

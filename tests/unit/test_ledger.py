@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from broker.clock import Now
 from broker.errors import StorageError
 from broker.messages import Needs
+from coordinator.history import contradiction
 from coordinator.jobs import Job, JobBook
 from coordinator.ledger import Ledger, LedgerConflict
 from coordinator.plan import JobSpec, job_id
+from coordinator.records import HostRecord
 from coordinator.states import FINAL, TRANSITIONS, Event, JobState, leads_to
 
 NOW = Now(1.0, 1.8e9)
@@ -54,14 +56,14 @@ def move(book: JobBook, job: Job, event: Event) -> Job:
 
 
 def test_states_lead_where_the_table_says() -> None:
-    """Final states are left by an operator alone, and every state can be reached."""
+    """Final states are left by an operator alone."""
     for event, (sources, _) in TRANSITIONS.items():
         for state in JobState:
             allowed = leads_to(state, event) is not None
             assert allowed == (state in sources)
             if state in FINAL and allowed:
                 assert event in {
-                    Event.REQUEUED, Event.CHANGED, Event.ORPHANED, Event.ADOPTED
+                    Event.REQUEUED, Event.CHANGED, Event.ORPHANED, Event.ADOPTED, Event.KEPT
                 }, event  # fmt: skip
 
 
@@ -187,3 +189,133 @@ def test_a_job_is_found_by_name_id_or_a_start() -> None:
     assert book.find("g") == [first, second]
     assert book.find("") == []
     assert book.find("nope") == []
+
+
+def test_hosts_are_remembered() -> None:
+    """The newest record of a host counts, and is committed along with the jobs or not at all."""
+    ledger, book = Ledger(":memory:"), JobBook()
+    pi = HostRecord("pi", drained=True, at=NOW.text(), who="operator:anna")
+    sick = HostRecord("tower", quarantine="3 jobs failed", at=NOW.text(), who="coordinator")
+    ledger.commit([pi, sick])
+    assert ledger.load_hosts() == {"pi": pi, "tower": sick}
+    book.add(spec(), NOW, "test")
+    resumed = HostRecord("pi", at=NOW.text(), who="operator:ben")
+    ledger.commit([*book.take_changes(), resumed])
+    assert ledger.load_hosts() == {"pi": resumed, "tower": sick}
+
+    stale = JobBook(ledger.load())
+    job = move(stale, next(iter(stale.all())), Event.CANCELLED)
+    ledger.commit(stale.take_changes())
+    move(book, book.get(job.job_id), Event.CANCELLED)
+    with pytest.raises(LedgerConflict):
+        ledger.commit([pi, *book.take_changes()])
+    assert ledger.load_hosts()["pi"] == resumed
+    ledger.close()
+
+
+@pytest.mark.parametrize("place", ["head", "page", "row", "index"])
+def test_a_damaged_file_is_refused_with_the_remedy(tmp_path: Path, place: str) -> None:
+    """A page of noise, an event without its job, an index that points elsewhere: none is served."""
+    path = tmp_path / "l.db"
+    ledger, book = Ledger(path), JobBook()
+    for number in range(50):
+        book.add(spec(str(number)), NOW, "test")
+    ledger.commit(book.take_changes())
+    ledger.close()
+    if place in {"head", "page"}:
+        with path.open("r+b") as file:
+            file.seek(4096 * (3 if place == "page" else 0))
+            file.write(b"\xa5" * 4096)
+    else:
+        database = sqlite3.connect(path, isolation_level=None)
+        if place == "row":
+            database.execute("DELETE FROM jobs WHERE name = '7'")
+        else:
+            database.execute("PRAGMA writable_schema = ON")
+            database.execute(
+                "UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master"
+                " WHERE name = 'hosts') WHERE name = 'events_by_job'"
+            )
+        database.close()
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match=r"damaged.*fleet backup") as refusal:
+        Ledger(path)
+    assert str(path) in str(refusal.value)
+    assert path.read_bytes() == before
+
+
+def test_a_file_in_use_is_not_called_damaged(tmp_path: Path, monkeypatch: Any) -> None:
+    """Whoever sees that another coordinator has it need not restore anything."""
+    monkeypatch.setattr("coordinator.database._WAIT_S", 0.0)
+    path = tmp_path / "l.db"
+    Ledger(path).close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StorageError, match="another coordinator") as refusal:
+        Ledger(path)
+    assert "damaged" not in str(refusal.value)
+    other.close()
+
+
+FORWARD = [word for word in TRANSITIONS if word is not Event.ADDED]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(FORWARD), st.integers(-3, 10)), max_size=80),
+    st.integers(1, 5),
+    st.integers(0, 200),
+)
+def test_what_is_left_of_a_history_still_gives_the_row(
+    moves: list[tuple[Event, int]], keep: int, limit: int
+) -> None:
+    """Pruning takes a beginning, never more than it may, whichever way the clock has jumped."""
+    ledger, book = Ledger(":memory:"), JobBook()
+    job_id, wall_s = book.add(spec(), NOW, "test").job_id, NOW.wall_s
+    for event, step_s in moves:
+        job, wall_s = book.get(job_id), wall_s + step_s
+        assert job is not None
+        if leads_to(job.state, event) is not None:
+            more = {"attempt": job.attempt + 1} if event is Event.ASSIGNED else {}
+            if event is Event.RESUMED:
+                more = {"attempt": max(1, job.attempt)}
+            more = details(event) | more
+            book.move(job, event, Now(1.0, wall_s), "test", "why", **more)
+    ledger.commit(book.take_changes())
+    before = ledger.events(job_id, 1000)
+    older_than = Now(1.0, NOW.wall_s + limit).text()
+
+    deleted = ledger.prune_events(keep, older_than)
+    after, (job,) = ledger.events(job_id, 1000), ledger.load().values()
+    assert (job, contradiction(job, after)) == (book.get(job_id), "")
+    gone, kept = before[:deleted], before[deleted:]
+    assert after == kept
+    assert all(str(event["at"]) < older_than for event in gone)
+    floor = keep if job.state in FINAL else 10 * keep
+    assert len(after) >= min(len(before), floor)
+    if len(after) > floor:
+        assert max(str(event["at"]) for event in before[: deleted + 1]) >= older_than
+    assert ledger.prune_events(keep, older_than) == 0
+    ledger.close()
+
+
+def test_a_clock_that_was_set_back_leaves_no_gap_in_a_history() -> None:
+    """An event that looks old stays when one before it does not."""
+    ledger, book = Ledger(":memory:"), JobBook()
+    job = book.add(spec(), NOW, "test")
+    for wall_s, event in ((30, Event.ORPHANED), (20, Event.ADOPTED), (40, Event.CANCELLED)):
+        job = book.move(job, event, Now(1.0, NOW.wall_s + wall_s), "test")
+    ledger.commit(book.take_changes())
+    assert ledger.prune_events(1, Now(1.0, NOW.wall_s + 25).text()) == 1
+    left = [event["event"] for event in ledger.events(job.job_id)]
+    assert left == ["orphaned", "adopted", "cancelled"]
+    ledger.close()
+
+
+def test_the_newest_event_of_a_job_is_never_deleted() -> None:
+    """Without it nothing could be replayed."""
+    ledger = Ledger(":memory:")
+    with pytest.raises(ValueError, match="newest event"):
+        ledger.prune_events(0, NOW.text())
+    ledger.close()

@@ -1,35 +1,44 @@
-"""Trainers as processes: what they say, how they end, and what they leave behind."""
+"""Trainers as processes: what they say, how they end, and that nothing of them hangs or stays."""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import ctypes
 import os
 import queue
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from agent import supervisor
+from agent import jobobject, supervisor
 from agent.command import trainer_command, trainer_environment
-from agent.supervisor import Trainer, end_orphan
+from agent.supervisor import Trainer
 from broker.errors import BadMessage
 from broker.messages import Assign
 
 DEADLINE_S = 20.0
+SLEEP = "import time; time.sleep(600)"
+DEAF = f"import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); {SLEEP}"
+posix = pytest.mark.skipif(os.name != "posix", reason="process groups are a POSIX matter")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
 class Watched:
     """A trainer whose lines and end a test can wait for."""
 
-    def __init__(self, work: Path, code: str) -> None:
+    def __init__(self, work: Path, code: str = "", command: list[str] | None = None) -> None:
         self.lines: queue.Queue[str] = queue.Queue()
         self.codes: queue.Queue[int] = queue.Queue()
         self.trainer = Trainer(
-            [sys.executable, "-u", "-c", code], dict(os.environ), work,
+            command or [sys.executable, "-u", "-c", code], dict(os.environ), work,
             self.lines.put, self.codes.put,
         )  # fmt: skip
 
@@ -38,6 +47,35 @@ class Watched:
 
     def code(self) -> int:
         return self.codes.get(timeout=DEADLINE_S)
+
+
+def parent(then: str, child: str = SLEEP, *, session: bool = False, marked: bool = True) -> str:
+    """A trainer's program that starts a child, prints its process id, and goes on."""
+    return (
+        "import os, subprocess, sys, time\n"
+        f"environment = dict(os.environ) if {marked} else {{}}\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}],"
+        f" start_new_session={session}, env=environment)\n"
+        f"print(child.pid, flush=True)\n{then}"
+    )
+
+
+def is_over(process: psutil.Process) -> bool:
+    """Whether it has ended, reaped or not."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:
+    """Wait for a condition; tell whether it came."""
+    end_s = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def test_lines_and_exit_codes_arrive(tmp_path: Path) -> None:
@@ -69,58 +107,163 @@ def test_the_log_on_disk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "trainer.log").stat().st_size < 11_000
 
 
-GRANDCHILD = (
-    "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', "
-    "'import time; time.sleep(600)']); print(p.pid); {}"
-)
+@linux
+def test_a_disk_that_refuses_the_log_does_no_harm(tmp_path: Path) -> None:
+    """Lines and exit arrive all the same, or a full disk would hold a slot for ever."""
+    full, never = tmp_path / "full", tmp_path / "never"
+    full.mkdir()
+    (full / "trainer.log").symlink_to("/dev/full")
+    (never / "trainer.log").mkdir(parents=True)
+    for work in (full, never):
+        run = Watched(work, "print('one'); print('two')")
+        assert [run.line(), run.line()] == ["one", "two"]
+        assert run.code() == 0
 
 
-@pytest.mark.skipif(os.name != "posix", reason="process groups are a POSIX matter")
-def test_the_whole_group_is_ended(tmp_path: Path) -> None:
-    """What the trainer has started itself goes with it, on a signal and at its own end."""
-    run = Watched(tmp_path / "a", GRANDCHILD.format("time.sleep(600)"))
-    grandchild = psutil.Process(int(run.line()))
-    run.trainer.send_signal(kill=False)
-    assert run.code() == -15
-    psutil.wait_procs([grandchild], timeout=DEADLINE_S)
-    assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
-
-    own = Watched(tmp_path / "b", GRANDCHILD.format("sys.stdout.close(); import os; os._exit(0)"))
-    left = psutil.Process(int(own.line()))
-    # Its output is held open by the grandchild: the end of the trainer has to be enough.
-    left.kill()
-    assert own.code() == 0
+@posix
+@pytest.mark.parametrize("code", [75, 255, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGTERM])
+def test_the_end_is_the_trainers_own(tmp_path: Path, code: int) -> None:
+    """The keeper between is not seen: exit codes and signals come as they were, and once."""
+    how = f"os._exit({code})" if code >= 0 else f"os.kill(os.getpid(), {-code})"
+    run = Watched(tmp_path, f"import os; {how}")
+    assert run.code() == code
+    run.trainer.send_signal(kill=True)
+    run.trainer.wait(DEADLINE_S)
+    assert run.codes.empty()
 
 
-def test_an_orphan_is_ended_by_its_identity(tmp_path: Path) -> None:
-    """The process that was recorded, and no other that has its number now."""
-    agent = (
-        "import os, pathlib, sys; from agent.supervisor import Trainer;"
-        "Trainer([sys.executable, '-c', 'import time; time.sleep(600)'], dict(os.environ),"
-        " pathlib.Path(sys.argv[1]), print, print); os._exit(0)"
+@posix
+def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
+    """It ends at once, with its reason among the lines."""
+    run = Watched(tmp_path, command=["/nowhere/trainer", "-x"])
+    assert "/nowhere/trainer cannot be started: " in run.line()
+    assert run.code() == 127
+
+
+@linux
+def test_a_trainer_starts_with_a_clean_slate(tmp_path: Path) -> None:
+    """No signal blocked or ignored, no input, and no file open but its output."""
+    script = "cat; ls -l /proc/$$/fd; cat /proc/self/status"
+    run = Watched(tmp_path, command=["sh", "-c", script])
+    assert run.code() == 0
+    lines = list(run.lines.queue)
+    signals = dict(line.split(":") for line in lines if line.startswith("Sig"))
+    assert int(signals["SigBlk"], 16) == int(signals["SigIgn"], 16) == 0
+    standard_input, output, errors = [line.split(" -> ")[1] for line in lines if " -> " in line]
+    assert standard_input == "/dev/null"
+    assert output == errors
+
+
+@posix
+def test_arguments_arrive_as_they_are(tmp_path: Path) -> None:
+    """Empty ones, with line ends, that are no text, and more than a pipe holds."""
+    words = ["", " a  b", "x\ny", "\udcff", "z" * 100_000, ""]
+    code = "import os, sys; print([len(os.fsencode(word)) for word in sys.argv[1:]])"
+    run = Watched(tmp_path, command=[sys.executable, "-c", code, *words])
+    assert run.line() == "[0, 5, 3, 1, 100000, 0]"
+    assert run.code() == 0
+
+
+@linux
+def test_a_request_reaches_the_whole_group(tmp_path: Path) -> None:
+    """What the trainer has started itself is asked to end, too; the trainer may take its time."""
+    then = (
+        "import signal; signal.signal(15, lambda *_: os._exit(child.wait() + 90)); time.sleep(600)"
     )
-    subprocess.run([sys.executable, "-c", agent, str(tmp_path)], check=True, timeout=DEADLINE_S)
-    recorded = json.loads((tmp_path / "process.json").read_text())
-    orphan = psutil.Process(recorded["pid"])
-    assert orphan.is_running()
+    run = Watched(tmp_path, parent(then))
+    child = psutil.Process(int(run.line()))
+    assert until(lambda: _catches_term(run.trainer.pid))
+    run.trainer.send_signal(kill=False)
+    assert run.code() == 75, "its child has ended by SIGTERM, then it has, by itself"
+    assert is_over(child)
 
-    other = tmp_path / "other"
-    other.mkdir()
-    stranger = recorded | {"created_s": recorded["created_s"] - 100}
-    (other / "process.json").write_text(json.dumps(stranger))
-    assert not end_orphan(other)
-    assert orphan.is_running()
 
-    assert end_orphan(tmp_path)
-    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
-    assert not end_orphan(tmp_path)
-    (other / "process.json").write_text("{")
-    assert not end_orphan(other)
+def _catches_term(group: int) -> bool:
+    """Whether the trainer under a keeper has set its handler."""
+    (trainer,) = psutil.Process(group).children()
+    caught = Path(f"/proc/{trainer.pid}/status").read_text().split("SigCgt:")[1].split()[0]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+@posix
+def test_who_is_deaf_to_the_request_is_ended(tmp_path: Path) -> None:
+    """Trainer and grandchildren alike, and one exit is told."""
+    run = Watched(tmp_path, parent(f"exec({DEAF!r})", DEAF))
+    said = [run.line() for _ in range(3)]
+    assert sorted(said)[1:] == ["deaf", "deaf"]
+    child = psutil.Process(int(min(said)))
+    run.trainer.send_signal(kill=False)
+    run.trainer.wait(0.3)
+    assert run.codes.empty()
+    assert not is_over(child)
+
+    run.trainer.send_signal(kill=True)
+    assert run.code() == -signal.SIGKILL
+    assert until(lambda: is_over(child))
+    run.trainer.wait(DEADLINE_S)
+    assert run.codes.empty()
+
+
+@posix
+@pytest.mark.parametrize(("session", "marked"), [(False, True), (True, True), (False, False)])
+def test_a_grandchild_does_not_outlive_the_trainer(
+    tmp_path: Path, session: bool, marked: bool
+) -> None:
+    """It holds the output open, and has left the group or dropped the mark: ended, exit told."""
+    run = Watched(tmp_path, parent("os._exit(3)", session=session, marked=marked))
+    child = psutil.Process(int(run.line()))
+    try:
+        assert run.code() == 3
+        assert until(lambda: is_over(child))
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+@posix
+def test_an_output_held_open_for_ever_hangs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a grandchild that cannot be found: the exit is told all the same."""
+    monkeypatch.setattr(supervisor, "DRAIN_S", 0.2)
+    run = Watched(tmp_path, parent("os._exit(3)", session=True, marked=False))
+    child = psutil.Process(int(run.line()))
+    try:
+        assert run.code() == 3
+        assert not is_over(child)
+    finally:
+        child.kill()
+
+
+def test_a_slow_reader_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that wait for room longer than the output is waited for still come before the exit."""
+    monkeypatch.setattr(supervisor, "DRAIN_S", 0.02)
+    heard: queue.Queue[str] = queue.Queue()
+    room = threading.Event()
+
+    def on_line(line: str) -> None:
+        assert room.wait(DEADLINE_S)
+        heard.put(line)
+
+    command = [sys.executable, "-c", "print('result'); print('end')"]
+    trainer = Trainer(command, os.environ, tmp_path, on_line, lambda code: heard.put(str(code)))
+    trainer.wait(0.5)
+    room.set()
+    assert [heard.get(timeout=DEADLINE_S) for _ in range(3)] == ["result", "end", "0"]
+
+
+def test_the_layout_of_a_job_object_is_that_of_windows() -> None:
+    """On 64 bits: 64 and 144 bytes, the flags at 16. A wrong size is refused by the system."""
+    if ctypes.sizeof(ctypes.c_void_p) != 8:
+        pytest.skip("the figures are those of 64 bits")
+    assert ctypes.sizeof(jobobject.BasicLimits) == 64
+    assert ctypes.sizeof(jobobject.ExtendedLimits) == 144
+    assert jobobject.BasicLimits.LimitFlags.offset == 16
 
 
 def assign(**more: Any) -> Assign:
     """An assignment."""
-    fields = {"name": "n", "model": "gbt", "mode": "oracle", "lease_s": 60} | more
+    fields = {"name": "n", "model": "gbt", "mode": "oracle", "lease_s": 60, "instance": "i"} | more
     return Assign(id="a", job_id="1b" * 32, attempt=1, **fields)
 
 

@@ -34,8 +34,8 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
         jobs=(m.HeldJob(job_id=HEX, attempt=2, phase="running", progress=0.5),))),
     (m.PROGRESS, m.Progress(attempt=1, epoch=1, epochs=2, train_loss=0.1, metrics={"a": 1.0})),
     (m.AGENT_REQUEST, m.Assign(
-        id="a", job_id=HEX, attempt=1, name="n", model="gbt", mode="oracle", lease_s=600,
-        hyper={"epochs": 3}, needs=m.Needs(require_cuda=True, min_ram_gib=2.0))),
+        instance="i", id="a", job_id=HEX, attempt=1, name="n", model="gbt", mode="oracle",
+        lease_s=600, hyper={"epochs": 3}, needs=m.Needs(require_cuda=True, min_ram_gib=2.0))),
     (m.AGENT_REQUEST, m.Cancel(id="a", job_id=HEX, attempt=1, why="w")),
     (m.AGENT_REQUEST, m.Noted(id="a", report_id="r", job_id=HEX, attempt=1, verdict="wanted")),
     (m.AGENT_REQUEST, m.Rebirth(id="a")),
@@ -55,7 +55,8 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
         job_id=HEX, name="n", model="gbt", mode="oracle", state="pending", priority=1, attempt=0,
         host=None, error=None, artifact_id=None, metrics=None, created_at="t", started_at=None,
         finished_at=None)),
-    *[(m.OPERATOR_REQUEST, kind(id="a", **({"job": "x"} if "job" in kind.model_fields else {})))
+    *[(m.OPERATOR_REQUEST,
+       kind(id="a", **{name: "x" for name in ("job", "host") if name in kind.model_fields}))
       for kind in get_args(get_args(m.OperatorRequest)[0])],
     (m.OPERATOR_RESPONSE, m.OperatorResponse(id="a", ok=True, data={"x": [1, None, "é"]})),
 ]  # fmt: skip

@@ -1,0 +1,162 @@
+"""`fleet backup` and `fleet fsck` as a program: care for a coordinator's state folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from broker.disk import RealDisk
+from broker.errors import ConfigError, StorageError
+from broker.lock import FolderLock
+from coordinator.database import back_up
+from coordinator.fsck import SETTLING_S, Folder, Report, check
+from coordinator.ledger import FILE_NAME, Ledger
+from coordinator.repairs import Finding, carry_out
+from coordinator.settings import CoordinatorSettings
+
+EXIT_FINDINGS: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one of the two: `python -m coordinator.maintenance --help`."""
+    arguments = _parser().parse_args(argv)
+    try:
+        settings = CoordinatorSettings.load(arguments.config, {"state": arguments.state})
+        run: Callable[[Path, argparse.Namespace], int] = arguments.run
+        return run(_with_ledger(settings.state), arguments)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except (ConfigError, StorageError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FINDINGS
+
+
+def _with_ledger(state: Path) -> Path:
+    if not (state / FILE_NAME).is_file():
+        raise ConfigError(f"{state}: no ledger is here; name the coordinator's folder by --state")
+    return state
+
+
+def _back_up(state: Path, arguments: argparse.Namespace) -> int:
+    target: Path = arguments.file
+    jobs = back_up(state / FILE_NAME, target)
+    _say(f"{target}: {_count(jobs, 'job')}, {_size(target.stat().st_size)}, checked")
+    return 0
+
+
+def _fsck(state: Path, arguments: argparse.Namespace) -> int:
+    """Check, and repair what is safe; 0 when nothing is left to be done."""
+    lock = _lock(state, needed=arguments.repair)
+    try:
+        report = _check(state, running=lock is None)
+        if arguments.repair:
+            carry_out(RealDisk(), report.findings)
+    finally:
+        if lock is not None:
+            lock.release()
+    left = [one for one in report.findings if not arguments.repair or one.needs_a_person()]
+    if arguments.json:
+        _tell_as_json(report, clean=not left, repaired=arguments.repair)
+    else:
+        _tell(state, report, repaired=arguments.repair, running=lock is None)
+    return EXIT_FINDINGS if left else 0
+
+
+def _lock(state: Path, *, needed: bool) -> FolderLock | None:
+    """Keep coordinators away; none when one is at work and only a look was asked for."""
+    try:
+        return FolderLock(state, "coordinator")
+    except ConfigError:
+        if needed:
+            raise
+        return None
+
+
+def _check(state: Path, *, running: bool) -> Report:
+    folder = Folder(RealDisk(), state, time.time(), running)
+    try:
+        return check(folder, lambda: Ledger(state / FILE_NAME, copy=True))
+    except StorageError as error:
+        return Report(findings=[Finding("ledger", FILE_NAME, str(error))])
+
+
+def _tell(state: Path, report: Report, *, repaired: bool, running: bool) -> None:
+    for finding in report.findings:
+        _say(_line(state, finding, repaired=repaired))
+    settling = f"; a coordinator is at work: nothing younger than {SETTLING_S:.0f} s was judged"
+    _say(
+        f"{_count(report.jobs, 'job')}, {_count(report.artifacts, 'artifact')} "
+        f"({_size(report.hashed_bytes)} hashed): {_count(len(report.findings), 'finding')}"
+        f"{settling if running else ''}"
+    )
+
+
+def _tell_as_json(report: Report, *, clean: bool, repaired: bool) -> None:
+    found = {
+        "ok": clean,
+        "jobs": report.jobs,
+        "artifacts": report.artifacts,
+        "hashed_bytes": report.hashed_bytes,
+        "findings": [_as_json(finding, repaired=repaired) for finding in report.findings],
+    }
+    _say(json.dumps(found, indent=2))
+
+
+def _line(state: Path, finding: Finding, *, repaired: bool) -> str:
+    where = finding.where.removeprefix(f"{state}/")
+    said = [f"{finding.kind}: {where}: {finding.what}"]
+    if finding.repair is not None:
+        said.append(f"{'repaired:' if repaired else '--repair'} {finding.repair}")
+    if finding.remedy:
+        said.append(finding.remedy)
+    return "; ".join(said)
+
+
+def _as_json(finding: Finding, *, repaired: bool) -> dict[str, object]:
+    return {
+        "kind": finding.kind,
+        "where": finding.where,
+        "what": finding.what,
+        "repair": None if finding.repair is None else str(finding.repair),
+        "repaired": repaired and finding.repair is not None,
+        "remedy": finding.remedy or None,
+    }
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f} MiB"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m coordinator.maintenance", description=__doc__)
+    verbs = parser.add_subparsers(required=True)
+    backup = verbs.add_parser("backup", help="copy the ledger, while a coordinator runs or not")
+    backup.add_argument("file", type=Path, help="where the copy goes; must not exist")
+    backup.set_defaults(run=_back_up)
+    fsck = verbs.add_parser("fsck", help="compare ledger, artifacts, index and part files")
+    fsck.add_argument("--repair", action="store_true", help="repair what is safe to repair")
+    fsck.add_argument("--json", action="store_true", help="print JSON")
+    fsck.set_defaults(run=_fsck)
+    for verb in (backup, fsck):
+        verb.add_argument("--config", type=Path, help="configuration file")
+        verb.add_argument("--state", type=Path, help="the coordinator's state folder")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""An agent's core, driven without any IO: every message it sees or sends is encoded."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from agent.core import Core
+from agent.effects import (
+    BundleMade,
+    MakeBundle,
+    Measure,
+    Probed,
+    StartTrainer,
+    Tick,
+    TrainerExited,
+    TrainerLine,
+    TrainerStarted,
+    Vitals,
+)
+from agent.state import CoreSettings
+from broker import messages as m
+from broker.clock import Now
+from broker.topics import Kind, Topics
+from broker.wire import Connected, Incoming, Outgoing
+
+JOB, HEX = "1b" * 32, "5a" * 32
+GIB = 1024**3
+ADAPTERS = {
+    Kind.STATUS: m.STATUS,
+    Kind.CAPABILITY: m.CAPABILITY,
+    Kind.HEARTBEAT: m.HEARTBEAT,
+    Kind.RESPONSE: m.AGENT_RESPONSE,
+    Kind.PROGRESS: m.PROGRESS,
+    Kind.OFFER: m.OFFER,
+}
+TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={})}
+
+
+class Agent:
+    """A core on host `pi`, its clock, and what it says and asks for."""
+
+    def __init__(self, *spooled: Any, gpus: tuple[m.Gpu, ...] = (), slots: int = 1,
+                 ram_gib: float = 8, data: str | None = "d") -> None:  # fmt: skip
+        self.topics = Topics()
+        self.mono_s = 500.0
+        self.ids = 0
+        self.sent: list[tuple[Any, Any]] = []
+        self.effects: list[Any] = []
+        self.gpus, self.ram_gib = gpus, ram_gib
+        self.core = Core(
+            CoreSettings("pi", "i1", "b", heartbeat_s=30.0, stop_grace_s=10.0),
+            self.topics, spooled, rng=random.Random(1), new_id=self.new_id,
+        )  # fmt: skip
+        self.core.begin(self.now)
+        self.handle(Connected("s1"))
+        self.handle(Probed(m.Capability(
+            session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
+            ram_total_bytes=16 * GIB, ram_available_bytes=8 * GIB, gpus=gpus, trainers=TRAINERS,
+            data_id=data, slots=slots,
+        )))  # fmt: skip
+
+    def new_id(self) -> str:
+        self.ids += 1
+        return f"id{self.ids}"
+
+    @property
+    def now(self) -> Now:
+        return Now(self.mono_s, self.mono_s)
+
+    def handle(self, event: Any) -> None:
+        """Feed an event; what is to be measured is measured at once."""
+        self.core.handle(event, self.now)
+        measure = False
+        for effect in self.core.take():
+            if isinstance(effect, Outgoing):
+                topic = self.topics.parse(effect.topic)
+                known = topic.kind in ADAPTERS and effect.payload
+                payload = effect.payload
+                said = m.decode(ADAPTERS[topic.kind], payload) if known else payload
+                self.sent.append((topic, said))
+            elif isinstance(effect, Measure):
+                measure = True
+            else:
+                self.effects.append(effect)
+        if measure:
+            self.handle(Vitals(int(self.ram_gib * GIB), gpus=self.gpus))
+
+    def passes(self, seconds: float) -> None:
+        """Time passes; every timer that comes due is served at its time."""
+        end_s = self.mono_s + seconds
+        while (due_s := self.core.next_deadline()) is not None and due_s <= end_s:
+            self.mono_s = max(self.mono_s, due_s)
+            self.handle(Tick())
+        self.mono_s = end_s
+
+    def hears(self, request: Any) -> None:
+        """The coordinator asks."""
+        self.handle(Incoming(self.topics.request("pi"), m.encode(request)))
+
+    def assigned(self, attempt: int = 1, **more: Any) -> m.Assign:
+        """The coordinator assigns the job."""
+        fields = {"name": "job", "model": "gbt", "mode": "oracle", "lease_s": 60.0} | more
+        assign = m.Assign(id=self.new_id(), job_id=JOB, attempt=attempt, instance="i1", **fields)
+        self.hears(assign)
+        return assign
+
+    def said(self, kind: type[Any]) -> list[Any]:
+        """Take what was said of a kind."""
+        found = [one for _, one in self.sent if isinstance(one, kind)]
+        self.sent = [pair for pair in self.sent if not isinstance(pair[1], kind)]
+        return found
+
+    def took(self, kind: type[Any]) -> list[Any]:
+        """Take the effects of a kind."""
+        found = [one for one in self.effects if isinstance(one, kind)]
+        self.effects = [one for one in self.effects if not isinstance(one, kind)]
+        return found
+
+    def runs(self, attempt: int = 1, **more: Any) -> None:
+        """Assigned, started."""
+        self.assigned(attempt, **more)
+        assert self.took(StartTrainer)
+        self.handle(TrainerStarted(JOB, attempt, 77))
+
+    def ends(self, code: int = 0, attempt: int = 1, *lines: str) -> None:
+        """The trainer says something and ends."""
+        for line in lines:
+            self.handle(TrainerLine(JOB, attempt, line))
+        self.handle(TrainerExited(JOB, attempt, code))
+
+    def finishes(self, attempt: int = 1) -> m.Finished:
+        """It ends well, and its bundle is made."""
+        self.ends(0, attempt, '{"event":"result","metrics":{"auroc":0.9},"files":[]}')
+        assert self.took(MakeBundle)
+        self.handle(BundleMade(JOB, attempt, HEX, 2000))
+        return self.said(m.Finished)[0]
+
+    def noted(self, report: Any, verdict: Any) -> None:
+        """The coordinator answers a report."""
+        self.hears(m.Noted(
+            id=self.new_id(), report_id=report.id, job_id=JOB, attempt=report.attempt,
+            verdict=verdict,
+        ))  # fmt: skip
+
+    def granted(self, grant: Any) -> None:
+        """The coordinator grants."""
+        self.handle(Incoming(self.topics.grant("pi", HEX), m.encode(grant)))
+
+    def phase(self) -> str | None:
+        """What the next heartbeat says of the job."""
+        self.said(m.Heartbeat)
+        self.passes(31)
+        jobs = self.said(m.Heartbeat)[-1].jobs
+        return jobs[0].phase if jobs else None

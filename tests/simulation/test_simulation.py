@@ -1,0 +1,101 @@
+"""A fleet under everything that can go wrong keeps its promises, and deliberate bugs are found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.__main__ import run_one
+from tests.simulation.mutants import MUTANTS, Mutant, seeds_until_found, switched_on
+from tests.simulation.scenario import draw
+from tests.simulation.shrink import breaks, shrink
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = 150
+SLOW_SEEDS = 3000
+
+
+def _broken(first: int, seeds: int) -> list[str]:
+    outcomes = (run_one(draw(seed)) for seed in range(first, first + seeds))
+    return [f"seed {one.seed}: {one.violation}" for one in outcomes if one.violation is not None]
+
+
+def test_nothing_is_lost_and_nothing_is_done_twice() -> None:
+    """In some seeds; `make sim SEEDS=100000` looks at many more."""
+    assert not _broken(0, SEEDS)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_and_nothing_is_done_twice_in_many_seeds() -> None:
+    """Others than those of the quick test."""
+    assert not _broken(10_000, SLOW_SEEDS)
+
+
+def test_a_run_meets_many_faults_and_gets_its_jobs_done() -> None:
+    """The checks would be worth nothing in a simulation in which nothing happens."""
+    outcomes = [run_one(draw(seed)) for seed in range(40)]
+    faults = {kind for outcome in outcomes for kind in outcome.faults}
+    assert {
+        "message lost", "message repeated", "message overtaken", "chunk corrupted", "broker",
+        "partition", "half-open", "kill of agent", "kill of coordinator", "power cut of agent",
+        "power cut of coordinator", "disk", "clock", "twin", "sleep", "operator", "rot", "leave",
+    } <= faults  # fmt: skip
+    done = sum(outcome.jobs["completed"] for outcome in outcomes)
+    assert done > 10 * len(outcomes)
+
+
+def _digest(seed: int, hash_seed: str) -> str:
+    program = (
+        "import json, sys; from tests.simulation.__main__ import run_one;"
+        "from tests.simulation.scenario import draw;"
+        f"one = run_one(draw({seed}), trace=True);"
+        "print(json.dumps([one.steps, one.virtual_s, sorted(one.jobs.items()), one.trace]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, timeout=60, cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+    )  # fmt: skip
+    return done.stdout.decode()
+
+
+def test_a_seed_always_gives_the_same_run() -> None:
+    """To the last message, in another process and with another order of sets."""
+    first, second = _digest(7, "1"), _digest(7, "2")
+    assert first == second
+    assert len(json.loads(first)[3]) > 100
+
+
+@pytest.mark.parametrize(
+    "name", ["the attempt does not grow", "hash not checked", "names not synced"]
+)
+def test_a_deliberate_bug_is_found(name: str) -> None:
+    """Some of them; the slow test looks for all."""
+    mutant = next(one for one in MUTANTS if one.name == name)
+    assert seeds_until_found(mutant) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_deliberate_bug_is_found(mutant: Mutant) -> None:
+    """Within the number of seeds that is stated for it."""
+    assert seeds_until_found(mutant) is not None
+
+
+def test_a_failing_seed_is_made_small() -> None:
+    """And the small one breaks the same rule."""
+    mutant = next(one for one in MUTANTS if one.name == "hash not checked")
+    with switched_on(mutant):
+        seed = next(s for s in range(100) if run_one(draw(s)).violation is not None)
+        scenario = draw(seed)
+        violation = run_one(scenario).violation
+        assert violation is not None
+        small = shrink(scenario, breaks(violation.rule), most_runs=120)
+        assert breaks(violation.rule)(small)
+    assert len(small.jobs) + len(small.faults) < len(scenario.jobs) + len(scenario.faults)
+    assert run_one(replace(small)).violation is None, "without the bug, nothing is broken"

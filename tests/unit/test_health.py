@@ -1,0 +1,290 @@
+"""Retries, quarantine, drains, late results, twins, and how a host is in one word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker import messages as m
+from coordinator.effects import AppendIndex
+from tests.harness.coordinator import HEX, Fleet, Host, spec
+
+
+def _fails(
+    host: Host, name: str = "job", error: str = "CUDA is out of memory", **more: Any
+) -> None:
+    job = host.runs(name)
+    host.reports(m.Failed, job, error=error, exit_code=1, **more)
+
+
+def _why(fleet: Fleet, name: str = "job") -> list[str]:
+    answer = fleet.asks(m.AskWhy(id=fleet.new_id(), job=name))
+    assert answer is not None
+    data: Any = answer.data
+    return [reason for host in data["hosts"] for reason in host["reasons"]]
+
+
+def _worker(fleet: Fleet, name: str = "pi") -> dict[str, Any]:
+    answer = fleet.asks(m.AskWorkers(id=fleet.new_id()))
+    assert answer is not None
+    data: Any = answer.data
+    return next(row for row in data["workers"] if row["host"] == name)
+
+
+def test_a_failure_that_may_pass_is_tried_again_after_a_while() -> None:
+    """With a backoff that doubles; `why` says when, the history what failed."""
+    fleet = Fleet(spec(retries=2))
+    pi = fleet.host().joins()
+    _fails(pi)
+    assert (fleet.job().state, fleet.job().failures) == ("pending", 1)
+    assert fleet.history[-1] == ("job", "retried")
+    assert any("retry 1 of 2 begins in" in reason for reason in _why(fleet))
+    assert not pi.heard(m.Assign)
+    fleet.passes(30)
+    assert {one.attempt for one in pi.heard(m.Assign)} == {2}
+    _reassign_fails(fleet, pi)
+    fleet.passes(29)
+    assert not pi.heard(m.Assign), "the second wait is longer than the first may be"
+    fleet.passes(40)
+    _reassign_fails(fleet, pi)
+    assert fleet.job().state == "failed"
+    assert fleet.job().error == "again"
+
+
+def _reassign_fails(fleet: Fleet, host: Host) -> None:
+    job = fleet.job()
+    host.reports(m.Started, job, slot=0, pid=1)
+    host.reports(m.Failed, job, error="again", exit_code=1)
+
+
+def test_a_failure_that_cannot_pass_is_final_at_once() -> None:
+    """Exit code 2: bad hyperparameters, missing data."""
+    fleet = Fleet(spec(retries=5))
+    _fails(fleet.host().joins(), error="no such column", transient=False)
+    assert (fleet.job().state, fleet.job().error) == ("failed", "no such column")
+
+
+def test_a_retry_goes_to_another_host_if_there_is_one() -> None:
+    """The one on which it failed is held back for a while."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    attic = fleet.host("attic").joins()
+    pi.reports(m.Failed, job, error="e", exit_code=1)
+    fleet.passes(31)
+    assert attic.heard(m.Assign)
+
+
+def test_a_retry_waits_across_a_restart() -> None:
+    """By the wall clock then, and never longer than the longest backoff."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    _fails(pi)
+    fleet.start()
+    pi.joins()
+    assert not pi.heard(m.Assign)
+    fleet.passes(31)
+    assert pi.heard(m.Assign)
+
+
+def test_requeue_gives_fresh_retries() -> None:
+    """As it gives fresh losses."""
+    fleet = Fleet(spec(retries=0))
+    _fails(fleet.host().joins())
+    assert fleet.job().state == "failed"
+    fleet.asks(m.AskRequeue(id="q", job="job"))
+    assert (fleet.job().state, fleet.job().failures) == ("claimed", 0)
+
+
+def test_a_host_on_which_others_jobs_fail_is_put_in_quarantine() -> None:
+    """Three jobs that failed on it and were completed elsewhere; resume lifts it."""
+    fleet = Fleet()
+    fleet.core.world.stored[HEX] = 2000
+    sick = fleet.host("sick").joins()
+    well = fleet.host("well")
+    specs = [spec(f"job{number}") for number in range(4)]
+    for number in range(3):
+        fleet.plan(*specs[: number + 1])
+        _fails(sick, f"job{number}")
+        sick.status("offline", "lost")
+        well.joins()
+        fleet.passes(31)
+        job = next(job for job in fleet.ledger.values() if job.state == "claimed")
+        well.reports(m.Started, job, slot=0, pid=1)
+        well.reports(m.Finished, job, artifact_id=HEX, size_bytes=2000)
+        well.status("offline", "goodbye")
+        well.session += "x"
+        sick.session += "x"
+        sick.joins()
+    fleet.plan(*specs)
+    record = fleet.records["sick"]
+    assert "job0, job1, job2 failed on it" in record.quarantine
+    assert any("in quarantine" in reason for reason in _why(fleet, "job3"))
+    fleet.start()
+    sick.joins()
+    assert fleet.job("job3").state == "pending", "it is remembered across a restart"
+    fleet.asks(m.AskResume(id="r", host="sick"))
+    assert fleet.job("job3").host == "sick"
+
+
+def test_a_success_clears_a_host() -> None:
+    """Failures alone are no proof against it."""
+    fleet = Fleet(spec("a"), spec("b"))
+    fleet.core.world.stored[HEX] = 2000
+    pi = fleet.host().joins()
+    _fails(pi, "a")
+    job = pi.runs("b")
+    pi.reports(m.Finished, job, artifact_id=HEX, size_bytes=2000)
+    assert "pi" not in fleet.core.world.evidence
+
+
+def test_a_drained_host_gets_no_new_jobs_and_keeps_what_it_has() -> None:
+    """Across a restart, until it is resumed; unknown hosts are refused."""
+    fleet = Fleet(spec("a", 2), spec("b", 1))
+    fleet.core.world.stored[HEX] = 2000
+    pi = fleet.host().joins()
+    job = pi.runs("a")
+    answer = fleet.asks(m.AskDrain(id="d", host="pi"))
+    assert answer is not None
+    assert answer.data["jobs"] == ["a"]
+    assert fleet.job("a").state == "running"
+    pi.reports(m.Finished, job, artifact_id=HEX, size_bytes=2000)
+    assert fleet.job("a").state == "completed"
+    assert fleet.job("b").state == "pending"
+    assert any("drained by operator:op" in reason for reason in _why(fleet, "b"))
+    assert _worker(fleet)["barred"]
+    assert not fleet.asks(m.AskDrain(id="d2", host="pi")).ok
+    assert fleet.asks(m.AskDrain(id="d3", host="nobody")).code == "not_found"
+    fleet.asks(m.AskResume(id="r", host="pi"))
+    assert fleet.job("b").state == "claimed"
+    assert not fleet.asks(m.AskResume(id="r2", host="pi")).ok
+
+
+def _gives_up(fleet: Fleet, pi: Host) -> Any:
+    job = pi.runs()
+    fleet.passes(60)
+    assert fleet.job().state == "failed"
+    return job
+
+
+def test_a_result_that_comes_after_its_job_was_given_up_is_kept() -> None:
+    """The job stays failed; requeue takes the result instead of training again."""
+    fleet = Fleet(spec(), stale_after_s=50.0, max_attempts=1)
+    pi = fleet.host().joins()
+    job = _gives_up(fleet, pi)
+    pi.beats((job.job_id, 1, "reporting"))
+    assert not pi.heard(m.Cancel), "it is told to stop what it has finished"
+    fleet.core.world.stored[HEX] = 2000
+    assert pi.finishes(job) == "stored"
+    assert (fleet.job().state, fleet.job().artifact_id) == ("failed", HEX)
+    assert fleet.history[-1] == ("job", "kept")
+    assert pi.finishes(job) == "stored", "an answer that was lost is repeated"
+    fleet.asks(m.AskRequeue(id="q", job="job"))
+    assert (fleet.job().state, fleet.job().artifact_id) == ("completed", HEX)
+    assert fleet.job().metrics == {"auroc": 0.9}
+    assert fleet.took(AppendIndex)
+
+
+def test_a_late_result_is_uploaded_like_any_other() -> None:
+    """And a trainer that still runs is stopped, but not what it has finished."""
+    fleet = Fleet(spec(), stale_after_s=50.0, max_attempts=1)
+    pi = fleet.host().joins()
+    job = _gives_up(fleet, pi)
+    pi.beats((job.job_id, 1, "running"))
+    (cancel,) = pi.heard(m.Cancel)
+    assert cancel.keep_finished
+    assert pi.finishes(job) == "wanted"
+    pi.uploads(job)
+    assert fleet.core.world.uploads[HEX].finishing
+
+
+def test_an_assignment_is_for_one_process_of_the_agent() -> None:
+    """Another process of that name takes no part; the claim is taken back at once."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    assert pi.heard(m.Assign)[0].instance == "i-pi"
+    pi.session, pi.instance = "s-2", "i-2"
+    pi.status("online", "birth")
+    assert (fleet.job().state, fleet.job().losses) == ("pending", 0)
+    pi.joins()
+    (assign,) = pi.heard(m.Assign)
+    assert (assign.instance, assign.attempt) == ("i-2", 2)
+
+
+def test_two_agents_of_one_name_are_seen_and_get_no_jobs() -> None:
+    """They take turns: processes that were replaced keep coming back."""
+    fleet = Fleet(spec())
+    pi = fleet.host()
+    for number in range(8):
+        pi.session, pi.instance = f"s{number}", f"i{number % 2}"
+        pi.status("online", "birth")
+    pi.joins()
+    assert _worker(fleet)["presence"] == "twins"
+    assert any("two agents use this name" in reason for reason in _why(fleet))
+    assert fleet.job().state == "pending"
+    fleet.passes(601)
+    pi.beats()
+    assert fleet.job().state == "claimed"
+
+
+@pytest.mark.parametrize(
+    ("how", "word"),
+    [("goodbye", "left"), ("crash", "crashed"), ("cut", "cut-off"), ("sleep", "asleep"),
+     ("battery", "asleep"), ("silence", "silent")],
+)  # fmt: skip
+def test_presence_in_one_word(how: str, word: str) -> None:
+    """By the will's delay, goodbyes, sleeps and batteries."""
+    fleet = Fleet()
+    pi = fleet.host().joins(battery=how == "battery")
+    assert _worker(fleet)["presence"] == "online"
+    if how == "sleep":
+        pi.beats(suspended_s=30.0)
+    if how == "silence":
+        fleet.passes(101)
+    else:
+        fleet.passes(5 if how in {"crash", "goodbye"} else 50)
+        pi.status("offline", "goodbye" if how == "goodbye" else "lost")
+    assert _worker(fleet)["presence"] == word
+
+
+@pytest.mark.parametrize(("boot_id", "word"), [("b", "restarted"), ("b2", "rebooted")])
+def test_a_new_process_is_told_from_a_new_boot(boot_id: str, word: str) -> None:
+    """Until its first heartbeat."""
+    fleet = Fleet()
+    pi = fleet.host().joins()
+    pi.session, pi.instance, pi.boot_id = "s-2", "i-2", boot_id
+    pi.status("online", "birth")
+    assert _worker(fleet)["presence"] == word
+    pi.joins()
+    assert _worker(fleet)["presence"] == "online"
+
+
+@pytest.mark.parametrize(("how", "lost_after_s"), [("crash", 120), ("cut", 600), ("sleep", 7200)])
+def test_how_a_host_went_away_moves_the_lease(how: str, lost_after_s: float) -> None:
+    """A trainer does not outlive its agent; a machine that sleeps goes on where it was."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.beats((job.job_id, 1, "running"), suspended_s=60.0 if how == "sleep" else 0.0)
+    gone_s = 1.0 if how == "crash" else 50.0
+    fleet.passes(gone_s)
+    pi.status("offline", "lost")
+    since_s = 50.0 if how == "cut" else 0.0  # a lease counts from the last heartbeat
+    fleet.passes(lost_after_s - since_s - 1)
+    assert fleet.job().state == "running"
+    fleet.passes(2)
+    assert fleet.job().state == "pending"
+
+
+def test_a_capability_that_was_lost_is_asked_for_again() -> None:
+    """A host that beats but never says what it is would be given nothing for ever."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    pi.reports(m.Refused, fleet.job(), request_id="x", reasons=("r",))
+    pi.session, pi.instance = "s-2", "i-2"
+    pi.status("online", "birth")
+    pi.heard(m.Rebirth)
+    fleet.passes(11)
+    pi.beats()
+    assert pi.heard(m.Rebirth)

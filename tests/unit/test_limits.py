@@ -1,0 +1,233 @@
+"""What an agent does about trainers that hang or take too long, and about a disk that refuses."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.bundle import BundleInfo
+from agent.effects import (
+    BundleFailed,
+    BundleMade,
+    CheckBundle,
+    ClearJob,
+    MakeBundle,
+    Shutdown,
+    SignalTrainer,
+    StartTrainer,
+    TrainerExited,
+    TrainerLine,
+)
+from agent.shell import DISK_AGAIN_S, Shell, Surroundings
+from agent.spool import Spool
+from broker import messages as m
+from broker.clock import Now
+from broker.disk import RealDisk
+from tests.harness.agent import HEX, JOB, Agent
+
+
+def test_a_trainer_that_takes_too_long_is_ended() -> None:
+    """However busy it is; another attempt may go well."""
+    agent = Agent()
+    agent.runs(timeout_s=100.0)
+    for _ in range(9):
+        agent.passes(10)
+        agent.handle(TrainerLine(JOB, 1, "epoch"))
+    assert not agent.took(SignalTrainer)
+    agent.passes(11)
+    assert agent.took(SignalTrainer) == [SignalTrainer(JOB, 1, kill=False)]
+    agent.ends(-15)
+    (failed,) = agent.said(m.Failed)
+    assert "timeout: it ran for longer than 100 s" in failed.error
+    assert failed.transient
+
+
+def test_a_trainer_that_says_nothing_is_ended() -> None:
+    """Every line it puts out counts as a sign of life."""
+    agent = Agent()
+    agent.runs(stall_timeout_s=60.0)
+    for _ in range(4):
+        agent.passes(50)
+        agent.handle(TrainerLine(JOB, 1, "still here"))
+    assert not agent.took(SignalTrainer)
+    agent.passes(61)
+    assert agent.took(SignalTrainer)[0].kill is False
+    agent.passes(11)
+    assert agent.took(SignalTrainer)[0].kill is True
+    agent.ends(-9)
+    (failed,) = agent.said(m.Failed)
+    assert "stalled: no output and no progress for 60 s" in failed.error
+
+
+def test_a_limit_does_not_outlive_its_run() -> None:
+    """Neither a cancelled run nor the next attempt is touched by the last one's limit."""
+    agent = Agent()
+    agent.runs(timeout_s=100.0)
+    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
+    agent.took(SignalTrainer)
+    agent.ends(-15)
+    agent.runs(2, timeout_s=100.0)
+    agent.passes(99)
+    assert not agent.took(SignalTrainer)
+
+
+def test_work_that_ends_well_in_the_last_moment_counts() -> None:
+    """The signal came too late to matter."""
+    agent = Agent()
+    agent.runs(timeout_s=100.0)
+    agent.passes(101)
+    assert agent.finishes().artifact_id == HEX
+
+
+@pytest.mark.parametrize(("code", "transient"), [(1, True), (-9, True), (2, False), (127, True)])
+def test_an_exit_code_says_whether_another_attempt_may_go_well(code: int, transient: bool) -> None:
+    """2 is the trainer's word for bad hyperparameters or data."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(code)
+    assert agent.said(m.Failed)[0].transient is transient
+
+
+@pytest.mark.parametrize("transient", [True, False])
+def test_a_trainer_that_cannot_be_started(transient: bool) -> None:
+    """A process table that is full may pass; hyperparameters that do not fit do not."""
+    agent = Agent()
+    agent.assigned()
+    agent.took(StartTrainer)
+    agent.handle(TrainerExited(JOB, 1, None, "no", transient))
+    assert agent.said(m.Failed)[0].transient is transient
+
+
+def test_a_finished_job_waits_for_room_on_the_disk() -> None:
+    """It keeps its slot and its lease, and tries again ever more seldom; then it is handed over."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(0)
+    assert agent.took(MakeBundle)
+    for _ in range(3):
+        agent.handle(BundleFailed(JOB, 1, "No space left on device", passing=True))
+        assert not agent.said(m.Failed)
+        agent.passes(40)
+        assert agent.took(MakeBundle)
+        assert agent.phase() == "bundling"
+    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    assert agent.said(m.Finished)
+
+
+def test_a_job_that_waits_for_room_can_be_cancelled() -> None:
+    """At once: nothing of it runs."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(0)
+    agent.handle(BundleFailed(JOB, 1, "No space left on device", passing=True))
+    agent.took(MakeBundle)
+    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
+    assert agent.said(m.Stopped)
+    assert agent.took(ClearJob)
+    agent.passes(1000)
+    assert not agent.took(MakeBundle)
+
+
+def test_a_cancel_may_leave_what_is_finished() -> None:
+    """Of a job that was given up: its result is still handed over."""
+    for finished in (False, True):
+        agent = Agent()
+        agent.runs()
+        agent.ends(0)
+        if finished:
+            agent.handle(BundleMade(JOB, 1, HEX, 2000))
+        agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1, keep_finished=True))
+        assert agent.said(m.Stopped)
+        if not finished:
+            agent.handle(BundleMade(JOB, 1, HEX, 2000))
+        assert agent.said(m.Finished)
+        assert not agent.took(ClearJob)
+
+
+def test_an_assignment_for_another_process_is_not_taken() -> None:
+    """It was meant for an agent that is gone, or for a second one of this name."""
+    agent = Agent()
+    agent.hears(m.Assign(
+        id="a", job_id=JOB, attempt=1, instance="i0", name="n", model="gbt", mode="oracle",
+        lease_s=60,
+    ))  # fmt: skip
+    assert not agent.took(StartTrainer)
+    assert not agent.said(m.Refused)
+
+
+def test_refusals_of_an_upload_are_followed_up_ever_more_seldom() -> None:
+    """The coordinator's disk may be full for long."""
+    agent = Agent()
+    agent.runs()
+    report = agent.finishes()
+    waits = []
+    for _ in range(6):
+        agent.noted(report, "wanted")
+        agent.granted(m.Rejected(reason="disk full", final=False))
+        agent.took(CheckBundle)
+        agent.said(m.Finished)
+        from agent.effects import BundleChecked
+
+        agent.handle(BundleChecked(JOB, 1, whole=True))
+        waits.append(_seconds_until_finished(agent))
+    assert waits[0] <= 2
+    assert waits[-1] > 20
+
+
+def _seconds_until_finished(agent: Agent) -> int:
+    for second in range(1, 200):
+        agent.passes(1)
+        if agent.said(m.Finished):
+            return second
+    raise AssertionError("never reported again")
+
+
+class FullDisk(RealDisk):
+    """A disk that takes nothing new for a while."""
+
+    full = True
+
+    def open(self, path: Path, mode: str) -> Any:
+        """Refuse to write."""
+        if self.full and mode != "rb":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().open(path, mode)
+
+    def unlink(self, path: Path) -> None:
+        """Refuse to delete."""
+        if self.full:
+            raise OSError(errno.EROFS, "Read-only file system")
+        super().unlink(path)
+
+
+def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
+    """A report that could not be kept is kept, a bundle that could not be deleted is deleted."""
+    agent, disk = Agent(), FullDisk()
+    spool = Spool(tmp_path, disk, lambda *_: BundleInfo(HEX, 1))
+    bundle = spool.bundle_path(HEX)
+    bundle.write_bytes(b"x")
+    around = Surroundings(
+        agent.topics, publish=lambda _: True, put=lambda _: None, background=lambda _: None,
+        measure=lambda _: None, start=lambda _: None,
+    )  # fmt: skip
+    shell = Shell(agent.core, around, spool)
+    agent.runs()
+    agent.ends(0)
+    shell.turn([BundleMade(JOB, 1, HEX, 1)], Now(600.0, 600.0))
+    assert not list(tmp_path.glob("spool/*.json"))
+    disk.full = False
+    shell.turn([], Now(601.0 + DISK_AGAIN_S, 600.0))
+    assert [report.job_id for report in Spool(tmp_path).load()] == [JOB]
+    disk.full = True
+    cancel = m.Cancel(id="c", job_id=JOB, attempt=1)
+    from broker.wire import Incoming
+
+    request = Incoming(agent.topics.request("pi"), m.encode(cancel))
+    shell.turn([request], Now(700.0, 700.0))
+    assert bundle.exists()
+    disk.full = False
+    shell.turn([Shutdown()], Now(701.0 + DISK_AGAIN_S, 700.0))
+    assert not list((tmp_path / "spool").iterdir())
