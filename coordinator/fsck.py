@@ -192,7 +192,7 @@ def _parts(folder: Folder, report: Report) -> Iterator[Finding]:
         age_s = folder.age_s(part)
         if age_s > PARTS_KEPT_S:
             what = f"untouched for {age_s / 86400:.0f} days"
-        elif part.stem in report.sizes and not folder.running:
+        elif part.stem in report.sizes:
             what = "its artifact is in the store"
         else:
             continue

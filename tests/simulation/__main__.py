@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
@@ -48,6 +49,7 @@ def many(first: int, seeds: int, processes: int) -> int:
         if outcome.violation is not None:
             found = broken.setdefault(outcome.violation.rule, [])
             found.append((outcome.seed, str(outcome.violation)))
+            sys.stderr.write(f"seed {outcome.seed}: {outcome.violation}\n")
     took_s = time.monotonic() - begun_s
     _say(
         f"seeds      {seeds:,} (from {first}), {60 * seeds / took_s:,.0f} a minute, {took_s:.0f} s"
@@ -93,15 +95,13 @@ def run_one(scenario: Scenario, *, trace: bool = False) -> Outcome:
         return Outcome(scenario.seed, violation, 0, 0.0, Counter(), Counter(), run.lines)
 
 
-def _outcomes(first: int, seeds: int, processes: int) -> list[Outcome]:
+def _outcomes(first: int, seeds: int, processes: int) -> Iterator[Outcome]:
     batches = [range(a, min(a + BATCH, first + seeds)) for a in range(first, first + seeds, BATCH)]
-    found: list[Outcome] = []
     with ProcessPoolExecutor(processes) as pool:
         for number, outcomes in enumerate(pool.map(_batch, batches)):
-            found += outcomes
+            yield from outcomes
             if sys.stderr.isatty():
                 sys.stderr.write(f"\r{(number + 1) * BATCH:,} of {seeds:,} ")
-    return found
 
 
 def _batch(seeds: range) -> list[Outcome]:

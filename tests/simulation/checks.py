@@ -26,9 +26,13 @@ class Violation(AssertionError):  # noqa: N818 - what it is called
 
     def __init__(self, rule: str, text: str, job_id: str = "") -> None:
         """Say which rule, how, and about which job."""
-        super().__init__(f"{rule}: {text}")
+        super().__init__(rule, text, job_id)
         self.rule = rule
+        self.text = text
         self.job_id = job_id
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"
 
 
 class Checker:

@@ -103,6 +103,7 @@ def state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> State:
             data = f"{name} {attempt}".encode()
             artifact_id, bundles[f"{name}.{attempt}"] = stored(store, data)
             job = book.move(job, Event.ASSIGNED, NOW, "test", host="pi", attempt=attempt)
+            job = book.move(job, Event.STARTED, NOW, "test")
             job = book.move(
                 job, Event.COMPLETED, NOW, "test", artifact_id=artifact_id, metrics={"n": attempt}
             )
@@ -238,6 +239,7 @@ def test_a_renamed_job_keeps_the_name_of_its_day_in_the_index(state: State) -> N
         ("events", "attempt = 3", "event = 'assigned' AND attempt = 2", "attempt 3 after 1"),
         ("events", "attempt = 0", "event = 'requeued'", "attempt 0 after 1"),
         ("events", "to_state = 'running'", "event = 'assigned'", "from pending to running"),
+        ("events", "host = 'po'", "event = 'started'", "host po, the event before had pi"),
         ("events", "host = NULL", "event = 'assigned'", "claimed without a host"),
         ("events", "event = 'vanished'", "event = 'requeued'", "'vanished' is not a valid Event"),
         (
@@ -264,7 +266,7 @@ def test_a_history_that_does_not_give_its_row_is_told(
 def test_a_history_without_its_beginning_is_in_order(state: State) -> None:
     """Old events are let go."""
     ledger = Ledger(state.root / FILE_NAME)
-    assert ledger.prune_events(1, "2100-01-01T00:00:00.000Z") == 7
+    assert ledger.prune_events(1, "2100-01-01T00:00:00.000Z") == 10
     ledger.close()
     assert state.findings() == []
 

@@ -1,0 +1,297 @@
+"""Real trainings on real processes, while somebody pulls plugs: nothing may be lost or doubled."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import heapq
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from broker.errors import FleetError
+from tests.harness.brokers import BrokerProcess, embedded, mosquitto
+from tests.harness.fleet import ROOT, Fleet, Program
+
+from .proxy import Proxy
+
+STALE_S: Final = 8.0
+MARGIN_BYTES: Final = 64 * 1024 * 1024
+STORE_BYTES: Final = 160 * 1024 * 1024
+FINAL: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass
+class Report:
+    """What came of a campaign."""
+
+    broker: str
+    jobs: int
+    states: Counter[str] = field(default_factory=Counter)
+    strikes: Counter[str] = field(default_factory=Counter)
+    attempts: int = 0
+    lost: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    unverified: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+    def is_good(self) -> bool:
+        """Whether every job was completed once, and its artifact is whole."""
+        return not (self.lost or self.doubled or self.unverified)
+
+    def lines(self) -> list[str]:
+        """Return what to print."""
+        strikes = ", ".join(f"{count} {kind}" for kind, count in self.strikes.most_common())
+        return [
+            f"broker     {self.broker}",
+            f"jobs       {self.jobs} in {self.took_s:.0f} s: {dict(self.states)}",
+            f"attempts   {self.attempts}",
+            f"strikes    {sum(self.strikes.values())}: {strikes}",
+            f"lost       {len(self.lost)} {self.lost[:5] or ''}",
+            f"doubled    {len(self.doubled)} {self.doubled[:5] or ''}",
+            f"unverified {len(self.unverified)} {self.unverified[:5] or ''}",
+        ]
+
+
+class Campaign:
+    """One fleet under attack. Use as a context manager: whatever happens, everything is ended."""
+
+    def __init__(self, folder: Path, *, broker: str, jobs: int, agents: int, seed: int) -> None:
+        """Prepare data, broker, proxy and plan; nothing of the fleet runs yet."""
+        self._rng = random.Random(seed)
+        self.report = Report(broker, jobs)
+        self._stack = contextlib.ExitStack()
+        self._folder = folder
+        self._broker: BrokerProcess = embedded() if broker == "embedded" else mosquitto(folder)
+        self._broker.start()
+        self._stack.callback(self._end_broker)
+        self._proxy = Proxy(self._broker.port)
+        self._stack.callback(self._proxy.stop)
+        self._fleet = Fleet(folder, f"mqtt://127.0.0.1:{self._proxy.port}", _data(folder))
+        self._stack.callback(self._fleet.close)
+        self._mounted = self._mount(folder / "coordinator")
+        self._fleet.plan(*(_job(number) for number in range(jobs)))
+        self._hosts = [f"host{number}" for number in range(agents)]
+        self._agents: dict[str, Program] = {}
+        self._coordinator: Program | None = None
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+        self._busy: set[str] = set()  # what is being struck, until it is well again
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self, *, strikes: int, pause_s: tuple[float, float], deadline_s: float) -> Report:
+        """Carry out the plan under so many strikes; then leave it in peace until it is done."""
+        begun_s = time.monotonic()
+        self._start()
+        next_s = begun_s + 3.0
+        while not self._is_done() and time.monotonic() - begun_s < deadline_s:
+            self._look(0.1)
+            now_s = time.monotonic()
+            while self._later and self._later[0][0] <= now_s:
+                heapq.heappop(self._later)[2]()
+            if sum(self.report.strikes.values()) < strikes and now_s >= next_s:
+                self._strike()
+                next_s = now_s + self._rng.uniform(*pause_s)
+        self.report.took_s = time.monotonic() - begun_s
+        self._judge()
+        return self.report
+
+    def _start(self) -> None:
+        self._coordinator = self._fleet.coordinator(
+            stale_after_s=STALE_S, max_attempts=100, claim_timeout_s=5.0, host_timeout_s=4.0,
+            crash_grace_s=4.0, sleep_grace_s=STALE_S,
+        )  # fmt: skip
+        for host in self._hosts:
+            self._agents[host] = self._fleet.agent(
+                host, wait=False, stop_grace_s=1.0, chunk_bytes=4096
+            )
+
+    def _is_done(self) -> bool:
+        rows = self._fleet.rows.values()
+        return len(rows) == self.report.jobs and all(row["state"] in FINAL for row in rows)
+
+    def _look(self, wait_s: float) -> None:
+        with contextlib.suppress(FleetError):
+            self._fleet.look(wait_s)
+
+    # strikes
+
+    def _strike(self) -> None:
+        kinds: list[tuple[str, int, Callable[[], str | None]]] = [
+            ("SIGKILL agent", 6, lambda: self._end_agent(signal.SIGKILL)),
+            ("SIGTERM agent", 2, lambda: self._end_agent(signal.SIGTERM)),
+            ("SIGKILL coordinator", 4, self._kill_coordinator),
+            ("SIGKILL broker", 2, self._kill_broker),
+            ("SIGSTOP agent", 1, self._freeze),
+            ("connections cut", 3, self._cut),
+            ("network stalled", 1, self._stall),
+            ("network slow", 1, self._slow),
+            ("bundle corrupted", 4, self._corrupt),
+            ("store full", 2 if self._mounted else 0, self._fill),
+        ]
+        kind, _, strike = self._rng.choices(kinds, [weight for _, weight, _ in kinds])[0]
+        hit = strike()
+        if hit is not None:
+            self.report.strikes[kind] += 1
+
+    def _after(self, delay_s: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._count), call))
+
+    def _hit(self, name: str, for_s: float, heal: Callable[[], object]) -> str | None:
+        self._busy.add(name)
+
+        def well() -> None:
+            heal()
+            self._busy.discard(name)
+
+        self._after(for_s, well)
+        return name
+
+    def _end_agent(self, how: int) -> str | None:
+        free = [host for host in self._hosts if host not in self._busy]
+        if not free:
+            return None
+        host = self._rng.choice(free)
+        agent = self._agents[host]
+        agent.end(how)
+        return self._hit(host, self._rng.uniform(0.0, 3.0), lambda: agent.start(wait=False))
+
+    def _freeze(self) -> str | None:
+        free = [host for host in self._hosts if host not in self._busy]
+        if not free:
+            return None
+        host = self._rng.choice(free)
+        process = self._agents[host].process
+        process.send_signal(signal.SIGSTOP)
+        return self._hit(host, STALE_S + 3.0, lambda: process.send_signal(signal.SIGCONT))
+
+    def _kill_coordinator(self) -> str | None:
+        coordinator = self._coordinator
+        if coordinator is None or "coordinator" in self._busy:
+            return None
+        coordinator.kill()
+        again = self._rng.uniform(0.0, 2.0)
+        return self._hit("coordinator", again, lambda: coordinator.start(wait=False))
+
+    def _kill_broker(self) -> str | None:
+        if "broker" in self._busy:
+            return None
+        self._broker.end(signal.SIGKILL)
+        return self._hit("broker", self._rng.uniform(0.0, 2.0), self._broker.start)
+
+    def _cut(self) -> str:
+        self._proxy.cut()
+        return "cut"
+
+    def _stall(self) -> str | None:
+        if "network" in self._busy:
+            return None
+        self._proxy.stall()
+        return self._hit("network", self._rng.uniform(1.0, 6.0), self._proxy.flow)
+
+    def _slow(self) -> str | None:
+        if "network" in self._busy:
+            return None
+        self._proxy.bytes_a_second = 30_000.0
+        return self._hit("network", self._rng.uniform(2.0, 6.0), self._proxy.flow)
+
+    def _corrupt(self) -> str | None:
+        for path in sorted(self._folder.glob("host*/spool/*.tar.zst")):
+            with contextlib.suppress(OSError), path.open("r+b") as file:
+                file.seek(path.stat().st_size // 2)
+                file.write(b"rotten")
+                return path.name
+        return None
+
+    def _fill(self) -> str | None:
+        if "store" in self._busy:
+            return None
+        ballast = self._folder / "coordinator" / "ballast"
+        with contextlib.suppress(OSError), ballast.open("wb") as file:
+            while True:
+                file.write(bytes(1024 * 1024))
+                file.flush()
+        return self._hit("store", 4.0, lambda: ballast.unlink(missing_ok=True))
+
+    def _mount(self, folder: Path) -> bool:
+        """Give the coordinator a small disk of its own, where that is allowed."""
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={STORE_BYTES}", "tmpfs", str(folder)]
+        if (
+            os.geteuid() != 0
+            or subprocess.run(command, capture_output=True, check=False).returncode
+        ):
+            return False
+        unmount = ["umount", "--lazy", str(folder)]
+        self._stack.callback(subprocess.run, unmount, capture_output=True, check=False)
+        return True
+
+    def _end_broker(self) -> None:
+        if self._broker.process is not None and self._broker.process.poll() is None:
+            self._broker.end(signal.SIGKILL)
+
+    # the verdict
+
+    def _judge(self) -> None:
+        report = self.report
+        for row in self._fleet.rows.values():
+            report.states[row["state"]] += 1
+            report.attempts += row["attempt"]
+            if row["state"] != "completed":
+                report.lost.append(f"{row['name']} is {row['state']}: {row['error']}")
+                continue
+            self._verify(row)
+        if len(self._fleet.rows) < report.jobs:
+            report.lost.append(f"{report.jobs - len(self._fleet.rows)} jobs were never heard of")
+
+    def _verify(self, row: dict[str, Any]) -> None:
+        folder = self._folder / "coordinator" / "models" / f"{row['model']}_{row['mode']}"
+        path = folder / row["artifact_id"] / "bundle.tar.zst"
+        try:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError:
+            digest = ""
+        if digest != row["artifact_id"]:
+            self.report.unverified.append(row["name"])
+        events = self._fleet.show(row["job_id"])["events"]
+        started = Counter(one["attempt"] for one in events if one["event"] == "started")
+        completed = sum(one["event"] == "completed" for one in events)
+        if completed != 1 or any(count > 1 for count in started.values()):
+            self.report.doubled.append(row["name"])
+
+
+def _job(number: int) -> str:
+    model = "mlp" if number % 20 == 19 else "gbt"
+    return (
+        f'name = "job{number:03}"\nmodel = "{model}"\nmode = "oracle"\nseed = {number}\n'
+        "hyper.epochs = 2\nn_resamples = 10\nretries = 100"
+    )
+
+
+def _data(folder: Path) -> Path:
+    raw, data = folder / "raw", folder / "data"
+    for arguments in (
+        ["agent.trainer.simulate", "--out-dir", str(raw), "--rows", "400"],
+        ["agent.trainer.prepare", "--raw", str(raw / "simulated.parquet"), "--out-dir", str(data)],
+    ):
+        subprocess.run(
+            [sys.executable, "-m", *arguments], check=True, capture_output=True, timeout=120,
+            cwd=ROOT,
+        )  # fmt: skip
+    json.loads((data / "feature_schema_v1.json").read_text("utf-8"))
+    return data

@@ -1,0 +1,122 @@
+"""Brokers as processes: the embedded one and, where installed, mosquitto."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 20.0
+
+
+@dataclass
+class BrokerProcess:
+    """A broker as a process; it can be killed and started again on the same port.
+
+    One that `announces` says where it listens, and may be given port 0; another is asked.
+    """
+
+    start_command: Callable[[int], list[str]]
+    announces: bool
+    host: str = "127.0.0.1"
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address as people write it."""
+        return f"mqtt://{self.host}:{self.port}"
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections."""
+        if not self.announces:
+            self.port = self.port or free_port()
+        self.process = subprocess.Popen(
+            self.start_command(self.port),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self.announces else subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        if self.announces:
+            self._read_ready_line(self.process)
+        else:
+            self._ask_until_it_answers(self.process)
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        """End it and return its exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        try:
+            return self.process.wait(DEADLINE_S)
+        finally:
+            self.process.kill()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+
+    def _read_ready_line(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        watchdog = threading.Timer(DEADLINE_S, process.kill)
+        watchdog.start()
+        line = process.stdout.readline()
+        watchdog.cancel()
+        assert line, f"the broker ended with {process.wait(DEADLINE_S)}, or said nothing"
+        ready = json.loads(line)
+        assert ready["event"] == "listening"
+        assert self.port in {0, ready["port"]}
+        self.host, self.port = ready["host"], ready["port"]
+
+    def _ask_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                socket.create_connection((self.host, self.port), 1.0).close()
+            except OSError:
+                assert process.poll() is None, "the broker ended by itself"
+                assert time.monotonic() < deadline_s, "the broker takes no connection"
+                time.sleep(0.02)
+            else:
+                return
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def embedded() -> BrokerProcess:
+    """Return the embedded broker, not started."""
+    return BrokerProcess(
+        lambda port: [sys.executable, "-m", "broker.server", "--listen", f"127.0.0.1:{port}"],
+        announces=True,
+    )
+
+
+def mosquitto(folder: Path) -> BrokerProcess:
+    """Return a mosquitto, not started; skip the test where it is not installed."""
+    program = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if program is None:
+        pytest.skip("mosquitto is not installed")
+
+    def command(port: int) -> list[str]:
+        config = folder / f"mosquitto-{port}.conf"
+        config.write_text(
+            f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n"
+            "max_packet_size 1200000\nmax_queued_messages 100000\n"
+        )
+        return [program, "-c", str(config)]
+
+    return BrokerProcess(command, announces=False)

@@ -1,0 +1,236 @@
+"""A whole fleet for tests: the real programs as real processes on a real broker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker.errors import BadMessage
+from broker.machine import new_id
+from broker.messages import (
+    JOB_ROW,
+    AskCancel,
+    AskReload,
+    AskRequeue,
+    AskShow,
+    AskStatus,
+    AskWhy,
+    decode,
+)
+from broker.settings import BrokerSettings
+from broker.topics import Kind
+from coordinator.cli.client import OperatorClient
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 60.0
+SHORT = "hyper.epochs = 3\nn_resamples = 20"
+LONG = """hyper.epochs = 20000
+hyper.patience = 10000
+hyper.lr = 0.0001
+hyper.max_depth = 16
+hyper.min_child_weight = 0.0
+hyper.colsample = 1.0"""
+
+
+@dataclass
+class Program:
+    """One of the fleet's programs as a process."""
+
+    module: str
+    arguments: list[str]
+    environment: dict[str, str]
+    log: Path
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def start(self, *, wait: bool = True) -> dict[str, Any]:
+        """Start it and return its ready line, if it is to be waited for."""
+        with self.log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", self.module, *self.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=self.environment,
+                cwd=ROOT,
+            )
+        assert self.process.stdout is not None
+        if not wait:
+            return {}
+        line = self.process.stdout.readline()
+        assert line, f"{self.module} did not start:\n{self.said()}"
+        ready: dict[str, Any] = json.loads(line)
+        return ready
+
+    def said(self) -> str:
+        """What it has logged so far."""
+        return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Ask it to end and wait until it has."""
+        self.end(signal.SIGTERM)
+
+    def end(self, how: int) -> int:
+        """Send a signal, wait for the end, return the exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(how)
+        try:
+            code = self.process.wait(DEADLINE_S)
+        finally:
+            self.process.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+
+class Fleet:
+    """Broker, coordinator and agents of one test, each under the test's own topic root."""
+
+    def __init__(self, tmp: Path, broker_url: str, data: Path) -> None:
+        self.tmp = tmp
+        self.root = f"t{uuid.uuid4().hex[:12]}"
+        self.data = data
+        self.manifest = tmp / "manifest.toml"
+        self.broker_url = broker_url
+        self.environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("FLEET_")
+        } | {"FLEET_BROKER": broker_url, "FLEET_TOPIC_ROOT": self.root}
+        self.programs: list[Program] = []
+        self.rows: dict[str, dict[str, Any]] = {}
+        self._client: OperatorClient | None = None
+
+    def plan(self, *jobs: str, top: str = "") -> None:
+        """Write the manifest: each job is the body of a [[jobs]] table."""
+        text = f"schema_version = 1\n{top}\n" + "".join(f"\n[[jobs]]\n{job}\n" for job in jobs)
+        making = self.manifest.with_suffix(".making")
+        making.write_text(text, "utf-8")
+        making.replace(self.manifest)
+
+    def coordinator(self, **settings: Any) -> Program:
+        """Start the coordinator on the manifest."""
+        config = self.tmp / "coordinator.toml"
+        lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+        config.write_text("[coordinator]\n" + "\n".join(lines) + "\n", "utf-8")
+        arguments = ["--config", str(config), "--state", str(self.tmp / "coordinator")]
+        if self.manifest.exists():
+            arguments += ["--manifest", str(self.manifest)]
+        program = self._program("coordinator.service", arguments, "coordinator")
+        program.start()
+        return program
+
+    def agent(self, host: str = "pi", *, wait: bool = True, **settings: Any) -> Program:
+        """Start an agent; settings go to its section of the configuration file.
+
+        It is ready when its trainers are probed; what it owes, it begins to hand over before.
+        """
+        config = self.tmp / f"{host}.toml"
+        settings = {"heartbeat_s": 0.5, "threads": 1, "stop_grace_s": 3.0} | settings
+        lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+        config.write_text("[agent]\n" + "\n".join(lines) + "\n", "utf-8")
+        arguments = ["--config", str(config), "--state", str(self.tmp / host)]
+        arguments += ["--data", str(self.data), "--host", host]
+        program = self._program("agent.service", arguments, host)
+        program.start(wait=wait)
+        return program
+
+    def _program(self, module: str, arguments: list[str], name: str) -> Program:
+        log = self.tmp / f"{name}.log"
+        program = Program(module, arguments, self.environment, log)
+        self.programs.append(program)
+        return program
+
+    @property
+    def client(self) -> OperatorClient:
+        """An operator's client that watches every job."""
+        if self._client is None:
+            settings = BrokerSettings(url=self.broker_url, topic_root=self.root)
+            watch = [f"{self.root}/jobs/+"]
+            self._client = OperatorClient(settings, 10.0, watch=watch, patient=True)
+            self._client.__enter__()
+        return self._client
+
+    def show(self, job: str) -> dict[str, Any]:
+        """One job with spec and events."""
+        found: dict[str, Any] = self.client.ask(AskShow(id=new_id(), job=job))
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """What `fleet status` shows."""
+        found: dict[str, Any] = self.client.ask(AskStatus(id=new_id()))
+        return found
+
+    def why(self, job: str) -> dict[str, Any]:
+        """What `fleet why` shows."""
+        found: dict[str, Any] = self.client.ask(AskWhy(id=new_id(), job=job))
+        return found
+
+    def cancel(self, job: str) -> dict[str, Any]:
+        """Cancel a job."""
+        found: dict[str, Any] = self.client.ask(AskCancel(id=new_id(), job=job))
+        return found
+
+    def requeue(self, job: str) -> dict[str, Any]:
+        """Requeue a job."""
+        found: dict[str, Any] = self.client.ask(AskRequeue(id=new_id(), job=job))
+        return found
+
+    def reload(self) -> dict[str, Any]:
+        """Reload the manifest."""
+        found: dict[str, Any] = self.client.ask(AskReload(id=new_id()))
+        return found
+
+    def until(self, job: str, what: str | Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until a job is in a state, or fits a condition; return its row."""
+        fits = (lambda row: row["state"] == what) if isinstance(what, str) else what
+        deadline_s = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline_s:
+            for row in self.rows.values():
+                if row["name"] == job and fits(row):
+                    return row
+            self.look(0.5)
+        known = {row["name"]: row["state"] for row in self.rows.values()}
+        logs = "\n".join(f"--- {p.log.name}\n{p.said()[-3000:]}" for p in self.programs)
+        raise AssertionError(f"{job} did not become {what}; known: {known}\n{logs}")
+
+    def look(self, wait_s: float) -> None:
+        """Take what is said of jobs for a while."""
+        for topic, payload in self.client.messages(wait_s):
+            with contextlib.suppress(BadMessage):
+                if topic.kind is Kind.JOB and payload:
+                    row = decode(JOB_ROW, payload).model_dump()
+                    self.rows[row["job_id"]] = row
+
+    def events(self, job: str) -> list[str]:
+        """The words of a job's history."""
+        return [event["event"] for event in self.show(job)["events"]]
+
+    def close(self) -> None:
+        """End everything."""
+        if self._client is not None:
+            self._client.__exit__()
+        for program in reversed(self.programs):
+            if program.process.poll() is None:
+                program.stop()
+            elif program.process.stdout is not None:
+                program.process.stdout.close()
+
+
+def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Wait for something outside the fleet's messages: a file, a process."""
+    end_s = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end_s, f"waited {deadline_s} s for {what}"
+        time.sleep(0.02)
