@@ -35,6 +35,7 @@ from broker.wire import Outgoing
 
 GIB: Final = 1024**3
 MAX_WAITING: Final = 32
+MAX_REFUSED: Final = 256
 TAIL_LINES: Final = 30
 LINES_A_SECOND: Final = 50
 BUNDLE_BASE_S: Final = 5.0
@@ -56,7 +57,9 @@ def on_assign(state: State, assign: Assign, now: Now) -> None:
         owed.send(state, assign.job_id, now)
         return
     if assign.attempt <= state.ended.get(assign.job_id, 0):
-        _refuse(state, assign, (f"attempt {assign.attempt} is over on this host",))
+        attempt, reasons = state.refused.get(assign.job_id, (0, ()))
+        over = (f"attempt {assign.attempt} is over on this host",)
+        _say_refused(state, assign, reasons if attempt == assign.attempt else over)
     elif any(one.job_id == assign.job_id for one in state.waiting):
         pass  # it is being judged
     elif len(state.waiting) >= MAX_WAITING:
@@ -369,6 +372,15 @@ def _accept(state: State, assign: Assign) -> None:
 
 
 def _refuse(state: State, assign: Assign, reasons: tuple[str, ...]) -> None:
+    """Refuse an attempt for good: a repeated assignment must not be taken where one was refused."""
+    state.end(assign.job_id, assign.attempt)
+    state.refused[assign.job_id] = (assign.attempt, reasons)
+    while len(state.refused) > MAX_REFUSED:
+        del state.refused[next(iter(state.refused))]
+    _say_refused(state, assign, reasons)
+
+
+def _say_refused(state: State, assign: Assign, reasons: tuple[str, ...]) -> None:
     about = state.about(assign.job_id, assign.attempt)
     state.report(Refused(**about, request_id=assign.id, reasons=reasons))
 

@@ -97,7 +97,7 @@ class Shell:
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
         """Take some events, and perform what comes of each."""
-        if (self._unkept or self._uncleared) and now.mono_s >= self._disk_again_s:
+        if self.waits_for_disk() and now.mono_s >= self._disk_again_s:
             self._use_disk_again(now)
         for event in events or [Tick()]:
             if isinstance(event, TrainerExited):
@@ -108,7 +108,14 @@ class Shell:
 
     def next_deadline(self) -> float | None:
         """Return when a turn is wanted without an event (monotonic seconds), or none."""
-        return self.core.next_deadline()
+        due_s = self.core.next_deadline()
+        if not self.waits_for_disk():
+            return due_s
+        return self._disk_again_s if due_s is None else min(due_s, self._disk_again_s)
+
+    def waits_for_disk(self) -> bool:
+        """Whether the disk has refused something that it is to be asked again."""
+        return bool(self._unkept or self._uncleared)
 
     def children(self) -> list[Child]:
         """Return the trainers that run."""

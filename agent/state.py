@@ -116,6 +116,7 @@ class State:
     owed: dict[str, Owed] = field(default_factory=dict)
     waiting: list[Assign] = field(default_factory=list)
     ended: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    refused: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
     dropped: Counter[str] = field(default_factory=Counter)
     seq: int = 0

@@ -187,7 +187,10 @@ class Checker:
             elif job.state not in FINAL:
                 return False
         return not any(
-            node.shell is None or node.shell.core.state.owed or node.shell.core.state.runs
+            node.shell is None
+            or node.shell.core.state.owed
+            or node.shell.core.state.runs
+            or node.shell.waits_for_disk()
             for node in run.agents
         )
 
@@ -253,9 +256,8 @@ class Checker:
         run = self._run
         assert run.coordinator.shell is not None
         world = run.coordinator.shell.core.world
-        here = {node.host.name for node in run.agents}
+        # An upload whose sender is gone for good is given up after an hour.
         left_over = [*world.claims, *world.downloads]
-        left_over += [up.artifact_id for up in world.uploads.values() if up.host in here]
         if left_over:
             raise Violation("nothing is left over", f"in the coordinator's memory: {left_over}")
         for node in run.agents:

@@ -231,3 +231,16 @@ def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
     disk.full = False
     shell.turn([Shutdown()], Now(701.0 + DISK_AGAIN_S, 700.0))
     assert not list((tmp_path / "spool").iterdir())
+
+
+def test_what_was_refused_stays_refused() -> None:
+    """A second copy of the assignment finds the slot free; the attempt was refused all the same."""
+    agent = Agent(ram_gib=1)
+    first = agent.assigned(needs=m.Needs(min_ram_gib=4))
+    (refused,) = agent.said(m.Refused)
+    agent.ram_gib = 8
+    agent.hears(first)
+    assert agent.said(m.Refused)[0].reasons == refused.reasons
+    assert not agent.took(StartTrainer)
+    agent.assigned(2, needs=m.Needs(min_ram_gib=4))
+    assert agent.took(StartTrainer)
