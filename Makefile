@@ -13,7 +13,7 @@ MANIFEST ?= etc/training_manifest.toml.example
 AGENTS ?= 2
 SET ?= servers
 
-.PHONY: sim mutants help setup demo demo-real test test-slow lint types imports check generate bench clean
+.PHONY: sim chaos mutants help setup demo demo-real test test-slow lint types imports check generate bench clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,12 @@ PROCESSES ?= 1
 sim: $(STAMP) ## the fleet in a simulation: make sim SEEDS=100000 [FIRST=0 PROCESSES=1]; SEED=42 replays one
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--replay $(SEED),--seeds $(SEEDS) \
 		--first $(FIRST) --processes $(PROCESSES))
+
+JOBS ?= 100
+STRIKES ?= 150
+
+chaos: $(STAMP) ## real trainings while plugs are pulled: make chaos JOBS=100 STRIKES=150, on both brokers
+	@$(BIN)/python -m tests.chaos --jobs $(JOBS) --strikes $(STRIKES)
 
 mutants: $(STAMP) ## does the simulation find deliberate bugs?
 	@$(BIN)/python -m tests.simulation --mutants

@@ -43,6 +43,8 @@ from broker.wire import Connected, Disconnected, Incoming
 from coordinator import assignment, downloads, handover, operators, planning, presence
 from coordinator.effects import (
     AppendLog,
+    Collect,
+    Collected,
     Effect,
     ManifestRead,
     ManifestRefused,
@@ -60,6 +62,8 @@ from coordinator.states import JobState
 from coordinator.world import CoreSettings, World
 
 MAX_LOG_LINE_BYTES: Final = 8192
+COLLECT_FIRST_S: Final = 300.0
+COLLECT_EVERY_S: Final = 6 * 3600.0
 
 
 class Core:
@@ -88,6 +92,7 @@ class Core:
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
         assignment.on_claims_loaded(self.world, now)
         handover.index_again(self.world)
+        self.world.timers.set(("collect",), now.mono_s + COLLECT_FIRST_S)
 
     def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
@@ -142,6 +147,8 @@ class Core:
                 handover.on_part_failed(world, artifact_id, reason, corrupt=corrupt)
             case PartStored(artifact_id, size_bytes):
                 handover.on_part_stored(world, artifact_id, size_bytes, now)
+            case Collected(kept):
+                world.stored.update(kept)
             case ManifestRead() | ManifestRefused():
                 self._on_manifest(event, now)
             case ReloadAsked():
@@ -207,8 +214,26 @@ class Core:
                 downloads.on_timer(world, client, now)
             case ("summary",):
                 self._publish_summary()
+            case ("collect",):
+                self._collect(now)
             case ("grace", *_) | ("holdback", *_) | ("retry", *_):
                 world.unsettled = True
+
+    def _collect(self, now: Now) -> None:
+        """Have old things deleted; never the result that a job has, nor one that is awaited.
+
+        What may be deleted is forgotten first: should a job come to the same bytes meanwhile, they
+        are sent again.
+        """
+        world = self.world
+        jitter_s = COLLECT_EVERY_S * world.rng.random() / 10
+        world.timers.set(("collect",), now.mono_s + COLLECT_EVERY_S + jitter_s)
+        wanted = {job.artifact_id for job in world.book.all()} | {*world.expected, *world.uploads}
+        wanted |= {download.artifact_id for download in world.downloads.values()}
+        unreferenced = tuple(sorted(world.stored.keys() - wanted))
+        for artifact_id in unreferenced:
+            del world.stored[artifact_id]
+        world.do(Collect(unreferenced))
 
     def _publish_summary(self) -> None:
         world = self.world

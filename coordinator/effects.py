@@ -6,6 +6,7 @@ effects in their order.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -109,6 +110,16 @@ class SendChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Collect:
+    """Delete what is too old to keep: old events, part files of dead uploads, artifacts.
+
+    `unreferenced` are those that no job has as its result; answer with `Collected`.
+    """
+
+    unreferenced: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Warn:
     """Log a warning; the core says each thing once."""
 
@@ -128,6 +139,7 @@ Effect = (
     | AnswerWithLog
     | ReadManifest
     | SendChunk
+    | Collect
 )
 
 # Events: shell to core
@@ -159,6 +171,13 @@ class PartStored:
 
 
 @dataclass(frozen=True, slots=True)
+class Collected:
+    """Old things are deleted; of the unreferenced artifacts these are still there, by size."""
+
+    kept: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestRead:
     """The manifest was read and is whole."""
 
@@ -187,5 +206,12 @@ class Tick:
 
 
 ShellEvent = (
-    PartOpened | PartFailed | PartStored | ManifestRead | ManifestRefused | ReloadAsked | Tick
+    PartOpened
+    | PartFailed
+    | PartStored
+    | Collected
+    | ManifestRead
+    | ManifestRefused
+    | ReloadAsked
+    | Tick
 )

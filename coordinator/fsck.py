@@ -22,9 +22,8 @@ from coordinator.jobs import Job
 from coordinator.ledger import Ledger
 from coordinator.repairs import Delete, Finding, MoveAside
 from coordinator.states import JobState
-from coordinator.store import BUNDLE
+from coordinator.store import BUNDLE, PARTS_KEPT_S
 
-PARTS_KEPT_S: Final = 7 * 24 * 3600.0
 SETTLING_S: Final = 60.0
 _BLOCK_BYTES: Final = 1024 * 1024
 _MAX_EVENTS: Final = 10_000

@@ -73,7 +73,7 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
         return
     was_online = host.online
     known = host.on_heartbeat(heartbeat, now)
-    if not was_online or not host.has_joined():
+    if not known or not was_online or not host.has_joined():
         ask_rebirth(world, host, now)
     if not known:
         return

@@ -13,7 +13,6 @@ import random
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.manifest import ManifestError, load_manifest
 from coordinator.plan import Plan
 from coordinator.settings import CoordinatorSettings
-from coordinator.shell import Event, Schemas, Shell, Surroundings
+from coordinator.shell import DAY_S, Event, Retention, Schemas, Shell, Surroundings
 from coordinator.store import Store
 from coordinator.world import CoreSettings
 
@@ -48,7 +47,6 @@ log = logging.getLogger("fleet.coordinator")
 
 CLIENT_ID: Final = "fleet-coordinator"
 LAST_GOOD: Final = "manifest.last-good.toml"
-PARTS_KEPT_S: Final = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +96,10 @@ class Service:
             self._store,
             JobLogs(settings.state / "logs", settings.max_log_bytes),
             now,
+            Retention(
+                events_s=settings.keep_events_days * DAY_S,
+                artifacts_s=settings.keep_unreferenced_days * DAY_S,
+            ),
         )
         plan = self._first_plan()
         if plan is not None:
@@ -105,7 +107,6 @@ class Service:
 
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until `Stop`; `ready` is called at the first connection."""
-        self._store.collect_parts(PARTS_KEPT_S, time.time())
         self._link.start()
         try:
             while self._turn(ready):

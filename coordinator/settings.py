@@ -46,6 +46,13 @@ class CoordinatorSettings(Settings):
     window_chunks: int = Field(
         default=16, ge=1, le=1024, description="Chunks of one artifact in flight at once."
     )
+    keep_events_days: float = Field(
+        default=90.0, gt=0, le=1e5, description="Days of each job's history; the newest 200 stay."
+    )
+    keep_unreferenced_days: float = Field(
+        default=30.0, gt=0, le=1e5,
+        description="Days for which an artifact is kept that is no job's result any more.",
+    )  # fmt: skip
     max_log_bytes: int = Field(
         default=1024 * 1024, ge=4096, le=1 << 32, description="Log kept of each job."
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.clock import Now, Randomness, backoff_s
+from broker.clock import Now, Randomness, backoff_s, rfc3339
 from broker.disk import Disk
 from broker.errors import BadStream, FleetError, StorageError
 from broker.messages import OperatorResponse, encode
@@ -26,6 +26,8 @@ from coordinator.effects import (
     AnswerWithLog,
     AppendIndex,
     AppendLog,
+    Collect,
+    Collected,
     DropPart,
     Effect,
     FinishPart,
@@ -46,13 +48,14 @@ from coordinator.joblog import JobLogs
 from coordinator.ledger import Ledger
 from coordinator.manifest import ManifestError
 from coordinator.plan import Plan
-from coordinator.store import Part, Store
+from coordinator.store import PARTS_KEPT_S, Part, Store
 from coordinator.world import CoreSettings
 
 log = logging.getLogger("fleet.coordinator")
 
 RELOAD_BASE_S: Final = 1.0
 RELOAD_CAP_S: Final = 30.0
+DAY_S: Final = 86_400.0
 
 Event = Connected | Disconnected | Incoming | ShellEvent
 Schemas = Mapping[str, Mapping[str, JsonValue]]
@@ -77,6 +80,16 @@ class Surroundings:
     read_plan: Callable[[Schemas], Plan | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """For how long things are kept that nothing rests on any more."""
+
+    events_s: float = 90 * DAY_S
+    events_per_job: int = 200
+    artifacts_s: float = 30 * DAY_S
+    parts_s: float = PARTS_KEPT_S
+
+
 class Shell:
     """Everything that one coordinator has open, but for its connection and its threads."""
 
@@ -88,8 +101,11 @@ class Shell:
         store: Store,
         logs: JobLogs,
         now: Now,
+        retention: Retention | None = None,
     ) -> None:
         """Load the ledger. Raises `StorageError` when it cannot be read."""
+        self._retention = retention or Retention()
+        self._now_wall_s = now.wall_s
         self._settings = settings
         self._around = around
         self._ledger = ledger
@@ -152,6 +168,7 @@ class Shell:
             return
         if changes:
             self._failures = 0
+        self._now_wall_s = now.wall_s
         for effect in effects:
             self._perform(effect)
 
@@ -203,6 +220,8 @@ class Shell:
                 self._send_chunk(effect)
             case ReadManifest(client, request_id):
                 self._reload(client, request_id)
+            case Collect(unreferenced):
+                self._collect(unreferenced)
             case Warn(text):
                 log.warning("%s", text)
             case _:
@@ -301,6 +320,20 @@ class Shell:
             return
         topic = self._around.topics.download_chunk(effect.client, effect.index)
         self._around.publish(Outgoing(topic, data, 0))
+
+    def _collect(self, unreferenced: Sequence[str]) -> None:
+        keep, wall_s = self._retention, self._now_wall_s
+        try:
+            events = self._ledger.prune_events(keep.events_per_job, rfc3339(wall_s - keep.events_s))
+            parts = self._store.collect_parts(keep.parts_s, wall_s)
+            kept = self._store.collect_artifacts(unreferenced, keep.artifacts_s, wall_s)
+        except StorageError as error:
+            log.error("%s; old things are deleted another time", error)
+            return
+        gone = len(unreferenced) - len(kept)
+        if events or parts or gone:
+            log.info("deleted %d old events, %d parts, %d artifacts", events, parts, gone)
+        self._around.put(Collected(kept))
 
     def _reload(self, client: str | None, request_id: str) -> None:
         try:

@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -27,6 +27,7 @@ from broker.stream import chunk_count
 
 BUNDLE: Final = "bundle.tar.zst"
 CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
+PARTS_KEPT_S: Final = 7 * 86_400.0  # a part that nothing was written to for so long is given up
 FREE_MARGIN_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 1024 * 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
@@ -237,6 +238,48 @@ class Store:
                 with contextlib.suppress(OSError):
                     disk.unlink(path)
         return collected
+
+    def collect_artifacts(
+        self, unreferenced: Iterable[str], older_than_s: float, now_wall_s: float
+    ) -> dict[str, int]:
+        """Delete those of the given artifacts that are so old; return the others, by size.
+
+        The index then has one row for each job and artifact that is there, the newest.
+        """
+        disk, kept = self._disk, {}
+        for artifact_id in unreferenced:
+            path = self._paths.get(artifact_id)
+            if path is None:
+                continue
+            with _storage(path):
+                if now_wall_s - disk.modified_s(path) > older_than_s:
+                    disk.unlink(path)
+                    disk.remove_tree(path.parent)
+                    del self._paths[artifact_id]
+                else:
+                    kept[artifact_id] = disk.size_bytes(path) or 0
+        self._compact_index()
+        return kept
+
+    def _compact_index(self) -> None:
+        if self._disk.size_bytes(self._index) is None:
+            return
+        with _storage(self._index):
+            lines = read(self._disk, self._index).splitlines()
+            newest: dict[tuple[str, str], bytes] = {}
+            for line in lines:
+                with contextlib.suppress(ValueError, AttributeError):
+                    row = json.loads(line)
+                    key = (str(row.get("job_id")), str(row.get("artifact_id")))
+                    if key[1] in self._paths:
+                        newest.pop(key, None)
+                        newest[key] = line
+            if len(newest) < len(lines):
+                write_atomically(
+                    self._disk, self._index, b"".join(line + b"\n" for line in newest.values())
+                )
+                self._disk.sync_folder(self._models)
+                self._rows = {_row_key(json.loads(line)) for line in newest.values()}
 
     def _heal_index(self) -> set[tuple[str, ...]]:
         """Read the index; a last line that a crash has torn is cut off."""

@@ -108,6 +108,8 @@ class Campaign:
                 self._strike()
                 next_s = now_s + self._rng.uniform(*pause_s)
         self.report.took_s = time.monotonic() - begun_s
+        while self._later:  # what is struck still is well again, and ends in order
+            heapq.heappop(self._later)[2]()
         self._judge()
         return self.report
 

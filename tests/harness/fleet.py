@@ -91,6 +91,7 @@ class Program:
             code = self.process.wait(DEADLINE_S)
         finally:
             self.process.kill()
+            self.process.wait(DEADLINE_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code
@@ -218,14 +219,15 @@ class Fleet:
         return [event["event"] for event in self.show(job)["events"]]
 
     def close(self) -> None:
-        """End everything."""
-        if self._client is not None:
-            self._client.__exit__()
-        for program in reversed(self.programs):
-            if program.process.poll() is None:
-                program.stop()
-            elif program.process.stdout is not None:
-                program.process.stdout.close()
+        """End everything, whatever does not end as it should."""
+        with contextlib.ExitStack() as stack:
+            for program in self.programs:
+                if program.process.poll() is None:
+                    stack.callback(program.stop)
+                elif program.process.stdout is not None:
+                    stack.callback(program.process.stdout.close)
+            if self._client is not None:
+                stack.callback(self._client.__exit__)
 
 
 def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:

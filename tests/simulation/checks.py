@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.messages import AGENT_REQUEST, Cancel, Failed, Finished, decode
 from broker.wire import Incoming
 from coordinator.assignment import explain
+from coordinator.history import contradiction
 from coordinator.jobs import Change, Job
 from coordinator.matchmaking import HostView, Reason
 from coordinator.states import FINAL, Event, JobState
@@ -244,13 +245,9 @@ class Checker:
         if ledger.load() != self.rows:
             raise Violation("ledger", "its rows are not what was committed")
         for job_id, job in self.rows.items():
-            state, attempt = None, 0
-            for event in ledger.events(job_id, limit=100_000):
-                if event["from"] != state:
-                    raise Violation("ledger", f"{job.spec.name}: the history has a gap", job_id)
-                state, attempt = event["to"], event["attempt"]
-            if (state, attempt) != (job.state.value, job.attempt):
-                raise Violation("ledger", f"{job.spec.name}: the history ends elsewhere", job_id)
+            wrong = contradiction(job, ledger.events(job_id, limit=100_000))
+            if wrong:
+                raise Violation("ledger", f"{job.spec.name}: {wrong}", job_id)
 
     def _nothing_left_over(self) -> None:
         run = self._run

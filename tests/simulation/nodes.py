@@ -32,6 +32,7 @@ from coordinator.ledger import Ledger
 from coordinator.manifest import ManifestError, Problem
 from coordinator.plan import Plan
 from coordinator.records import HostRecord
+from coordinator.shell import Retention
 from coordinator.shell import Shell as CoordinatorShell
 from coordinator.shell import Surroundings as CoordinatorSurroundings
 from coordinator.store import Store
@@ -295,9 +296,9 @@ class CoordinatorNode(Node):
             stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_chunks=4,
             crash_grace_s=60.0, sleep_grace_s=240.0,
         )  # fmt: skip
-        self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now)
+        keep = Retention(events_s=100.0, events_per_job=4, artifacts_s=50.0, parts_s=300.0)
+        self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now, keep)
         self.shell.turn([ManifestRead(self.manifest or self._last_good)], now)
-        self.store.collect_parts(7 * 24 * 3600.0, now.wall_s)
         self.link = Link(
             self.run.broker, self.client_id, TOPICS.for_coordinator(),
             self.from_link(self.generation), self.shell.will, new_id, self.machine.rng,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker import messages as m
-from coordinator.effects import AppendIndex
+from coordinator.effects import AppendIndex, Collect, Collected
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
 
@@ -286,5 +286,36 @@ def test_a_capability_that_was_lost_is_asked_for_again() -> None:
     pi.status("online", "birth")
     pi.heard(m.Rebirth)
     fleet.passes(11)
+    pi.beats()
+    assert pi.heard(m.Rebirth)
+
+
+def test_old_artifacts_are_collected_but_never_a_jobs_result() -> None:
+    """What may go is forgotten first, and known again when it was too young to go."""
+    fleet = Fleet(spec())
+    world = fleet.core.world
+    other, young = "0a" * 32, "0b" * 32
+    world.stored.update({HEX: 2000, other: 10, young: 20})
+    pi = fleet.host().joins()
+    pi.finishes(pi.runs())
+    assert fleet.job().artifact_id == HEX
+    fleet.passes(301)
+    (collect,) = fleet.took(Collect)
+    assert collect.unreferenced == (other, young)
+    assert {*world.stored} == {HEX}
+    fleet.handle(Collected({young: 20}))
+    assert world.stored == {HEX: 2000, young: 20}
+    fleet.passes(7 * 3600)
+    assert fleet.took(Collect), "again and again"
+
+
+def test_a_birth_that_was_missed_is_asked_for() -> None:
+    """A heartbeat of a process that nobody has announced: the host is asked to state itself."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    pi.reports(m.Refused, fleet.job(), request_id="x", reasons=("r",))
+    pi.heard(m.Rebirth)
+    fleet.passes(20)
+    pi.session, pi.instance = "s-2", "i-2"
     pi.beats()
     assert pi.heard(m.Rebirth)

@@ -1,0 +1,68 @@
+"""What the coordinator deletes of itself, and what it never does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from broker.ranges import RangeSet
+from coordinator.store import Store
+
+DAY_S = 86_400.0
+
+
+def _put(store: Store, data: bytes) -> str:
+    artifact_id = hashlib.sha256(data).hexdigest()
+    part, have = store.open_part(artifact_id, len(data), 1024)
+    assert have == RangeSet()
+    part.write(0, data)
+    store.finish(part, "gbt", "oracle")
+    return artifact_id
+
+
+def _row(artifact_id: str, attempt: int) -> dict[str, Any]:
+    return {"job_id": "1b" * 32, "attempt": attempt, "artifact_id": artifact_id}
+
+
+def _rows(root: Path) -> list[tuple[str, int]]:
+    lines = (root / "models" / "index.jsonl").read_text("utf-8").splitlines()
+    return [(row["artifact_id"], row["attempt"]) for row in map(json.loads, lines)]
+
+
+def test_only_what_is_named_and_old_is_deleted(tmp_path: Path) -> None:
+    """With its folder; the rest stays, and is told."""
+    store = Store(tmp_path)
+    old, young, result = (_put(store, data) for data in (b"old", b"young", b"result"))
+    path = store.path_of(old)
+    assert path is not None
+    for artifact_id in (old, result):
+        found = store.path_of(artifact_id)
+        assert found is not None
+        os.utime(found, (0, 0))
+    fresh = store.path_of(young)
+    assert fresh is not None
+    now_s = fresh.stat().st_mtime
+    assert store.collect_artifacts([old, young], DAY_S, now_s) == {young: 5}
+    assert not path.parent.exists()
+    assert not store.has(old)
+    assert store.has(result), "old, but nobody named it"
+    assert {*Store(tmp_path).sizes()} == {young, result}
+
+
+def test_the_index_follows(tmp_path: Path) -> None:
+    """One row for each job and artifact that is there: the newest; a later row is appended."""
+    store = Store(tmp_path)
+    old, result = _put(store, b"old"), _put(store, b"result")
+    for row in (_row(old, 1), _row(result, 2), _row(result, 3)):
+        store.append_index(row)
+    found = store.path_of(old)
+    assert found is not None
+    os.utime(found, (0, 0))
+    store.collect_artifacts([old], DAY_S, 1e9)
+    assert _rows(tmp_path) == [(result, 3)]
+    store.append_index(_row(result, 3))
+    store.append_index(_row(result, 4))
+    assert _rows(tmp_path) == [(result, 3), (result, 4)]
