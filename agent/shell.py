@@ -92,7 +92,7 @@ class Shell:
         self._spool = spool
         self._children: dict[tuple[str, int], Child] = {}
         self._unkept: dict[str, Finished | Failed] = {}
-        self._uncleared: dict[tuple[str, int], ClearJob] = {}
+        self._uncleared: dict[ClearJob, None] = {}
         self._disk_again_s = 0.0
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
@@ -201,6 +201,9 @@ class Shell:
 
     def _keep(self, report: Finished | Failed, now: Now) -> None:
         try:
+            for clear in [one for one in self._uncleared if one.job_id == report.job_id]:
+                self._spool.clear(clear.job_id, clear.attempt, clear.artifact_id)
+                del self._uncleared[clear]  # first, or it would delete the new report later
             self._spool.keep(report)
         except OSError as error:
             log.error("spool: %s; the report is kept in memory, and on disk when it can be", error)
@@ -212,17 +215,17 @@ class Shell:
             self._spool.clear(effect.job_id, effect.attempt, effect.artifact_id)
         except OSError as error:
             log.error("spool: %s; it is cleared when it can be", error)
-            self._uncleared[(effect.job_id, effect.attempt)] = effect
+            self._uncleared[effect] = None
             self._disk_again_s = now.mono_s + DISK_AGAIN_S
 
     def _use_disk_again(self, now: Now) -> None:
         """What the disk has refused, it may take now."""
+        clears, self._uncleared = self._uncleared, {}
+        for clear in clears:
+            self._clear(clear, now)
         reports, self._unkept = self._unkept, {}
         for report in reports.values():
             self._keep(report, now)
-        clears, self._uncleared = self._uncleared, {}
-        for clear in clears.values():
-            self._clear(clear, now)
 
     def _send_chunk(self, effect: SendChunk) -> None:
         data = self._spool.read(effect.artifact_id, effect.offset, effect.length)
