@@ -13,7 +13,7 @@ MANIFEST ?= etc/training_manifest.toml.example
 AGENTS ?= 2
 SET ?= servers
 
-.PHONY: sim chaos mutants help setup demo demo-real test test-slow lint types imports check generate bench clean
+.PHONY: sim chaos fuzz mutants help setup demo demo-real test test-slow lint types imports check generate bench clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,11 @@ STRIKES ?= 150
 
 chaos: $(STAMP) ## real trainings while plugs are pulled: make chaos JOBS=100 STRIKES=150, on both brokers
 	@$(BIN)/python -m tests.chaos --jobs $(JOBS) --strikes $(STRIKES)
+
+MESSAGES ?= 1000000
+
+fuzz: $(STAMP) ## mutated messages for every decoder and both cores: make fuzz MESSAGES=1000000
+	@$(BIN)/python -m tests.fuzz --messages $(MESSAGES)
 
 mutants: $(STAMP) ## does the simulation find deliberate bugs?
 	@$(BIN)/python -m tests.simulation --mutants

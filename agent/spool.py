@@ -72,6 +72,7 @@ class Spool:
     def load(self) -> list[Finished | Failed]:
         """Return the reports of an earlier process, and delete what belongs to none of them."""
         disk = self._disk
+        disk.sync_folder(self._spool)  # a killed process may have left names that are not durable
         reports: list[Finished | Failed] = []
         for path in disk.glob(self._spool, "*.json"):
             try:

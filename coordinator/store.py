@@ -142,6 +142,7 @@ class Store:
             for path in disk.glob(self._models, f"*/*/{BUNDLE}"):
                 if _HEX.fullmatch(path.parent.name):
                     self._paths[path.parent.name] = path
+            self._settle()
             self._rows = self._heal_index()
 
     def has(self, artifact_id: str) -> bool:
@@ -238,6 +239,18 @@ class Store:
                 with contextlib.suppress(OSError):
                     disk.unlink(path)
         return collected
+
+    def _settle(self) -> None:
+        """Make every name durable that is found.
+
+        An earlier process may have been killed between a rename and the folder's fsync: what it
+        left is seen, and would be relied upon, until the power fails.
+        """
+        folders = {self._models}
+        for path in self._paths.values():
+            folders |= {path.parent, path.parent.parent}
+        for folder in sorted(folders):
+            self._disk.sync_folder(folder)
 
     def collect_artifacts(
         self, unreferenced: Iterable[str], older_than_s: float, now_wall_s: float

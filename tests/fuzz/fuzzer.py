@@ -1,0 +1,259 @@
+"""Feeds mutated messages to every decoder and to both cores, and looks at what they change."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from agent.effects import Warn as AgentWarn
+from broker import messages as m
+from broker.errors import BadMessage
+from broker.topics import Kind, Topics
+from broker.wire import Incoming
+from coordinator.effects import Warn
+from tests.harness.agent import Agent
+from tests.harness.coordinator import HEX, Fleet, spec
+
+from .mutate import mutate_bytes, mutate_json, mutate_topic
+
+ADAPTERS: dict[Kind, TypeAdapter[Any]] = {
+    Kind.STATUS: m.STATUS, Kind.CAPABILITY: m.CAPABILITY, Kind.HEARTBEAT: m.HEARTBEAT,
+    Kind.REQUEST: m.AGENT_REQUEST, Kind.RESPONSE: m.AGENT_RESPONSE, Kind.PROGRESS: m.PROGRESS,
+    Kind.OFFER: m.OFFER, Kind.GRANT: m.GRANT, Kind.COORDINATOR_STATUS: m.STATUS,
+    Kind.SUMMARY: m.SUMMARY, Kind.JOB: m.JOB_ROW, Kind.OPERATOR_REQUEST: m.OPERATOR_REQUEST,
+    Kind.OPERATOR_RESPONSE: m.OPERATOR_RESPONSE, Kind.DOWNLOAD_GRANT: m.GRANT,
+}  # fmt: skip
+FRESH_EVERY = 400
+
+
+@dataclass
+class Tally:
+    """What one target has seen."""
+
+    sent: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+
+def samples() -> list[tuple[str, bytes]]:
+    """Return valid messages, as a life of a small fleet makes them, with their topics."""
+    found: list[tuple[str, bytes]] = []
+    fleet, agent = _fleet(found), _agent(found)
+    del fleet, agent
+    return list(dict.fromkeys(found))
+
+
+def _fleet(record: list[tuple[str, bytes]]) -> Fleet:
+    """A coordinator with a job in each state, an upload and a download under way."""
+    fleet = Fleet(*(spec(f"job{n}") for n in range(6)), spec("gpu", require_cuda=True))
+    handle = fleet.handle
+
+    def recording(event: Any) -> None:
+        if isinstance(event, Incoming):
+            record.append((event.topic, event.payload))
+        handle(event)
+
+    fleet.handle = recording  # type: ignore[method-assign]
+    fleet.core.world.stored[HEX] = 2000
+    hosts = [fleet.host(f"h{n}").joins() for n in range(3)]
+    names = [
+        next(j.spec.name for j in fleet.ledger.values() if j.host == f"h{n}") for n in range(3)
+    ]
+    hosts[0].finishes(hosts[0].runs(names[0]))
+    job = hosts[1].runs(names[1])
+    hosts[1].beats((job.job_id, 1, "running"))
+    fleet.core.world.stored.clear()
+    hosts[1].finishes(job)
+    hosts[1].uploads(job)
+    hosts[2].reports(m.Failed, hosts[2].runs(names[2]), error="e", exit_code=2, transient=False)
+    for ask in (
+        m.AskStatus(id="1"), m.AskList(id="2"), m.AskShow(id="3", job="job5"),
+        m.AskWhy(id="4", job="gpu"), m.AskWorkers(id="5"), m.AskCancel(id="6", job="job5"),
+        m.AskRequeue(id="7", job=names[2]), m.AskReload(id="8"), m.AskTrainers(id="9"),
+        m.AskDrain(id="10", host="h2"), m.AskResume(id="11", host="h2"),
+        m.AskFetch(id="12", job=names[0]), m.AskLogs(id="13", job=names[1]),
+    ):  # fmt: skip
+        fleet.asks(ask)
+    hosts[1].says(fleet.topics.progress("h1", job.job_id), m.Progress(attempt=1, epoch=1, epochs=2))
+    record.append((fleet.topics.log("h1", job.job_id), b"epoch 1"))
+    record += [(m_topic, m.encode(said)) for m_topic, said in _published(fleet)]
+    fleet.handle = handle  # type: ignore[method-assign]
+    fleet.sent.clear()
+    fleet.effects.clear()
+    return fleet
+
+
+def _published(fleet: Fleet) -> list[tuple[str, Any]]:
+    topics = fleet.topics
+    makers: dict[Kind, Callable[[Any], str]] = {
+        Kind.REQUEST: lambda t: topics.request(t.host),
+        Kind.GRANT: lambda t: topics.grant(t.host, t.artifact_id),
+        Kind.JOB: lambda t: topics.job(t.job_id),
+        Kind.SUMMARY: lambda _: topics.summary(),
+        Kind.COORDINATOR_STATUS: lambda _: topics.coordinator_status(),
+        Kind.OPERATOR_RESPONSE: lambda t: topics.operator_response(t.host),
+    }
+    return [(makers[topic.kind](topic), said) for topic, said in fleet.sent if topic.kind in makers]
+
+
+def _agent(record: list[tuple[str, bytes]]) -> Agent:
+    """An agent with a running job, and another whose bundle is being uploaded."""
+    agent = Agent(slots=2)
+    handle = agent.handle
+
+    def recording(event: Any) -> None:
+        if isinstance(event, Incoming):
+            record.append((event.topic, event.payload))
+        handle(event)
+
+    agent.handle = recording  # type: ignore[method-assign]
+    agent.runs()
+    agent.noted(agent.finishes(), "wanted")
+    agent.granted(m.Grant(missing=((0, 1),), horizon=1, window_chunks=4))
+    agent.hears(m.Assign(
+        id="z", job_id="cc" * 32, attempt=1, instance="i1", name="n", model="gbt", mode="oracle",
+        lease_s=60,
+    ))  # fmt: skip
+    agent.hears(m.Cancel(id="c", job_id="dd" * 32, attempt=1))
+    agent.hears(m.Rebirth(id="r"))
+    status = m.Status(state="online", session="c1", instance="c", boot_id="b")
+    agent.handle(Incoming(agent.topics.coordinator_status(), m.encode(status)))
+    agent.handle = handle  # type: ignore[method-assign]
+    agent.sent.clear()
+    agent.effects.clear()
+    return agent
+
+
+class Fuzzer:
+    """Draws messages from a seed and feeds them to every target in turn."""
+
+    def __init__(self, seed: int) -> None:
+        """Prepare the valid messages."""
+        logging.disable(logging.CRITICAL)
+        self._rng = random.Random(seed)
+        self._samples = samples()
+        self._payloads = [payload for _, payload in self._samples if payload[:1] == b"{"]
+        self._topics = [topic for topic, _ in self._samples]
+        self.tallies: dict[str, Tally] = {}
+        self.kinds: Counter[str] = Counter()
+        self._fleet: Fleet | None = None
+        self._agent: Agent | None = None
+
+    def run(self, messages: int) -> None:
+        """Feed so many; a message counts once for each target that it is given to."""
+        fed = 0
+        while fed < messages:
+            if fed % FRESH_EVERY == 0 or self._fleet is None or self._agent is None:
+                self._fleet, self._agent = _fleet([]), _agent([])
+            kind, topic, payload = self._draw()
+            fed += self._decoders(kind, payload)
+            fed += self._coordinator(self._fleet, topic, payload)
+            fed += self._agents(self._agent, topic, payload)
+
+    def _draw(self) -> tuple[Kind, str, bytes]:
+        rng = self._rng
+        topic, payload = rng.choice(self._samples)
+        kind = Topics().parse(topic).kind
+        level = rng.choices(("bytes", "json", "topic", "both"), (4, 5, 2, 1))[0]
+        self.kinds[level] += 1
+        if level in {"topic", "both"}:
+            topic = mutate_topic(rng, topic, self._topics)
+        if level in {"bytes", "both"}:
+            payload = mutate_bytes(rng, payload, self._payloads)
+        if level == "json" and payload[:1] == b"{":
+            payload = mutate_json(rng, payload, self._payloads)
+        return kind, topic, payload
+
+    def _decoders(self, kind: Kind, payload: bytes) -> int:
+        """Its own decoder mostly, and now and then another's."""
+        if kind not in ADAPTERS or self._rng.random() < 0.2:
+            kind = self._rng.choice(list(ADAPTERS))
+        tally = self.tallies.setdefault(f"decoder {kind.value}", Tally())
+        begun_s = time.perf_counter()
+        try:
+            m.decode(ADAPTERS[kind], payload)
+        except BadMessage as error:
+            tally.refused += 1
+            if len(str(error)) > 400:
+                tally.faults.append(f"an error of {len(str(error))} characters")
+        except Exception as error:  # noqa: BLE001 - that is what is looked for
+            tally.faults.append(f"{type(error).__name__} for {payload[:200]!r}")
+        tally.sent += 1
+        tally.seconds += time.perf_counter() - begun_s
+        return 1
+
+    def _coordinator(self, fleet: Fleet, topic: str, payload: bytes) -> int:
+        dropped = fleet.core.world.dropped
+        name = "coordinator's core"
+        self._feed(name, fleet, topic, payload, dropped, Warn, lambda: _fleet_digest(fleet))
+        return 1
+
+    def _agents(self, agent: Agent, topic: str, payload: bytes) -> int:
+        dropped = agent.core.state.dropped
+        name = "agent's core"
+        self._feed(name, agent, topic, payload, dropped, AgentWarn, lambda: _agent_digest(agent))
+        return 1
+
+    def _feed(
+        self,
+        name: str,
+        target: Fleet | Agent,
+        topic: str,
+        payload: bytes,
+        dropped: Counter[str],
+        warn: type,
+        digest: Callable[[], object],
+    ) -> None:
+        tally = self.tallies.setdefault(name, Tally())
+        drops, before, core = dropped.total(), digest(), target.core
+        what = f"{topic[:90]!r} {payload[:300]!r}"
+        begun_s = time.perf_counter()
+        try:
+            core.handle(Incoming(topic, payload), target.now)
+            taken: Any = core.take()
+        except Exception as error:  # noqa: BLE001 - that is what is looked for
+            tally.faults.append(f"{type(error).__name__}: {error} for {what}")
+            self._fleet = self._agent = None
+            return
+        finally:
+            tally.sent += 1
+            tally.seconds += time.perf_counter() - begun_s
+        changes, effects = taken if isinstance(target, Fleet) else ([], taken)
+        if dropped.total() > drops:
+            tally.refused += 1
+            if changes or digest() != before:
+                tally.faults.append(f"garbage has changed something: {what}")
+            if any(not isinstance(effect, warn) for effect in effects):
+                tally.faults.append(f"garbage has had effects: {effects[:3]} {what}")
+        if len(dropped) > len(Kind) + 4:
+            tally.faults.append("the counters of dropped messages grow with their content")
+
+
+def _fleet_digest(fleet: Fleet) -> object:
+    world = fleet.core.world
+    return (
+        [(job.job_id, job.state, job.attempt, job.host) for job in world.book.all()],
+        [
+            (host.name, host.online, host.session, host.instance, len(host.progress))
+            for host in world.hosts.values()
+        ],
+        *(len(getattr(world, name)) for name in ("claims", "expected", "uploads", "downloads")),
+        {*world.stored}, {*world.records}, len(world.answers),
+    )  # fmt: skip
+
+
+def _agent_digest(agent: Agent) -> object:
+    state = agent.core.state
+    return (
+        [(run.job_id, run.attempt, run.phase, run.stopping) for run in state.runs.values()],
+        [(one.report.id, one.wanted, one.sender is None) for one in state.owed.values()],
+        len(state.ended), len(state.waiting), state.coordinator,
+    )  # fmt: skip
