@@ -111,7 +111,7 @@ class Service:
 
     def _note(self, event: Event, pending: set[str], ready: Callable[[], None]) -> None:
         if isinstance(event, Disconnected):
-            log.warning("not connected: %s", event.why)
+            log.warning("not connected: %s; trying again (is the broker there? --broker)", event.why)
             return
         if isinstance(event, Connected):
             log.info("connected to the broker as %s", self._settings.host)
@@ -179,7 +179,11 @@ class Service:
         if capability.gpu_problem:
             log.warning("CUDA: %s", capability.gpu_problem)
         if capability.data_id is None:
-            log.warning("no prepared data: this host can take no job until --data names some")
+            log.warning(
+                "no prepared data%s: this host can take no job until --data names a folder of it "
+                "(python -m agent.trainer.prepare --help makes one)",
+                "" if settings.data is None else f" in {settings.data}",
+            )
         self.mailbox.put(Probed(capability))
 
 

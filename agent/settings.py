@@ -66,4 +66,6 @@ class AgentSettings(Settings):
     def _state_of_host(self) -> Self:
         if self.state == Path():
             object.__setattr__(self, "state", state_home() / f"agent-{self.host}")
+        # Trainers run in folders of their own: a relative path would mean another place to them.
+        object.__setattr__(self, "state", self.state.absolute())
         return self

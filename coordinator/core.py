@@ -55,6 +55,7 @@ from coordinator.effects import (
     ReloadAsked,
     ShellEvent,
     Tick,
+    Warn,
 )
 from coordinator.jobs import Change, Job, JobBook
 from coordinator.records import HostRecord
@@ -88,6 +89,7 @@ class Core:
         """Take over what the ledger and the store remember; every lease starts afresh."""
         self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
         self.world.records.update(records or {})
+        self._other = ""
         for job in self.world.book.in_state(JobState.PENDING):
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
         assignment.on_claims_loaded(self.world, now)
@@ -263,7 +265,7 @@ class Core:
             case Kind.STATUS:
                 presence.on_status(world, topic.host, decode(STATUS, payload), now)
             case Kind.COORDINATOR_STATUS:
-                self._on_own_status(decode(STATUS, payload), now)
+                self._on_own_status(decode(STATUS, payload), now, retained=message.retained)
             case Kind.CAPABILITY:
                 presence.on_capability(world, topic.host, decode(CAPABILITY, payload))
             case Kind.HEARTBEAT:
@@ -293,9 +295,17 @@ class Core:
             case _:
                 pass  # retained commands would be replays; the rest is our own
 
-    def _on_own_status(self, status: Status, now: Now) -> None:
+    def _on_own_status(self, status: Status, now: Now, *, retained: bool) -> None:
         # A late will of an earlier session of ours must not stand as the last word.
         ours = status.session == self.world.session
+        other = status.instance not in {self.world.settings.instance, self._other}
+        if status.state == "online" and other and not retained:
+            self._other = status.instance
+            text = (
+                f"another coordinator (instance {status.instance}) uses the same broker and topic "
+                "root; stop one of them, or give it another root with --root"
+            )
+            self.world.do(Warn(text))
         if self.world.session and status.state == "offline" and not ours:
             self._birth(now)
 

@@ -15,7 +15,7 @@ from broker.messages import Capability, Heartbeat, Progress, Status
 
 CRASH_WITHIN_S: Final = 40.0  # a beat of 30 s and some; by the keepalive it takes at least 45 s
 TWIN_WINDOW_S: Final = 600.0
-TWIN_RETURNS: Final = 3
+TWIN_RETURNS: Final = 2
 MAX_EARLIER: Final = 16
 
 
@@ -38,6 +38,7 @@ class Host:
     arrival: str = "starting"
     earlier: OrderedDict[str, None] = field(default_factory=OrderedDict)
     returns_s: list[float] = field(default_factory=list)
+    missing: dict[str, int] = field(default_factory=dict)
 
     def has_joined(self) -> bool:
         """Return whether its present process has said what it is, and what it holds.
@@ -62,8 +63,15 @@ class Host:
 
     def has_twin(self, now: Now) -> bool:
         """Whether two agents seem to use this name: processes that were replaced keep returning."""
+        return self._returns(now) >= TWIN_RETURNS
+
+    def may_have_twin(self, now: Now) -> bool:
+        """Whether a process that was replaced has come back: what it holds may not be lost."""
+        return self._returns(now) > 0
+
+    def _returns(self, now: Now) -> int:
         self.returns_s = [at_s for at_s in self.returns_s if now.mono_s - at_s < TWIN_WINDOW_S]
-        return len(self.returns_s) >= TWIN_RETURNS
+        return len(self.returns_s)
 
     def may_sleep(self) -> bool:
         """Whether this machine is one that goes to sleep: it has done so, or has a battery."""

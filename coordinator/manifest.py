@@ -134,7 +134,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise _single(path, f"larger than {MAX_BYTES // 1024**2} MiB; split the plan")
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise _single(path, f"cannot be read: {error.strerror}; check the path") from None
     except UnicodeDecodeError:

@@ -132,7 +132,8 @@ def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorRespon
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
-    found = explain(world, job, now) if job.state is JobState.PENDING else []
+    waits = job.state is JobState.PENDING and job.in_plan
+    found = explain(world, job, now) if waits else []
     hosts: list[JsonValue] = [
         {
             "host": view.host,
@@ -146,13 +147,13 @@ def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorRespon
         "job_id": job.job_id,
         "name": job.spec.name,
         "state": job.state.value,
-        "summary": _summary(job, len(found), fits),
+        "summary": _summary(world, job, len(found), fits, now),
         "hosts": hosts,
     }
     return _data(ask.id, data)
 
 
-def _summary(job: Job, known: int, fits: int) -> str:
+def _summary(world: World, job: Job, known: int, fits: int, now: Now) -> str:
     match job.state:
         case JobState.PENDING if not job.in_plan:
             return "it is no longer in the manifest; put it back, or cancel it"
@@ -163,7 +164,9 @@ def _summary(job: Job, known: int, fits: int) -> str:
         case JobState.PENDING:
             return "it is about to be assigned"
         case JobState.CLAIMED | JobState.RUNNING:
-            return f"it is {job.state.value} on {job.host}"
+            host = world.hosts.get(job.host or "")
+            how = "" if host is None or host.online else f", which is {host.presence(now)}"
+            return f"it is {job.state.value} on {job.host}{how}"
         case JobState.FAILED:
             remedy = "takes the result, which came later" if job.artifact_id else "tries again"
             return f"it failed: {job.error}; `fleet requeue` {remedy}"
@@ -244,6 +247,9 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
         wait_s = retry_wait_s(world, job, now)
         more = f"; its retry begins in {wait_s:.0f} s" if wait_s else ""
         return _refusal(ask.id, "refused", f"job {job.spec.name} is pending already{more}")
+    if not job.in_plan:
+        message = f"job {job.spec.name} is not in the manifest any more; put it back, and reload"
+        return _refusal(ask.id, "refused", message)
     who, kept = f"operator:{client}", job.artifact_id
     after = world.move(job, Event.REQUEUED, now, who, "", host=None, losses=0, failures=0)
     _stop_holder(world, job, "requeued", now)

@@ -24,6 +24,7 @@ from coordinator.states import FINAL, Event, JobState
 from coordinator.world import MAX_HOSTS, World
 
 REBIRTH_EVERY_S: Final = 10.0
+MISSING_TIMES: Final = 3
 _DONE: Final = frozenset({"bundling", "reporting", "uploading"})
 _AT_WORK: Final = frozenset({"running", "stopping", "bundling", "reporting", "uploading"})
 
@@ -158,12 +159,24 @@ def _adjust_leases(world: World, host: Host, now: Now) -> None:
 
 
 def _miss_absent(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> None:
-    """Take as lost what an earlier process of this agent held, and this one does not."""
+    """Take as lost what the host should hold, and does not list.
+
+    What an earlier process of this agent held is lost at once, unless that process may come back.
+    What this one held is lost when it is missing several times: a heartbeat may be older than the
+    job's start.
+    """
     held = {(job.job_id, job.attempt) for job in heartbeat.jobs}
+    missing, host.missing = host.missing, {}
     for job in world.held_at(host.name):
-        if job.instance in {None, heartbeat.instance} or (job.job_id, job.attempt) in held:
+        if (job.job_id, job.attempt) in held or job.job_id in world.claims:
             continue
-        lose(world, job, now, f"host:{host.name}", "the agent restarted without it")
+        if job.instance not in {None, heartbeat.instance}:
+            if not host.may_have_twin(now):
+                lose(world, job, now, f"host:{host.name}", "the agent restarted without it")
+            continue
+        times = host.missing[job.job_id] = missing.get(job.job_id, 0) + 1
+        if times >= MISSING_TIMES:
+            lose(world, job, now, f"host:{host.name}", "the agent does not have it any more")
 
 
 def _let_go(world: World, host: Host, now: Now) -> None:
