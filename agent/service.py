@@ -111,7 +111,9 @@ class Service:
 
     def _note(self, event: Event, pending: set[str], ready: Callable[[], None]) -> None:
         if isinstance(event, Disconnected):
-            log.warning("not connected: %s; trying again (is the broker there? --broker)", event.why)
+            log.warning(
+                "not connected: %s; trying again (is the broker there? --broker)", event.why
+            )
             return
         if isinstance(event, Connected):
             log.info("connected to the broker as %s", self._settings.host)

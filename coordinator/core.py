@@ -43,6 +43,7 @@ from broker.wire import Connected, Disconnected, Incoming
 from coordinator import assignment, downloads, handover, operators, planning, presence
 from coordinator.effects import (
     AppendLog,
+    ArtifactLost,
     Collect,
     Collected,
     Effect,
@@ -149,6 +150,8 @@ class Core:
                 handover.on_part_failed(world, artifact_id, reason, corrupt=corrupt)
             case PartStored(artifact_id, size_bytes):
                 handover.on_part_stored(world, artifact_id, size_bytes, now)
+            case ArtifactLost(artifact_id):
+                handover.on_artifact_lost(world, artifact_id)
             case Collected(kept):
                 world.stored.update(kept)
             case ManifestRead() | ManifestRefused():

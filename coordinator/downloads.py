@@ -23,6 +23,11 @@ def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> Op
     artifact_id = job.artifact_id
     if artifact_id is None or artifact_id not in world.stored:
         message = f"job {job.spec.name} is {job.state.value} and has no artifact"
+        if artifact_id is not None:
+            message = (
+                f"the artifact of job {job.spec.name} is gone from the store; "
+                "`fleet requeue` makes it again"
+            )
         return OperatorResponse(id=ask.id, ok=False, code="not_found", message=message)
     if client not in world.downloads and len(world.downloads) >= MAX_DOWNLOADS:
         message = f"{MAX_DOWNLOADS} downloads are under way; try again in a minute"

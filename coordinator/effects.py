@@ -47,6 +47,13 @@ class FinishPart:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyStored:
+    """Hash an artifact in the store: answer `PartStored`, or `ArtifactLost` if it is not whole."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class DropPart:
     """Nobody wants this artifact any more: close and delete its part file."""
 
@@ -132,6 +139,7 @@ Effect = (
     | OpenPart
     | WriteChunk
     | FinishPart
+    | VerifyStored
     | DropPart
     | AppendIndex
     | AppendLog
@@ -168,6 +176,13 @@ class PartStored:
 
     artifact_id: str
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactLost:
+    """An artifact that was in the store is gone, or damaged: somebody has touched it."""
+
+    artifact_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +224,7 @@ ShellEvent = (
     PartOpened
     | PartFailed
     | PartStored
+    | ArtifactLost
     | Collected
     | ManifestRead
     | ManifestRefused

@@ -19,7 +19,15 @@ from broker.stream import Complete, Receiver, SendGrant
 from broker.stream import WriteChunk as Write
 from coordinator import health
 from coordinator.assignment import is_late, resume, take_back
-from coordinator.effects import AppendIndex, DropPart, FinishPart, OpenPart, WriteChunk
+from coordinator.effects import (
+    AppendIndex,
+    DropPart,
+    FinishPart,
+    OpenPart,
+    VerifyStored,
+    Warn,
+    WriteChunk,
+)
 from coordinator.jobs import Job
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import Expected, Upload, World
@@ -48,12 +56,12 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
         world.renew_lease(job, now)
     world.expect(
         report.artifact_id,
-        Expected(job.job_id, report.attempt, host, report.size_bytes, report.metrics),
+        Expected(job.job_id, report.attempt, host, report.size_bytes, report.metrics, report),
     )
     world.unsettled = True
     if report.artifact_id in world.stored:
-        complete(world, report.artifact_id, now)
-        world.note(host, report, "stored")
+        # Somebody may have deleted it by hand: the agent still has the only other copy.
+        world.do(VerifyStored(report.artifact_id))
     else:
         world.note(host, report, "wanted")
 
@@ -118,9 +126,19 @@ def on_part_stored(world: World, artifact_id: str, size_bytes: int, now: Now) ->
     world.stored[artifact_id] = size_bytes
     upload = world.uploads.pop(artifact_id, None)
     world.timers.cancel(("upload", artifact_id))
+    expected = world.expected.get(artifact_id)
     complete(world, artifact_id, now)
+    if upload is None and expected is not None and expected.report is not None:
+        world.note(expected.host, expected.report, "stored")
     if upload is not None:
         world.publish(world.topics.grant(upload.host, artifact_id), Stored())
+
+
+def on_artifact_lost(world: World, artifact_id: str) -> None:
+    """It is not in the store any more; whoever has it is asked for it when it is reported again."""
+    if world.stored.pop(artifact_id, None) is not None:
+        text = f"artifact {artifact_id} is gone from the store, or damaged; `fleet fsck` tells more"
+        world.do(Warn(text))
 
 
 def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:

@@ -26,6 +26,7 @@ from coordinator.effects import (
     AnswerWithLog,
     AppendIndex,
     AppendLog,
+    ArtifactLost,
     Collect,
     Collected,
     DropPart,
@@ -41,6 +42,7 @@ from coordinator.effects import (
     SendChunk,
     ShellEvent,
     Tick,
+    VerifyStored,
     Warn,
     WriteChunk,
 )
@@ -157,7 +159,9 @@ class Shell:
             self._session = event.session
             log.info("connected to the broker")
         else:
-            log.warning("not connected: %s; trying again (is the broker there? --broker)", event.why)
+            log.warning(
+                "not connected: %s; trying again (is the broker there? --broker)", event.why
+            )
 
     def _flush(self, now: Now) -> None:
         changes, effects = self.core.take()
@@ -214,6 +218,8 @@ class Shell:
                 self._around.publish(effect)
             case WriteChunk() | OpenPart() | FinishPart() | DropPart() | AppendIndex():
                 self._perform_on_store(effect)
+            case VerifyStored(artifact_id):
+                self._around.background(partial(self._verify, artifact_id))
             case AppendLog(job_id, attempt, line):
                 self._logs.append(job_id, attempt, line)
             case SendChunk():
@@ -301,6 +307,13 @@ class Shell:
         else:
             self._around.put(PartStored(effect.artifact_id, info.size_bytes))
 
+    def _verify(self, artifact_id: str) -> None:
+        size_bytes = self._store.verify(artifact_id)
+        if size_bytes is None:
+            self._around.put(ArtifactLost(artifact_id))
+        else:
+            self._around.put(PartStored(artifact_id, size_bytes))
+
     def _append_index(self, row: dict[str, Any]) -> None:
         try:
             self._store.append_index(row)
@@ -310,6 +323,7 @@ class Shell:
     def _send_chunk(self, effect: SendChunk) -> None:
         path = self._store.path_of(effect.artifact_id)
         if path is None:
+            self._around.put(ArtifactLost(effect.artifact_id))
             return
         try:
             with self._around.disk.open(path, "rb") as file:
@@ -317,6 +331,7 @@ class Shell:
                 data = file.read(effect.length)
         except OSError as error:
             log.error("%s: %s", path, error)
+            self._around.put(ArtifactLost(effect.artifact_id))
             return
         topic = self._around.topics.download_chunk(effect.client, effect.index)
         self._around.publish(Outgoing(topic, data, 0))

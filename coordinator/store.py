@@ -252,6 +252,23 @@ class Store:
         for folder in sorted(folders):
             self._disk.sync_folder(folder)
 
+    def verify(self, artifact_id: str) -> int | None:
+        """Hash an artifact; return its size in bytes, or none when it is not there or not whole.
+
+        What is not whole is not known any more; the file is left to `fleet fsck`.
+        """
+        path, digest, size_bytes = self._paths.get(artifact_id), hashlib.sha256(), 0
+        if path is None:
+            return None
+        with contextlib.suppress(OSError), self._disk.open(path, "rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+                size_bytes += len(block)
+        if digest.hexdigest() == artifact_id:
+            return size_bytes
+        del self._paths[artifact_id]
+        return None
+
     def collect_artifacts(
         self, unreferenced: Iterable[str], older_than_s: float, now_wall_s: float
     ) -> dict[str, int]:

@@ -86,6 +86,7 @@ class Expected:
     host: str
     size_bytes: int
     metrics: Mapping[str, Any]
+    report: Any = None
 
 
 @dataclass(slots=True)

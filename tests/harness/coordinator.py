@@ -11,7 +11,7 @@ from broker.ranges import RangeSet
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, Outgoing
 from coordinator.core import Core
-from coordinator.effects import ManifestRead, OpenPart, PartOpened, Tick
+from coordinator.effects import ManifestRead, OpenPart, PartOpened, PartStored, Tick, VerifyStored
 from coordinator.jobs import Change, Job
 from coordinator.plan import JobSpec, Plan, job_id
 from coordinator.records import HostRecord
@@ -94,6 +94,8 @@ class Fleet:
             if isinstance(effect, Outgoing):
                 topic = self.topics.parse(effect.topic)
                 self.sent.append((topic, m.decode(ADAPTERS[topic.kind], effect.payload)))
+            elif isinstance(effect, VerifyStored):
+                self.handle(PartStored(effect.artifact_id, 2000))
             else:
                 self.effects.append(effect)
 

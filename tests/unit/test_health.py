@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from broker import messages as m
-from coordinator.effects import AppendIndex, Collect, Collected
+from broker.wire import Incoming
+from coordinator.effects import AppendIndex, ArtifactLost, Collect, Collected, Warn
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
 
@@ -319,3 +320,55 @@ def test_a_birth_that_was_missed_is_asked_for() -> None:
     pi.session, pi.instance = "s-2", "i-2"
     pi.beats()
     assert pi.heard(m.Rebirth)
+
+
+def test_an_artifact_that_was_deleted_by_hand_is_asked_for_again() -> None:
+    """Nothing is completed by what the store only believes to have."""
+    fleet = Fleet(spec())
+    fleet.core.world.stored[HEX] = 2000
+    pi = fleet.host().joins()
+    job = pi.runs()
+    fleet.handle(ArtifactLost(HEX))
+    assert pi.finishes(job) == "wanted"
+    assert fleet.job().state == "running"
+    assert fleet.asks(m.AskFetch(id="f", job="job")).code == "not_found"
+
+
+def test_what_a_host_does_not_list_any_more_is_lost_soon() -> None:
+    """Somebody else told it to stop. Not by one heartbeat: that may be older than the start."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.beats()
+    pi.beats()
+    pi.beats((job.job_id, 1, "running"))
+    pi.beats()
+    pi.beats()
+    assert fleet.job().state == "running"
+    pi.beats()
+    assert ("job", "lost") in fleet.history
+
+
+def test_twins_do_not_lose_each_others_jobs() -> None:
+    """After the first turn the fleet knows better than to believe what one of them lacks."""
+    fleet = Fleet(spec(), max_attempts=3)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    for number in range(12):
+        pi.session, pi.instance = f"s{number}", ("i-b", "i-pi")[number % 2]
+        pi.joins()
+        held = [(job.job_id, 1, "running")] if pi.instance == "i-pi" else []
+        pi.beats(*held)
+    assert fleet.job().losses <= 1
+    assert fleet.job().state != "failed"
+
+
+def test_a_second_coordinator_is_told_of() -> None:
+    """Once; its own messages, and retained ones of an earlier process, are not meant."""
+    fleet = Fleet()
+    topic = fleet.topics.coordinator_status()
+    for instance, retained in (("c1", False), ("old", True), ("c2", False), ("c2", False)):
+        status = m.Status(state="online", session="x", instance=instance, boot_id="b")
+        fleet.handle(Incoming(topic, m.encode(status), retained))
+    (warning,) = fleet.took(Warn)
+    assert "another coordinator" in warning.text

@@ -66,3 +66,19 @@ def test_the_index_follows(tmp_path: Path) -> None:
     store.append_index(_row(result, 3))
     store.append_index(_row(result, 4))
     assert _rows(tmp_path) == [(result, 3), (result, 4)]
+
+
+def test_what_somebody_has_touched_is_not_taken_for_whole(tmp_path: Path) -> None:
+    """Deleted by hand, or damaged: the store does not have it any more, and can have it again."""
+    store = Store(tmp_path)
+    kept, gone, bad = (_put(store, data) for data in (b"kept", b"gone", b"damaged"))
+    for artifact_id, data in ((gone, None), (bad, b"DAMAGED")):
+        path = store.path_of(artifact_id)
+        assert path is not None
+        path.unlink() if data is None else path.write_bytes(data)
+    assert store.verify(kept) == 4
+    assert store.verify(gone) is None
+    assert store.verify(bad) is None
+    assert not store.has(bad)
+    assert _put(store, b"damaged") == bad
+    assert store.verify(bad) == 7
