@@ -181,6 +181,8 @@ class Core:
     def _birth(self, now: Now) -> None:
         """State everything: who is here, what it is, what it holds, what it owes."""
         state = self.state
+        if not state.connected:
+            return  # a retained message may come before the link says so; then this comes again
         topic = state.topics.status(state.settings.host)
         state.publish(topic, self.status("online", "birth", state.session), retain=True)
         self._say_capability()

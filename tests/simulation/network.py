@@ -133,7 +133,7 @@ class Link:
         self._broker.timeline.after(wait_s, self._connect)
 
     def _connect(self) -> None:
-        if self.stopped or self.connected:
+        if self.stopped or self._session is not None:
             return
         if not self._broker.reachable(self.client_id):
             self._inbox(Disconnected("refused"))
@@ -144,10 +144,17 @@ class Link:
         plain = frozenset(f for f, _ in self._filters if "+" not in f and "#" not in f)
         will = self._will(session_id) if self._will else None
         session = Session(self, session_id, pattern, plain, will)
-        self._session, self.connected = session, True
-        self._since_s = self._broker.timeline.now_s
-        self._inbox(Connected(session_id))
+        self._session = session
         self._broker.join(session)
+        # Retained messages may come before the link says that it is connected.
+        later_s = 3.0 * self._broker.weather.latency_s * self._rng.random()
+        self._broker.timeline.after(later_s, lambda: self._announce(session))
+
+    def _announce(self, session: Session) -> None:
+        if self._session is session and not self.stopped:
+            self.connected = True
+            self._since_s = self._broker.timeline.now_s
+            self._inbox(Connected(session.session))
 
 
 class Broker:

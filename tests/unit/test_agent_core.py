@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
+from agent.core import Core
 from agent.effects import (
     BundleChecked,
     BundleFailed,
@@ -18,13 +20,16 @@ from agent.effects import (
     SignalTrainer,
     SpoolReport,
     StartTrainer,
+    Tick,
     TrainerExited,
     TrainerLine,
     TrainerStarted,
 )
+from agent.state import CoreSettings
 from broker import messages as m
-from broker.topics import Kind
-from broker.wire import Disconnected, Incoming
+from broker.clock import Now
+from broker.topics import Kind, Topics
+from broker.wire import Connected, Disconnected, Incoming, Outgoing
 from tests.harness.agent import GIB, HEX, JOB, Agent
 
 
@@ -350,3 +355,15 @@ def test_whatever_a_trainer_prints_the_agent_goes_on() -> None:
     ):  # fmt: skip
         agent.handle(TrainerLine(JOB, 1, line))
     agent.finishes()
+
+
+def test_a_coordinator_that_is_heard_before_we_are_connected_is_no_harm() -> None:
+    """A retained message may come first; the birth waits for the connection."""
+    core = Core(CoreSettings("pi", "i1", "b"), Topics(), rng=random.Random(1), new_id=lambda: "x")
+    now = Now(1.0, 1.0)
+    status = m.Status(state="online", session="c1", instance="c", boot_id="b")
+    core.handle(Incoming(Topics().coordinator_status(), m.encode(status), retained=True), now)
+    core.handle(Tick(), Now(9.0, 9.0))
+    assert not [effect for effect in core.take() if isinstance(effect, Outgoing)]
+    core.handle(Connected("s1"), Now(10.0, 10.0))
+    assert [effect.topic for effect in core.take() if isinstance(effect, Outgoing)]

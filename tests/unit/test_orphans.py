@@ -135,6 +135,7 @@ def test_the_group_ends_with_a_killed_agent(family: Family, tmp_path: Path) -> N
 def test_a_trainer_ends_with_a_killed_keeper(family: Family) -> None:
     """By the system's own signal, for the agent is frozen and does nothing."""
     family.agent.suspend()
+    assert until(lambda: family.agent.status() == psutil.STATUS_STOPPED)
     family.members["keeper"].kill()
     assert until(lambda: "trainer" not in family.alive())
     assert "child" in family.alive(), "it is the agent that ends the group of a killed keeper"

@@ -148,7 +148,8 @@ def test_a_trainer_starts_with_a_clean_slate(tmp_path: Path) -> None:
     assert run.code() == 0
     lines = list(run.lines.queue)
     signals = dict(line.split(":") for line in lines if line.startswith("Sig"))
-    assert int(signals["SigBlk"], 16) == int(signals["SigIgn"], 16) == 0
+    for kind in ("SigBlk", "SigIgn"):  # those above 31 are the C library's own
+        assert int(signals[kind], 16) & 0x7FFF_FFFF == 0
     standard_input, output, errors = [line.split(" -> ")[1] for line in lines if " -> " in line]
     assert standard_input == "/dev/null"
     assert output == errors
