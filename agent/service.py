@@ -210,7 +210,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         service = Service(settings, broker)
     except (ConfigError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        sys.stderr.write(f"error: {told}\n")
         return 2 if isinstance(error, ConfigError) else 1
     for name in ("SIGTERM", "SIGINT"):
         # The mailbox's lock is re-entrant, so a handler may put while its thread is in `take`.

@@ -5,6 +5,7 @@ Works on every system, and however the parent ends; nothing is ever written to t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -21,9 +22,8 @@ def end_with_parent(on_end: Callable[[], object]) -> None:
 
 
 def _watch(on_end: Callable[[], object]) -> None:
-    try:
-        while sys.stdin.buffer.read(1):
+    # Not by `sys.stdin`: a thread that holds its lock at the end of the interpreter is fatal.
+    with contextlib.suppress(OSError, ValueError):
+        while os.read(sys.stdin.fileno(), 1):
             pass
-    except (OSError, ValueError):
-        pass
     on_end()

@@ -14,7 +14,7 @@ from broker.clock import Now
 from broker.messages import Capability, Heartbeat, Progress, Status
 
 CRASH_WITHIN_S: Final = 40.0  # a beat of 30 s and some; by the keepalive it takes at least 45 s
-TWIN_WINDOW_S: Final = 600.0
+TWIN_WINDOW_S: Final = 180.0
 TWIN_RETURNS: Final = 2
 MAX_EARLIER: Final = 16
 

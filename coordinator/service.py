@@ -192,7 +192,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         service = Service(settings, broker)
     except (ConfigError, StorageError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        sys.stderr.write(f"error: {told}\n")
         return 2 if isinstance(error, ConfigError) else 1
     for name in ("SIGTERM", "SIGINT"):
         signal.signal(getattr(signal, name), lambda *_: _put(service, Stop()))

@@ -58,6 +58,8 @@ def logs_command(
             return
         for line in data["lines"]:
             click.echo(printable(line))
+        if not data["lines"] and not follow:
+            click.echo("it has put nothing out yet", err=True)
         if follow:
             _follow(client, data["job_id"], data["lines"])
 

@@ -42,7 +42,7 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
             line.append(f"{count} ").append(render.state(name))
         out.print(line if shown else render.Text(f"{title:<13}none"))
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
-        out.print("\nNo known host can run what is pending; `fleet why JOB` says why.")
+        out.print("\nNothing that is pending can start; `fleet why JOB` says why.")
     if data["dropped"]:
         found = ", ".join(f"{count} on {kind}" for kind, count in data["dropped"].items())
         out.print(f"Dropped      {found} (messages that made no sense)")

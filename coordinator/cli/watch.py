@@ -197,6 +197,9 @@ def _bar(row: dict[str, Any], now: Progress | None) -> str:
 
 def _results(client: OperatorClient, rows: list[dict[str, Any]], state: Path) -> None:
     out = render.console()
+    if not rows:
+        out.print("nothing to do: the manifest has no jobs, or --manifest was not given")
+        return
     done = [row for row in rows if row["state"] != "pending"]
     out.print(
         render.table(

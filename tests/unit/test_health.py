@@ -224,7 +224,7 @@ def test_two_agents_of_one_name_are_seen_and_get_no_jobs() -> None:
     assert _worker(fleet)["presence"] == "twins"
     assert any("two agents use this name" in reason for reason in _why(fleet))
     assert fleet.job().state == "pending"
-    fleet.passes(601)
+    fleet.passes(181)
     pi.beats()
     assert fleet.job().state == "claimed"
 
