@@ -15,7 +15,9 @@ from tests.simulation.scenario import Fault, HostSpec, Scenario, draw
 
 DAY_S = 86_400.0
 HOUR_S = 3600.0
-BOUNDS = {"answers": MAX_ANSWERS, "ended": MAX_ENDED}  # full only after longer than a month
+# Caches that are full only after longer than a month; and what lies on a disk until it is
+# collected, every six hours. A leak of one artifact an hour would come to two million bytes.
+BOUNDS = {"answers": MAX_ANSWERS, "ended": MAX_ENDED, "disk": 60_000}
 
 
 def _scenario(days: int) -> Scenario:
