@@ -238,8 +238,10 @@ class Run:
     def _operator(self, fault: Fault) -> None:
         verb, job = fault.detail["verb"], fault.detail["job"]
         if fault.detail["held"]:  # one that is being worked on, if there is any: a worse moment
-            held = [row.spec.name for row in self.checker.rows.values() if row.is_held]
-            job = min(held, default=job)
+            held = [row for row in self.checker.rows.values() if row.is_held]
+            owed = {one for node in self.agents if node.shell for one in node.shell.core.state.owed}
+            done = [row for row in held if row.job_id in owed]  # its report is on the way
+            job = min((row.spec.name for row in done or held), default=job)
         self.operator.does(verb, job, fault.detail["host"])
 
     def _on_message(self, sender: str, _to: str, message: Outgoing) -> None:

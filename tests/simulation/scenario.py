@@ -148,11 +148,11 @@ _KINDS: Final = (
     ("partition", 12),
     ("half-open", 8),
     ("disk", 8),
-    ("clock", 6),
+    ("clock", 10),
     ("twin", 7),
     ("sleep", 6),
     ("rot", 5),
-    ("gone", 4),
+    ("gone", 7),
     ("operator", 25),
 )
 
