@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,7 @@ class Machine:
                 raise Cut
 
 
-class Node:
+class Node(ABC):
     """A program on a machine: it is started, has turns, crashes, and is started again."""
 
     def __init__(self, run: Run, machine: Machine, client_id: str) -> None:
@@ -127,17 +128,17 @@ class Node:
             # The program ends with its message; whoever supervises it starts it again.
             self.end(10.0)
 
+    @abstractmethod
     def begin(self) -> None:
         """What the program does at its start."""
-        raise NotImplementedError
 
+    @abstractmethod
     def turn(self, events: Sequence[Any]) -> None:
         """One turn of the program's loop."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next_deadline(self) -> float | None:
         """When it wants a turn without an event, by its own monotonic clock."""
-        raise NotImplementedError
 
     def put(self, event: Any) -> None:
         """Bring a local event."""
