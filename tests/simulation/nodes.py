@@ -222,7 +222,7 @@ class Node(ABC):
 
     role = "node"
 
-    def on_crash(self) -> None:
+    def on_crash(self) -> None:  # noqa: B027 - most roles leave nothing behind on the machine
         """What becomes of the rest of the machine."""
 
     def end(self, down_s: float) -> None:
