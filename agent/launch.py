@@ -64,10 +64,11 @@ def _become(command: list[bytes], keeper: int, die_with_parent: Callable[[], obj
         if os.getppid() != keeper:
             os._exit(NOT_STARTED)  # it was killed before the system knew that we go with it
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores these, and programs inherit that
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        for number in signal.valid_signals():
+            # Python ignores some, nohup and background shells others, and programs inherit that.
+            if signal.getsignal(number) is signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execvp(command[0], command)  # noqa: S606 - the agent has checked it
     except OSError as error:
         os.write(2, f"{os.fsdecode(command[0])} cannot be started: {error}\n".encode())

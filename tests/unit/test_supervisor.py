@@ -142,10 +142,14 @@ def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
 
 @linux
 def test_a_trainer_starts_with_a_clean_slate(tmp_path: Path) -> None:
-    """No signal blocked or ignored, no input, and no file open but its output."""
+    """No signal blocked or ignored, not even by nohup; no input, no file open but its output."""
     script = "cat; ls -l /proc/$$/fd; cat /proc/self/status"
-    run = Watched(tmp_path, command=["sh", "-c", script])
-    assert run.code() == 0
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        run = Watched(tmp_path, command=["sh", "-c", script])
+        assert run.code() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
     lines = list(run.lines.queue)
     signals = dict(line.split(":") for line in lines if line.startswith("Sig"))
     for kind in ("SigBlk", "SigIgn"):  # those above 31 are the C library's own
