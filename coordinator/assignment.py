@@ -1,19 +1,21 @@
 """Who gets which job, and what becomes of a claim: answered, refused, unanswered, lost.
 
 The decision and its explanation are the same code: `explain` and `settle` both ask
-`matchmaking.reasons` over the same views.
+the same rules of matchmaking over the same views.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Final
 
 from broker.clock import Now, backoff_s, rfc3339, until
 from broker.messages import Accepted, Assign, Cancel, Failed, Refused, Released, Started, Stopped
 from coordinator import health
+from coordinator.hosts import Host
 from coordinator.jobs import Job
-from coordinator.matchmaking import HostView, Reason, choose, reasons, use_cuda
+from coordinator.matchmaking import HostView, Reason, choose, reasons, slots, use_cuda
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import Claim, Holdback, Stop, World
 
@@ -34,8 +36,12 @@ def settle(world: World, now: Now) -> None:
 
 
 def _settle(world: World, now: Now) -> None:
-    free = [view for view in host_views(world, now) if view.online and view.free_slots()]
-    views = {view.host: view for view in free}
+    at_work = _at_work(world)
+    views = {
+        host.name: _view(world, host, at_work[host.name], now)
+        for host in _in_order(world)
+        if host.online and at_work[host.name] < _slots(world, host)
+    }
     for job in world.book.in_claim_order(JobState.PENDING) if views else []:
         if not job.in_plan or retry_wait_s(world, job, now) > 0:
             continue
@@ -89,33 +95,49 @@ def _retry_reason(world: World, job: Job, now: Now) -> tuple[Reason, ...]:
 
 def host_views(world: World, now: Now) -> list[HostView]:
     """Return every host whose capability is known, by name, as matchmaking sees it."""
-    at_work: dict[str, int] = {}
+    at_work = _at_work(world)
+    return [_view(world, host, at_work[host.name], now) for host in _in_order(world)]
+
+
+def _in_order(world: World) -> list[Host]:
+    known = (host for host in world.hosts.values() if host.capability is not None)
+    return sorted(known, key=lambda host: host.name)
+
+
+def _slots(world: World, host: Host) -> int:
+    return slots(host.capability, world.policy(host.name)) if host.capability else 0
+
+
+def _at_work(world: World) -> Counter[str]:
+    """Return how many slots of each host are taken."""
+    at_work: Counter[str] = Counter()
     handed_over = {expected.job_id for expected in world.expected.values()}
     for job in world.book.in_state(JobState.CLAIMED, JobState.RUNNING):
         if job.job_id not in handed_over and job.host is not None:
-            at_work[job.host] = at_work.get(job.host, 0) + 1
+            at_work[job.host] += 1
     for host_name, job_id, _ in world.stops:
         # A trainer that is being stopped keeps its slot until it has ended.
         newer = world.book.get(job_id)
         if newer is None or not newer.is_held or newer.host != host_name:
-            at_work[host_name] = at_work.get(host_name, 0) + 1
-    return [
-        HostView(
-            host=host.name,
-            online=host.online,
-            offline_why=host.offline_why,
-            capability=host.capability,
-            joined=host.has_joined(),
-            heartbeat=host.heartbeat,
-            policy=world.policy(host.name),
-            used_slots=at_work.get(host.name, 0),
-            refused=(),
-            barred=world.record(host.name).barred(),
-            twins=host.has_twin(now),
-        )
-        for host in sorted(world.hosts.values(), key=lambda host: host.name)
-        if host.capability is not None
-    ]
+            at_work[host_name] += 1
+    return at_work
+
+
+def _view(world: World, host: Host, used_slots: int, now: Now) -> HostView:
+    assert host.capability is not None  # noqa: S101 - `_in_order` leaves out the others
+    return HostView(
+        host=host.name,
+        online=host.online,
+        offline_why=host.offline_why,
+        capability=host.capability,
+        joined=host.has_joined(),
+        heartbeat=host.heartbeat,
+        policy=world.policy(host.name),
+        used_slots=used_slots,
+        refused=(),
+        barred=world.record(host.name).barred(),
+        twins=host.has_twin(now),
+    )
 
 
 def _for_job(world: World, view: HostView, job: Job, now: Now) -> HostView:

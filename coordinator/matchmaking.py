@@ -9,7 +9,7 @@ Free memory is what the newest heartbeat says, other people's processes counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
@@ -52,8 +52,7 @@ class HostView:
 
     def slots(self) -> int:
         """Return how many jobs it may run at once."""
-        declared = self.policy.slots
-        return self.capability.slots if declared is None else min(declared, self.capability.slots)
+        return slots(self.capability, self.policy)
 
     def free_slots(self) -> int:
         """Return how many more jobs it may take now."""
@@ -90,19 +89,26 @@ class HostView:
         return _within(max(free), self.policy.max_vram_gib) if free else None
 
 
+def slots(capability: Capability, policy: HostPolicy) -> int:
+    """Return how many jobs a host may run at once."""
+    return capability.slots if policy.slots is None else min(policy.slots, capability.slots)
+
+
 def reasons(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> tuple[Reason, ...]:
     """Return every reason against giving `job` to the host now; none means eligible.
 
     `waited_s` is for how long the job has been pending, `grace_s` for how long a `prefer_cuda` job
     waits for a CUDA host.
     """
-    return (
-        *_by_presence(view),
-        *_by_policy(job, view),
-        *_by_capability(job, view),
-        *_by_memory(job, view),
-        *_by_grace(job, view, waited_s, grace_s),
-    )
+    return tuple(_against(job, view, waited_s, grace_s))
+
+
+def _against(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterator[Reason]:
+    yield from _by_presence(view)
+    yield from _by_policy(job, view)
+    yield from _by_capability(job, view)
+    yield from _by_memory(job, view)
+    yield from _by_grace(job, view, waited_s, grace_s)
 
 
 def choose(
@@ -113,7 +119,9 @@ def choose(
     A higher host priority first; a CUDA host for a job that would use it, and rather another for
     one that would not; then the host where the least memory is left over; then by name.
     """
-    eligible = [view for view in views if not reasons(job, view, waited_s, grace_s)]
+    eligible = [
+        view for view in views if next(_against(job, view, waited_s, grace_s), None) is None
+    ]
     return min(eligible, key=lambda view: _rank(job, view), default=None)
 
 

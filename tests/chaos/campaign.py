@@ -43,11 +43,12 @@ class Report:
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     unverified: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
     took_s: float = 0.0
 
     def is_good(self) -> bool:
-        """Whether every job was completed once, and its artifact is whole."""
-        return not (self.lost or self.doubled or self.unverified)
+        """Whether every job was completed once, its artifact is whole, and `fsck` finds nothing."""
+        return not (self.lost or self.doubled or self.unverified or self.findings)
 
     def lines(self) -> list[str]:
         """Return what to print."""
@@ -60,6 +61,7 @@ class Report:
             f"lost       {len(self.lost)} {self.lost[:5] or ''}",
             f"doubled    {len(self.doubled)} {self.doubled[:5] or ''}",
             f"unverified {len(self.unverified)} {self.unverified[:5] or ''}",
+            f"fsck       {len(self.findings)} {self.findings[:5] or ''}",
         ]
 
 
@@ -260,6 +262,20 @@ class Campaign:
             self._verify(row)
         if len(self._fleet.rows) < report.jobs:
             report.lost.append(f"{report.jobs - len(self._fleet.rows)} jobs were never heard of")
+        self._check()
+
+    def _check(self) -> None:
+        """Have the coordinator leave in order, then compare what it has left on the disk."""
+        assert self._coordinator is not None
+        self._coordinator.end(signal.SIGTERM)
+        state = self._folder / "coordinator"
+        command = [sys.executable, "-m", "coordinator.maintenance", "fsck", "--json"]
+        done = subprocess.run(
+            [*command, "--state", str(state)], capture_output=True, text=True, timeout=120,
+            cwd=ROOT, check=False,
+        )  # fmt: skip
+        found = json.loads(done.stdout)
+        self.report.findings += [f"{one['where']}: {one['what']}" for one in found["findings"]]
 
     def _verify(self, row: dict[str, Any]) -> None:
         folder = self._folder / "coordinator" / "models" / f"{row['model']}_{row['mode']}"

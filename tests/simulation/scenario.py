@@ -74,7 +74,7 @@ def draw(seed: int) -> Scenario:
     """Return the scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
     hosts = tuple(_host(rng, number) for number in range(rng.randint(2, 5)))
-    jobs = tuple(_job(rng, number, hosts) for number in range(rng.randint(10, 24)))
+    jobs = tuple(_job(rng, number, hosts) for number in range(rng.randint(10, 18)))
     names = [host.name for host in hosts]
     count = rng.choice((0, 3, 6, 10, 16))
     faults = tuple(sorted(
