@@ -23,6 +23,7 @@ from broker.errors import FleetError
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
 from tests.harness.fleet import ROOT, Fleet, Program
 
+from .namespace import Namespace
 from .proxy import Proxy
 
 STALE_S: Final = 8.0
@@ -79,6 +80,7 @@ class Campaign:
         self._stack.callback(self._end_broker)
         self._proxy = Proxy(self._broker.port)
         self._stack.callback(self._proxy.stop)
+        self._namespace = self._separate()
         self._fleet = Fleet(folder, f"mqtt://127.0.0.1:{self._proxy.port}", _data(folder))
         self._stack.callback(self._fleet.close)
         self._mounted = self._mount(folder / "coordinator")
@@ -121,8 +123,9 @@ class Campaign:
             crash_grace_s=4.0, sleep_grace_s=STALE_S,
         )  # fmt: skip
         for host in self._hosts:
+            away = self._far_away if host == self._hosts[0] and self._namespace else {}
             self._agents[host] = self._fleet.agent(
-                host, wait=False, stop_grace_s=1.0, chunk_bytes=4096
+                host, wait=False, stop_grace_s=1.0, chunk_bytes=4096, **away
             )
 
     def _is_done(self) -> bool:
@@ -145,6 +148,7 @@ class Campaign:
             ("connections cut", 3, self._cut),
             ("network stalled", 1, self._stall),
             ("network slow", 1, self._slow),
+            ("cable pulled", 2 if self._namespace else 0, self._pull_the_cable),
             ("bundle corrupted", 4, self._corrupt),
             ("store full", 2 if self._mounted else 0, self._fill),
         ]
@@ -231,6 +235,27 @@ class Campaign:
                 file.write(bytes(1024 * 1024))
                 file.flush()
         return self._hit("store", 4.0, lambda: ballast.unlink(missing_ok=True))
+
+    def _pull_the_cable(self) -> str | None:
+        if "cable" in self._busy or self._namespace is None:
+            return None
+        self._namespace.pull()
+        return self._hit("cable", self._rng.uniform(1.0, 15.0), self._namespace.plug)
+
+    def _separate(self) -> Namespace | None:
+        """Give the first host a network of its own, where that is allowed."""
+        try:
+            namespace = Namespace()
+        except OSError:
+            return None
+        self._stack.callback(namespace.remove)
+        proxy = Proxy(self._broker.port, namespace.address)
+        self._stack.callback(proxy.stop)
+        self._far_away: dict[str, Any] = {
+            "prefix": namespace.prefix,
+            "broker_url": f"mqtt://{namespace.address}:{proxy.port}",
+        }
+        return namespace
 
     def _mount(self, folder: Path) -> bool:
         """Give the coordinator a small disk of its own, where that is allowed."""

@@ -15,8 +15,8 @@ _POLL_S: Final = 0.2
 class Proxy:
     """Listens on a port of its own; passes bytes on to a broker's port."""
 
-    def __init__(self, target_port: int) -> None:
-        """Begin to listen."""
+    def __init__(self, target_port: int, address: str = "127.0.0.1") -> None:
+        """Begin to listen on an address of this machine."""
         self._target_port = target_port
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -24,7 +24,7 @@ class Proxy:
         self._flowing.set()
         self._stopped = threading.Event()
         self.bytes_a_second: float | None = None
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((address, 0))
         self._listener.settimeout(_POLL_S)
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, name="proxy", daemon=True)

@@ -50,13 +50,14 @@ class Program:
     arguments: list[str]
     environment: dict[str, str]
     log: Path
+    prefix: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] = field(init=False)
 
     def start(self, *, wait: bool = True) -> dict[str, Any]:
         """Start it and return its ready line, if it is to be waited for."""
         with self.log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", self.module, *self.arguments],
+                [*self.prefix, sys.executable, "-m", self.module, *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -132,9 +133,18 @@ class Fleet:
         program.start()
         return program
 
-    def agent(self, host: str = "pi", *, wait: bool = True, **settings: Any) -> Program:
+    def agent(
+        self,
+        host: str = "pi",
+        *,
+        wait: bool = True,
+        prefix: tuple[str, ...] = (),
+        broker_url: str = "",
+        **settings: Any,
+    ) -> Program:
         """Start an agent; settings go to its section of the configuration file.
 
+        `prefix` is a command that runs it, in another network for one, where `broker_url` holds.
         It is ready when its trainers are probed; what it owes, it begins to hand over before.
         """
         config = self.tmp / f"{host}.toml"
@@ -144,6 +154,9 @@ class Fleet:
         arguments = ["--config", str(config), "--state", str(self.tmp / host)]
         arguments += ["--data", str(self.data), "--host", host]
         program = self._program("agent.service", arguments, host)
+        program.prefix = prefix
+        if broker_url:
+            program.environment = {**program.environment, "FLEET_BROKER": broker_url}
         program.start(wait=wait)
         return program
 

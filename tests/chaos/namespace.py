@@ -1,0 +1,67 @@
+"""A network of its own for one host of a campaign: its cable can be pulled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import uuid
+from typing import Final
+
+_NEAR: Final = "192.0.2.1"  # of a net that is set aside for documentation: nobody's
+_FAR: Final = "192.0.2.2"
+
+
+class Namespace:
+    """A Linux network namespace, joined to this one by a pair of virtual Ethernet devices.
+
+    A proxy that stalls still acknowledges what it is sent. A cable that is pulled leaves both ends
+    with a connection on which nothing is, and connects that nobody answers.
+    """
+
+    def __init__(self) -> None:
+        """Make one. Raises OSError where that is not permitted, or `ip` is missing."""
+        name = uuid.uuid4().hex[:8]
+        self.name = f"fleet-{name}"
+        self.address = _NEAR
+        self._near, self._far = f"fl{name}n", f"fl{name}f"
+        if shutil.which("ip") is None or os.name != "posix" or os.geteuid() != 0:
+            raise OSError("needs root and iproute2")
+        try:
+            _ip("netns", "add", self.name)
+            _ip("link", "add", self._near, "type", "veth", "peer", self._far, "netns", self.name)
+            _ip("address", "add", f"{_NEAR}/30", "dev", self._near)
+            _ip("link", "set", self._near, "up")
+            _ip("-n", self.name, "address", "add", f"{_FAR}/30", "dev", self._far)
+            for device in (self._far, "lo"):
+                _ip("-n", self.name, "link", "set", device, "up")
+        except OSError:
+            self.remove()
+            raise
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """What has a command run inside; it becomes that command, with the same process id."""
+        return ("ip", "netns", "exec", self.name)
+
+    def pull(self) -> None:
+        """Nothing passes any more, and nobody is told."""
+        _ip("link", "set", self._near, "down")
+
+    def plug(self) -> None:
+        """Everything passes again."""
+        _ip("link", "set", self._near, "up")
+
+    def remove(self) -> None:
+        """Delete it with its devices."""
+        for arguments in (("link", "del", self._near), ("netns", "del", self.name)):
+            with contextlib.suppress(OSError):
+                _ip(*arguments)
+
+
+def _ip(*arguments: str) -> None:
+    command = ["ip", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
