@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
-from agent import owed, runs
+from agent import owed, resuming, runs
 from agent.effects import (
     BundleChecked,
     BundleFailed,
     BundleMade,
+    CheckpointBundled,
+    CheckpointFound,
+    CheckpointInstalled,
     Effect,
     Leave,
     Measure,
@@ -146,6 +149,12 @@ class Core:
                 runs.on_bundle_made(self.state, event, now)
             case BundleFailed():
                 runs.on_bundle_failed(self.state, event, now)
+            case CheckpointFound():
+                resuming.on_found(self.state, event, now)
+            case CheckpointInstalled():
+                resuming.on_installed(self.state, event)
+            case CheckpointBundled():
+                runs.on_checkpoint_bundled(self.state, event, now)
             case BundleChecked():
                 owed.on_checked(self.state, event, now)
 
@@ -163,7 +172,7 @@ class Core:
             return
         state.leaving = True
         self._beat()  # so that what is released now is not given back to this host
-        for run in state.runs.values():
+        for run in list(state.runs.values()):
             runs.stop(state, run, run.stopping or "released", "the agent was shut down", now)
         # Trainers get their grace; then what is noted is noted, the rest is found by its lease.
         patience_s = state.settings.stop_grace_s if state.runs else 0.0
@@ -233,19 +242,27 @@ class Core:
                 state.do(Measure())
             case ("birth",):
                 self._birth(now)
-            case ("timeout", job_id):
-                runs.on_timeout(state, job_id, now)
-            case ("stall", job_id):
-                runs.on_stall(state, job_id, now)
-            case ("bundle", job_id):
-                runs.on_bundle_timer(state, job_id)
-            case ("kill", job_id):
-                runs.on_kill_timer(state, job_id)
             case ("report", job_id):
                 owed.send(state, job_id, now)
             case ("upload", job_id):
                 owed.on_upload_timer(state, job_id, now)
-            case ("lease", job_id):
+            case (kind, job_id):
+                self._on_run_timer(kind, job_id, now)
+
+    def _on_run_timer(self, kind: str, job_id: str, now: Now) -> None:
+        state = self.state
+        match kind:
+            case "timeout":
+                runs.on_timeout(state, job_id, now)
+            case "stall":
+                runs.on_stall(state, job_id, now)
+            case "bundle":
+                runs.on_bundle_timer(state, job_id)
+            case "fetch":
+                resuming.on_timer(state, job_id, now)
+            case "kill":
+                runs.on_kill_timer(state, job_id)
+            case "lease":
                 if (run := state.runs.get(job_id)) is not None:
                     why = "the coordinator could not be reached for a whole lease"
                     runs.stop(state, run, run.stopping or "released", why, now)
@@ -277,6 +294,8 @@ class Core:
             return  # a retained command is a replay
         elif topic.kind is Kind.REQUEST:
             self._on_request(decode(AGENT_REQUEST, message.payload), now)
+        elif topic.kind is Kind.CHECKPOINT_CHUNK:
+            resuming.on_chunk(state, topic.artifact_id, topic.index, message.payload, now)
         elif topic.kind is Kind.GRANT:
             grant = decode(GRANT, message.payload)
             owed.on_grant(state, topic.artifact_id, grant, now)

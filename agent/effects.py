@@ -45,6 +45,58 @@ class MakeBundle:
 
 
 @dataclass(frozen=True, slots=True)
+class FindCheckpoint:
+    """Look for a checkpoint at least as new as the one of attempt `made_by`: `CheckpointFound`."""
+
+    job_id: str
+    attempt: int
+    made_by: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFetched:
+    """Put a piece of a checkpoint in its place; `CheckpointInstalled` says so if it cannot be."""
+
+    job_id: str
+    attempt: int
+    artifact_id: str
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InstallCheckpoint:
+    """Hash and unpack a checkpoint that is all here; answer with `CheckpointInstalled`."""
+
+    job_id: str
+    attempt: int
+    artifact_id: str
+    made_by: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpFetch:
+    """Forget a checkpoint that was being fetched."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BundleCheckpoint:
+    """Bundle what the trainer left off at, if anything, into the spool: `CheckpointBundled`."""
+
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropCheckpoint:
+    """The job is over: delete its checkpoint."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckBundle:
     """Hash a spooled bundle again; answer with `BundleChecked`."""
 
@@ -97,6 +149,12 @@ Effect = (
     | StartTrainer
     | SignalTrainer
     | MakeBundle
+    | FindCheckpoint
+    | WriteFetched
+    | InstallCheckpoint
+    | GiveUpFetch
+    | BundleCheckpoint
+    | DropCheckpoint
     | CheckBundle
     | SpoolReport
     | ClearJob
@@ -179,6 +237,34 @@ class BundleFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointFound:
+    """Whether a checkpoint that is new enough lies on this host."""
+
+    job_id: str
+    attempt: int
+    here: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInstalled:
+    """A fetched checkpoint is in the trainer's folder, or `error` says why it is not."""
+
+    job_id: str
+    attempt: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBundled:
+    """A checkpoint is in the spool; without an artifact there is none."""
+
+    job_id: str
+    attempt: int
+    artifact_id: str | None = None
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class BundleChecked:
     """The spooled bundle was hashed again; `whole` if it is still what it was."""
 
@@ -205,6 +291,9 @@ ShellEvent = (
     | TrainerExited
     | BundleMade
     | BundleFailed
+    | CheckpointFound
+    | CheckpointInstalled
+    | CheckpointBundled
     | BundleChecked
     | Shutdown
     | Tick

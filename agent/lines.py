@@ -30,19 +30,13 @@ class Line:
 def understand(line: str) -> Line:
     """Return what a line of output says; a line that is no event is text."""
     line = _plain(line[:MAX_LINE_CHARS].rstrip("\r\n"))
-    if not line.startswith("{"):
-        return Line(line)
-    try:
-        event = json.loads(line)
-        # Escapes in JSON can spell half a surrogate pair, which is no text.
-        event = json.loads(_plain(json.dumps(event, ensure_ascii=False)))
-    except (ValueError, RecursionError):
-        return Line(line)
-    match event:
+    match _event(line):
         case {"event": "phase", "phase": str(phase)}:
             return Line(f"phase {phase[:40]}", phase=phase[:40])
-        case {"event": "progress"}:
+        case {"event": "progress"} as event:
             return _progress(event)
+        case {"event": "checkpoint", "epoch": int(epoch)}:
+            return Line(f"checkpoint after epoch {epoch}")
         case {"event": "log", "message": str(message)}:
             return Line(message)
         case {"event": "result", "metrics": dict(metrics)}:
@@ -53,6 +47,17 @@ def understand(line: str) -> Line:
             error = f"{kind}: {message}" if isinstance(kind, str) else message
             return Line(error, error=error)
     return Line(line)
+
+
+def _event(line: str) -> Any:
+    """Return the JSON of a line, or none when it is plain text."""
+    if not line.startswith("{"):
+        return None
+    try:
+        # Escapes in JSON can spell half a surrogate pair, which is no text.
+        return json.loads(_plain(json.dumps(json.loads(line), ensure_ascii=False)))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _plain(text: str) -> str:

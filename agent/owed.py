@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from agent.effects import BundleChecked, CheckBundle, ClearJob, SendChunk, SpoolReport
+from agent.effects import (
+    BundleChecked,
+    CheckBundle,
+    ClearJob,
+    DropCheckpoint,
+    SendChunk,
+    SpoolReport,
+)
 from agent.state import Owed, Run, State
 from broker.clock import Now, backoff_s
 from broker.messages import Failed, Finished, GrantMessage, Noted, Offer, Released
@@ -16,6 +23,7 @@ RESEND_BASE_S: Final = 2.0
 RESEND_CAP_S: Final = 30.0
 REFUSED_CAP_S: Final = 120.0
 ASK_AGAIN_S: Final = 60.0
+_UNFINISHED: Final = frozenset({"pending", "claimed", "running"})
 
 
 def finished(state: State, run: Run, artifact_id: str, size_bytes: int, now: Now) -> None:
@@ -72,12 +80,14 @@ def on_noted(state: State, noted: Noted, now: Now) -> None:
     owed = state.owed.get(noted.job_id)
     if owed is None or owed.report.id != noted.report_id:
         return
-    if noted.verdict == "wanted" and isinstance(owed.report, Finished):
+    if noted.verdict == "wanted" and owed.artifact_id is not None:
         owed.wanted = True
         # The coordinator's memory of it may go; it is asked again now and then.
         state.timers.set(("report", noted.job_id), now.mono_s + ASK_AGAIN_S)
         upload_next(state, now)
     elif noted.verdict in {"stored", "superseded", "recorded"}:
+        if not isinstance(owed.report, Released) and noted.state not in _UNFINISHED:
+            state.do(DropCheckpoint(noted.job_id))
         forget(state, noted.job_id)
         state.beat_soon(now)
         upload_next(state, now)
@@ -89,8 +99,9 @@ def upload_next(state: State, now: Now) -> None:
     for job_id, owed in state.owed.items():
         if under_way >= state.settings.max_uploads:
             return
-        if owed.wanted and owed.sender is None and isinstance(owed.report, Finished):
-            owed.sender = Sender(owed.report.size_bytes, state.settings.chunk_bytes)
+        report = owed.report
+        if owed.wanted and owed.sender is None and not isinstance(report, Failed):
+            owed.sender = Sender(report.size_bytes, state.settings.chunk_bytes)
             under_way += 1
             _perform(state, job_id, owed, owed.sender.start(now.mono_s), now)
             state.beat_soon(now)
@@ -99,10 +110,7 @@ def upload_next(state: State, now: Now) -> None:
 def on_grant(state: State, artifact_id: str, grant: GrantMessage, now: Now) -> None:
     """The receiver says what it misses, or that it is done."""
     for job_id, owed in list(state.owed.items()):
-        report = owed.report
-        if not isinstance(report, Finished) or report.artifact_id != artifact_id:
-            continue
-        if owed.sender is not None:
+        if owed.artifact_id == artifact_id and owed.sender is not None:
             _perform(state, job_id, owed, owed.sender.on_grant(grant, now.mono_s), now)
 
 
@@ -126,8 +134,12 @@ def on_checked(state: State, event: BundleChecked, now: Now) -> None:
         state.timers.set(("report", event.job_id), now.mono_s + wait_s)
         return
     forget(state, event.job_id)
+    about = state.about(event.job_id, event.attempt)
+    if isinstance(owed.report, Released):
+        owe(state, Released(**about, reason=owed.report.reason), now)
+        return
     error = "the finished bundle was damaged on this host's disk before it was handed over"
-    owe(state, Failed(**state.about(event.job_id, event.attempt), error=error), now)
+    owe(state, Failed(**about, error=error), now)
 
 
 def forget(state: State, job_id: str) -> None:
@@ -136,40 +148,38 @@ def forget(state: State, job_id: str) -> None:
     state.timers.cancel(("report", job_id))
     state.timers.cancel(("upload", job_id))
     state.end(job_id, owed.report.attempt)
-    artifact_id = owed.report.artifact_id if isinstance(owed.report, Finished) else None
-    clear(state, job_id, owed.report.attempt, artifact_id)
+    clear(state, job_id, owed.report.attempt, owed.artifact_id)
 
 
 def clear(state: State, job_id: str, attempt: int, artifact_id: str | None) -> None:
     """Delete what there is of an attempt; a bundle that another job owes as well stays."""
-    others = (of.report for of in state.owed.values() if isinstance(of.report, Finished))
-    if any(report.artifact_id == artifact_id for report in others):
+    if any(other.artifact_id == artifact_id for other in state.owed.values()):
         artifact_id = None
     state.do(ClearJob(job_id, attempt, artifact_id))
 
 
 def _perform(state: State, job_id: str, owed: Owed, effects: Sequence[object], now: Now) -> None:
-    report = owed.report
-    if not isinstance(report, Finished):
+    report, artifact_id = owed.report, owed.artifact_id
+    if isinstance(report, Failed) or artifact_id is None:
         return
     for effect in effects:
         match effect:
             case SendOffer():
-                _offer(state, report)
+                _offer(state, report, artifact_id)
             case Send(index, offset, length):
-                state.do(SendChunk(report.artifact_id, index, offset, length))
+                state.do(SendChunk(artifact_id, index, offset, length))
             case Done() | Refused(final=True):
                 _report_again(state, job_id, owed, now)
                 return
             case Refused():
-                _refused(state, job_id, owed, report, now)
+                _refused(state, job_id, owed, artifact_id, now)
                 return
     deadline_s = owed.sender.next_deadline() if owed.sender else None
     if deadline_s is not None:
         state.timers.set(("upload", job_id), deadline_s)
 
 
-def _offer(state: State, report: Finished) -> None:
+def _offer(state: State, report: Finished | Released, artifact_id: str) -> None:
     offer = Offer(
         job_id=report.job_id,
         attempt=report.attempt,
@@ -177,7 +187,7 @@ def _offer(state: State, report: Finished) -> None:
         size_bytes=report.size_bytes,
         chunk_bytes=state.settings.chunk_bytes,
     )
-    state.publish(state.topics.offer(state.settings.host, report.artifact_id), offer)
+    state.publish(state.topics.offer(state.settings.host, artifact_id), offer)
 
 
 def _report_again(state: State, job_id: str, owed: Owed, now: Now) -> None:
@@ -192,10 +202,10 @@ def _report_again(state: State, job_id: str, owed: Owed, now: Now) -> None:
     upload_next(state, now)
 
 
-def _refused(state: State, job_id: str, owed: Owed, report: Finished, now: Now) -> None:
+def _refused(state: State, job_id: str, owed: Owed, artifact_id: str, now: Now) -> None:
     owed.sender, owed.wanted = None, False
     state.timers.cancel(("upload", job_id))
     if not owed.checking:
         owed.checking = True
-        state.do(CheckBundle(job_id, report.attempt, report.artifact_id))
+        state.do(CheckBundle(job_id, owed.report.attempt, artifact_id))
     upload_next(state, now)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent import owed
+from agent import owed, resuming
 from agent.effects import (
+    BundleCheckpoint,
     BundleFailed,
     BundleMade,
+    CheckpointBundled,
+    DropCheckpoint,
     MakeBundle,
     Measure,
     SignalTrainer,
-    StartTrainer,
     TrainerExited,
     TrainerLine,
     TrainerStarted,
@@ -156,9 +158,8 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
     elif run.stopping == "over-limit":
         _fail(state, run, run.why, event.code, now, transient=True)
     elif run.stopping:
-        _over(state, run, now)
-        report = Released(**state.about(run.job_id, run.attempt), reason=run.why)
-        owed.owe(state, report, now)
+        run.phase = "bundling"
+        state.do(BundleCheckpoint(run.job_id, run.attempt))
     else:
         transient = event.transient and event.code != EXIT_USAGE
         _fail(state, run, _error(run, event), event.code, now, transient=transient)
@@ -174,6 +175,30 @@ def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
         return
     _over(state, run, now)
     owed.finished(state, run, event.artifact_id, event.size_bytes, now)
+
+
+def on_checkpoint_bundled(state: State, event: CheckpointBundled, now: Now) -> None:
+    """The job is given back, with what its trainer left off at."""
+    run = _run(state, event.job_id, event.attempt)
+    if run is None:
+        return
+    if run.stopping == "cancelled":
+        _cancelled(state, run, now, event.artifact_id)
+        return
+    _release(state, run, now, event.artifact_id, event.size_bytes)
+    if event.artifact_id is not None and state.leaving:
+        state.timers.set(("leave",), now.mono_s + state.settings.handover_grace_s)
+
+
+def _release(
+    state: State, run: Run, now: Now, artifact_id: str | None = None, size_bytes: int = 0
+) -> None:
+    _over(state, run, now)
+    report = Released(
+        **state.about(run.job_id, run.attempt), reason=run.why, artifact_id=artifact_id,
+        size_bytes=size_bytes,
+    )  # fmt: skip
+    owed.owe(state, report, now)
 
 
 def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
@@ -228,6 +253,13 @@ def on_cancel(state: State, cancel: Cancel, now: Now) -> None:
 def stop(state: State, run: Run, how: str, why: str, now: Now) -> None:
     """Ask a trainer to end, and end it after the grace."""
     already, run.stopping, run.why = run.stopping, how, why
+    if run.phase == "fetching":
+        resuming.end(state, run)
+        if how == "cancelled":
+            _cancelled(state, run, now)
+        else:
+            _release(state, run, now)
+        return
     if already or run.phase == "bundling":
         return
     run.phase = "stopping"
@@ -274,9 +306,9 @@ def _start(state: State, assign: Assign, now: Now) -> None:
     if slot is None:
         raise AssertionError("the objections have looked for a slot")
     gpu = state.slots[slot] if assign.use_cuda else None
-    state.runs[assign.job_id] = Run(assign, slot, gpu)
+    run = state.runs[assign.job_id] = Run(assign, slot, gpu)
     _accept(state, assign)
-    state.do(StartTrainer(assign, slot, gpu))
+    resuming.begin(state, run)
     state.beat_soon(now)
 
 
@@ -333,6 +365,7 @@ def _cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None)
     _over(state, run, now)
     for request_id in run.stop_requests:
         _say_stopped(state, run.job_id, run.attempt, request_id)
+    state.do(DropCheckpoint(run.job_id))
     owed.clear(state, run.job_id, run.attempt, artifact_id)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.capability import measure, physical_cores, probe_capability
+from agent.checkpoints import Checkpoints
 from agent.command import trainer_command, trainer_environment
 from agent.core import Core
 from agent.effects import Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
@@ -62,6 +63,8 @@ class Service:
             end_orphan(work)
         spooled = self._spool.load()
         self._spool.clear_work()
+        self._checkpoints = Checkpoints(settings.state)
+        self._checkpoints.collect(system_clock().wall_s)
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
         self.mailbox: Mailbox[Event] = Mailbox()
         self._stopped = threading.Event()
@@ -86,7 +89,7 @@ class Service:
             measure=measure,
             start=self._start,
         )
-        self._shell = Shell(core, around, self._spool)
+        self._shell = Shell(core, around, self._spool, self._checkpoints)
 
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until the core says `Leave`; `ready` is called when the host is online."""

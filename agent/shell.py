@@ -6,20 +6,30 @@ that it is given; so it runs in the simulation as it runs in the service.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+from agent.checkpoints import Checkpoints
 from agent.core import Core
 from agent.effects import (
     BundleChecked,
+    BundleCheckpoint,
     BundleFailed,
     BundleMade,
     CheckBundle,
+    CheckpointBundled,
+    CheckpointFound,
+    CheckpointInstalled,
     ClearJob,
+    DropCheckpoint,
     Effect,
+    FindCheckpoint,
+    GiveUpFetch,
+    InstallCheckpoint,
     Leave,
     MakeBundle,
     Measure,
@@ -33,6 +43,7 @@ from agent.effects import (
     TrainerStarted,
     Vitals,
     Warn,
+    WriteFetched,
 )
 from agent.spool import Spool
 from broker.clock import Now
@@ -84,12 +95,15 @@ class Surroundings:
 class Shell:
     """Everything that one agent has open, but for its connection and its threads."""
 
-    def __init__(self, core: Core, around: Surroundings, spool: Spool) -> None:
+    def __init__(
+        self, core: Core, around: Surroundings, spool: Spool, checkpoints: Checkpoints
+    ) -> None:
         """Take over a core that has the spool's reports already."""
         self.core = core
         self.left = False
         self._around = around
         self._spool = spool
+        self._checkpoints = checkpoints
         self._children: dict[tuple[str, int], Child] = {}
         self._unkept: dict[str, Finished | Failed] = {}
         self._uncleared: dict[ClearJob, None] = {}
@@ -150,10 +164,12 @@ class Shell:
                 log.warning("%s", text)
             case Leave():
                 self.left = True
+            case MakeBundle() | CheckBundle() | SpoolReport() | ClearJob() | SendChunk():
+                self._perform_on_spool(effect, now)
             case _:
-                self._perform_on_disk(effect, now)
+                self._perform_on_checkpoint(effect)
 
-    def _perform_on_disk(
+    def _perform_on_spool(
         self, effect: MakeBundle | CheckBundle | SpoolReport | ClearJob | SendChunk, now: Now
     ) -> None:
         match effect:
@@ -168,6 +184,59 @@ class Shell:
                 self._clear(effect, now)
             case SendChunk():
                 self._send_chunk(effect)
+
+    def _perform_on_checkpoint(
+        self,
+        effect: FindCheckpoint
+        | WriteFetched
+        | InstallCheckpoint
+        | GiveUpFetch
+        | BundleCheckpoint
+        | DropCheckpoint,
+    ) -> None:
+        match effect:
+            case FindCheckpoint(job_id, attempt, made_by):
+                here = self._checkpoints.is_here(job_id, made_by)
+                self._around.put(CheckpointFound(job_id, attempt, here))
+            case WriteFetched():
+                self._write_fetched(effect)
+            case InstallCheckpoint():
+                self._around.background(partial(self._install, effect))
+            case BundleCheckpoint(job_id, attempt):
+                self._around.background(partial(self._bundle_checkpoint, job_id, attempt))
+            case GiveUpFetch(artifact_id):
+                with _logged("checkpoint"):
+                    self._checkpoints.give_up(artifact_id)
+            case DropCheckpoint(job_id):
+                with _logged("checkpoint"):
+                    self._checkpoints.drop(job_id)
+
+    def _write_fetched(self, effect: WriteFetched) -> None:
+        try:
+            self._checkpoints.write(effect.artifact_id, effect.offset, effect.data)
+        except OSError as error:
+            log.error("checkpoint: %s", error)
+            self._around.put(CheckpointInstalled(effect.job_id, effect.attempt, str(error)))
+
+    def _install(self, effect: InstallCheckpoint) -> None:
+        error = ""
+        try:
+            self._checkpoints.install(effect.job_id, effect.artifact_id, effect.made_by)
+        except (OSError, FleetError, LookupError) as problem:
+            error = f"{type(problem).__name__}: {problem}"
+            log.error("job %s: its checkpoint: %s", effect.job_id[:12], error)
+        self._around.put(CheckpointInstalled(effect.job_id, effect.attempt, error))
+
+    def _bundle_checkpoint(self, job_id: str, attempt: int) -> None:
+        made = CheckpointBundled(job_id, attempt)
+        try:
+            info = self._checkpoints.bundle(job_id, self._spool.folder)
+        except (OSError, FleetError) as error:
+            log.error("job %s: its checkpoint is not handed over: %s", job_id[:12], error)
+        else:
+            if info is not None:
+                made = CheckpointBundled(job_id, attempt, info.artifact_id, info.size_bytes)
+        self._around.put(made)
 
     def _start(self, effect: StartTrainer) -> None:
         assign = effect.assign
@@ -233,3 +302,12 @@ class Shell:
             host = self.core.state.settings.host
             topic = self._around.topics.chunk(host, effect.artifact_id, effect.index)
             self._around.publish(Outgoing(topic, data, 0))
+
+
+@contextlib.contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """What cannot be deleted now is overwritten, or grows old and is collected."""
+    try:
+        yield
+    except OSError as error:
+        log.error("%s: %s", what, error)

@@ -46,6 +46,11 @@ class Spool:
         self._disk.make_folder(self._spool)
         self._disk.make_folder(self._work)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of reports and bundles."""
+        return self._spool
+
     def work(self, job_id: str, attempt: int) -> Path:
         """Return the work folder of an attempt."""
         return self._work / f"{job_id}.{attempt}"

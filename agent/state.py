@@ -21,7 +21,7 @@ from broker.messages import (
     Wire,
     encode,
 )
-from broker.stream import Sender
+from broker.stream import Receiver, Sender
 from broker.timers import Timers
 from broker.topics import Topics
 from broker.wire import Outgoing
@@ -39,6 +39,7 @@ class CoreSettings:
     heartbeat_s: float = 30.0
     stop_grace_s: float = 10.0
     leave_grace_s: float = 5.0
+    handover_grace_s: float = 60.0
     chunk_bytes: int = 256 * 1024
     max_uploads: int = 2
 
@@ -64,6 +65,7 @@ class Run:
     lines_at_s: float = 0.0
     lines: int = 0
     left_out: int = 0
+    fetch: Receiver | None = None
 
     @property
     def job_id(self) -> str:
@@ -91,6 +93,11 @@ class Owed:
     wanted: bool = False
     refusals: int = 0
     checking: bool = False
+
+    @property
+    def artifact_id(self) -> str | None:
+        """The bundle that goes with it: a result, or a checkpoint."""
+        return None if isinstance(self.report, Failed) else self.report.artifact_id
 
     @property
     def phase(self) -> Phase:

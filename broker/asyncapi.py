@@ -73,6 +73,14 @@ CHANNELS: Final[dict[Kind, Channel]] = {
         _T.grant("{host}", "{artifact_id}"), "coordinator", "agent", 1, False, m.GRANT,
         "What is still missing of an artifact, or that it is stored, or rejected.",
     ),
+    Kind.CHECKPOINT_CHUNK: Channel(
+        _T.checkpoint_chunk("{host}", "{artifact_id}", 0)[:-1] + "{index}", "coordinator", "agent",
+        0, False, _RAW, "One chunk of a checkpoint that a host fetches.",
+    ),
+    Kind.CHECKPOINT_GRANT: Channel(
+        _T.checkpoint_grant("{host}", "{artifact_id}"), "agent", "coordinator", 1, False, m.GRANT,
+        "What that host still misses.",
+    ),
     Kind.COORDINATOR_STATUS: Channel(
         _T.coordinator_status(), "coordinator", "agent", 1, True, m.STATUS,
         "Presence of the coordinator; also its will.",

@@ -129,7 +129,7 @@ class Capability(Wire):
     agent_version: str = Field(default="", max_length=80)
 
 
-Phase = Literal["starting", "running", "stopping", "bundling", "reporting", "uploading"]
+Phase = Literal["fetching", "starting", "running", "stopping", "bundling", "reporting", "uploading"]
 
 
 class HeldJob(Piece):
@@ -185,6 +185,15 @@ class Needs(Piece):
     min_cores: int | None = Field(default=None, ge=1)
 
 
+class Checkpoint(Piece):
+    """Where an earlier attempt left off: an artifact that the coordinator has."""
+
+    artifact_id: ArtifactId
+    size_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    chunk_bytes: Annotated[int, Field(ge=1024, le=MAX_CHUNK_BYTES)]
+    attempt: Attempt = Field(description="The attempt that has left it.")
+
+
 class Assign(Wire):
     """Carry out this attempt of this job. Answered by accepted or refused.
 
@@ -215,6 +224,9 @@ class Assign(Wire):
         default=None, gt=0, description="The trainer is ended when it has said nothing for so long."
     )
     on_lost: Literal["keep", "stop"] = "keep"
+    checkpoint: Checkpoint | None = Field(
+        default=None, description="To go on from, unless the host has a newer one of its own."
+    )
 
 
 class Cancel(Wire):
@@ -309,10 +321,15 @@ class Failed(_Report):
 
 
 class Released(_Report):
-    """The agent gives the job back unfinished, through no fault of the job. Until noted."""
+    """The agent gives the job back unfinished, through no fault of the job. Until noted.
+
+    With an artifact, that is a checkpoint, handed over as a result is.
+    """
 
     type: Literal["released"] = "released"
     reason: Line
+    artifact_id: ArtifactId | None = None
+    size_bytes: Bytes = 0
 
 
 class Stopped(_Report):

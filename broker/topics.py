@@ -38,6 +38,8 @@ class Kind(StrEnum):
     OFFER = "artifact/offer"
     CHUNK = "artifact/chunk"
     GRANT = "artifact/grant"
+    CHECKPOINT_CHUNK = "checkpoint/chunk"
+    CHECKPOINT_GRANT = "checkpoint/grant"
     COORDINATOR_STATUS = "coordinator/status"
     SUMMARY = "coordinator/summary"
     JOB = "jobs"
@@ -120,6 +122,14 @@ class Topics:
         """The receiver says what is missing."""
         return f"{self.root}/{host}/artifact/{artifact_id}/grant"
 
+    def checkpoint_chunk(self, host: str, artifact_id: str, index: int) -> str:
+        """One chunk of a checkpoint that a host fetches."""
+        return f"{self.root}/{host}/checkpoint/{artifact_id}/chunk/{index}"
+
+    def checkpoint_grant(self, host: str, artifact_id: str) -> str:
+        """What that host still misses."""
+        return f"{self.root}/{host}/checkpoint/{artifact_id}/grant"
+
     def coordinator_status(self) -> str:
         """Presence of the coordinator."""
         return f"{self.root}/coordinator/status"
@@ -160,6 +170,7 @@ class Topics:
             (f"{root}/+/job/+/progress", 0),
             (f"{root}/+/artifact/+/offer", 1),
             (f"{root}/+/artifact/+/chunk/+", 0),
+            (f"{root}/+/checkpoint/+/grant", 1),
             (f"{root}/operator/+/request", 1),
             (f"{root}/operator/artifact/+/grant", 1),
         )
@@ -170,6 +181,7 @@ class Topics:
         return (
             (f"{root}/{host}/job/request", 1),
             (f"{root}/{host}/artifact/+/grant", 1),
+            (f"{root}/{host}/checkpoint/+/chunk/+", 0),
             (f"{root}/coordinator/status", 1),
         )
 
@@ -235,6 +247,10 @@ def _parse_host(levels: list[str]) -> Topic | None:
             return Topic(_ARTIFACT[leaf], host, artifact_id=artifact_id)
         case ["artifact", artifact_id, "chunk", index] if _HEX.fullmatch(artifact_id):
             return _indexed(Topic(Kind.CHUNK, host, artifact_id=artifact_id), index)
+        case ["checkpoint", artifact_id, "grant"] if _HEX.fullmatch(artifact_id):
+            return Topic(Kind.CHECKPOINT_GRANT, host, artifact_id=artifact_id)
+        case ["checkpoint", artifact_id, "chunk", index] if _HEX.fullmatch(artifact_id):
+            return _indexed(Topic(Kind.CHECKPOINT_CHUNK, host, artifact_id=artifact_id), index)
         case rest:
             kind = _PLAIN.get(tuple(rest))
             return Topic(kind, host) if kind else None

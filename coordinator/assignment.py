@@ -11,13 +11,22 @@ from dataclasses import replace
 from typing import Final
 
 from broker.clock import Now, backoff_s, rfc3339, until
-from broker.messages import Accepted, Assign, Cancel, Failed, Refused, Released, Started, Stopped
+from broker.messages import (
+    Accepted,
+    Assign,
+    Cancel,
+    Checkpoint,
+    Failed,
+    Refused,
+    Started,
+    Stopped,
+)
 from coordinator import health
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.matchmaking import HostView, Reason, choose, reasons, slots, use_cuda
 from coordinator.states import FINAL, Event, JobState
-from coordinator.world import Claim, Holdback, Stop, World
+from coordinator.world import CHUNK_BYTES, Claim, Holdback, Stop, World
 
 HOLDBACK_BASE_S: Final = 30.0
 HOLDBACK_CAP_S: Final = 600.0
@@ -47,7 +56,7 @@ def _settle(world: World, now: Now) -> None:
             continue
         waited_s = waited(world, job, now)
         candidates = [_for_job(world, view, job, now) for view in views.values()]
-        chosen = choose(job.spec, candidates, waited_s, world.grace_s())
+        chosen = choose(job.spec, candidates, waited_s, world.grace_s(), job.host)
         if chosen is not None:
             _assign(world, job, chosen, now)
             views[chosen.host] = chosen.with_one_more()
@@ -149,8 +158,10 @@ def _for_job(world: World, view: HostView, job: Job, now: Now) -> HostView:
 
 def _assign(world: World, job: Job, view: HostView, now: Now) -> None:
     attempt = job.attempt + 1
+    left_off = _left_off(world, job)
+    why = f"goes on where attempt {left_off.attempt} left off" if left_off else ""
     job = world.move(
-        job, Event.ASSIGNED, now, "coordinator", "",
+        job, Event.ASSIGNED, now, "coordinator", why,
         host=view.host, attempt=attempt, instance=world.hosts[view.host].instance,
     )  # fmt: skip
     request = assign_request(world, job, cuda=use_cuda(job.spec, view))
@@ -182,6 +193,19 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
         timeout_s=spec.timeout_s,
         stall_timeout_s=spec.stall_timeout_s,
         on_lost=spec.on_lost,
+        checkpoint=_left_off(world, job),
+    )
+
+
+def _left_off(world: World, job: Job) -> Checkpoint | None:
+    left_off = job.checkpoint
+    if left_off is None or left_off.artifact_id not in world.stored:
+        return None
+    return Checkpoint(
+        artifact_id=left_off.artifact_id,
+        size_bytes=left_off.size_bytes,
+        chunk_bytes=CHUNK_BYTES,
+        attempt=left_off.attempt,
     )
 
 
@@ -295,17 +319,6 @@ def set_retry(world: World, job_id: str, at_s: float) -> None:
     """Keep a pending job from being assigned until then."""
     world.retry_at_s[job_id] = at_s
     world.timers.set(("retry", job_id), at_s)
-
-
-def on_released(world: World, host: str, report: Released, now: Now) -> None:
-    """An agent gives a job back unfinished; that costs the job nothing."""
-    job = world.book.get(report.job_id)
-    if job is None or job.state in FINAL or not job.is_at(host, report.attempt):
-        world.note(host, report, "superseded")
-        return
-    if job.is_held:
-        world.move(job, Event.RELEASED, now, f"host:{host}", report.reason, host=None)
-    world.note(host, report, "recorded")
 
 
 def on_stopped(world: World, host: str, report: Stopped) -> None:

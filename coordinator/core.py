@@ -234,6 +234,7 @@ class Core:
         jitter_s = COLLECT_EVERY_S * world.rng.random() / 10
         world.timers.set(("collect",), now.mono_s + COLLECT_EVERY_S + jitter_s)
         wanted = {job.artifact_id for job in world.book.all()} | {*world.expected, *world.uploads}
+        wanted |= {job.checkpoint.artifact_id for job in world.book.all() if job.checkpoint}
         wanted |= {download.artifact_id for download in world.downloads.values()}
         unreferenced = tuple(sorted(world.stored.keys() - wanted))
         for artifact_id in unreferenced:
@@ -289,6 +290,9 @@ class Core:
             case Kind.OFFER:
                 offer = decode(OFFER, payload)
                 handover.on_offer(world, topic.host, topic.artifact_id, offer, now)
+            case Kind.CHECKPOINT_GRANT if not message.retained:
+                grant = decode(GRANT, payload)
+                downloads.on_checkpoint_grant(world, topic.host, topic.artifact_id, grant, now)
             case Kind.CHUNK:
                 handover.on_chunk(world, topic.host, topic.artifact_id, topic.index, payload, now)
             case Kind.OPERATOR_REQUEST if not message.retained:
@@ -326,7 +330,7 @@ class Core:
             case Failed():
                 assignment.on_failed(world, host, report, now)
             case Released():
-                assignment.on_released(world, host, report, now)
+                handover.on_released(world, host, report, now)
             case Stopped():
                 assignment.on_stopped(world, host, report)
             case Finished():

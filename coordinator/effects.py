@@ -107,11 +107,10 @@ class ReadManifest:
 
 @dataclass(frozen=True, slots=True)
 class SendChunk:
-    """Read a piece of a stored artifact and publish it to a downloading client."""
+    """Read a piece of a stored artifact and publish it on the topic of one who downloads it."""
 
-    client: str
+    topic: str
     artifact_id: str
-    index: int
     offset: int
     length: int
 

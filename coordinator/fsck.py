@@ -22,7 +22,7 @@ from coordinator.jobs import Job
 from coordinator.ledger import Ledger
 from coordinator.repairs import Delete, Finding, MoveAside
 from coordinator.states import JobState
-from coordinator.store import BUNDLE, PARTS_KEPT_S
+from coordinator.store import BUNDLE, PARTS_KEPT_S, is_checkpoint
 
 SETTLING_S: Final = 60.0
 _BLOCK_BYTES: Final = 1024 * 1024
@@ -179,7 +179,9 @@ def _unreferenced(
 ) -> Iterator[Finding]:
     wanted = indexed | {job.artifact_id for job in jobs.values() if job.artifact_id is not None}
     for artifact_id, path in bundles.items():
-        spare = artifact_id in report.sizes and artifact_id not in wanted
+        # The coordinator itself deletes a checkpoint that no job goes on from.
+        whole = artifact_id in report.sizes and not is_checkpoint(path)
+        spare = whole and artifact_id not in wanted
         if spare and not folder.is_settling(folder.age_s(path)):
             what = "neither a job nor the index refers to it"
             yield Finding("unreferenced", str(path), what, remedy="delete it if nobody needs it")

@@ -1,8 +1,9 @@
-"""How a finished job's artifact comes home: finished, offer, chunks, stored.
+"""How an artifact comes home: finished (or released), offer, chunks, stored.
 
 The agent reports a job finished and is told whether its artifact is wanted. It then offers the
 artifact; the receiver's grants draw the missing chunks. The file is hashed, renamed into the store
-and fsynced by the shell, then the job is `completed` in the ledger, then the agent is told.
+and fsynced by the shell, then the job is `completed` in the ledger, then the agent is told. A job
+that is given back with a checkpoint stays at its host until that has come home the same way.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from broker.clock import Now
-from broker.messages import Finished, Offer, Rejected, Stored
+from broker.messages import Finished, Offer, Rejected, Released, Stored
 from broker.ranges import RangeSet
 from broker.stream import Complete, Receiver, SendGrant
 from broker.stream import WriteChunk as Write
@@ -28,7 +29,8 @@ from coordinator.effects import (
     Warn,
     WriteChunk,
 )
-from coordinator.jobs import Job
+from coordinator.jobs import Job, StoredCheckpoint
+from coordinator.plan import CHECKPOINTS
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import Expected, Upload, World
 
@@ -62,6 +64,32 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
     if report.artifact_id in world.stored:
         # Somebody may have deleted it by hand: the agent still has the only other copy.
         world.do(VerifyStored(report.artifact_id))
+    else:
+        world.note(host, report, "wanted")
+
+
+def on_released(world: World, host: str, report: Released, now: Now) -> None:
+    """An agent gives a job back unfinished; that costs the job nothing."""
+    job = world.book.get(report.job_id)
+    if job is not None and job.checkpoint and job.checkpoint.artifact_id == report.artifact_id:
+        world.note(host, report, "stored")
+        return
+    if job is None or job.state in FINAL or not job.is_at(host, report.attempt):
+        world.note(host, report, "superseded")
+        return
+    if report.artifact_id is None:
+        if job.is_held:
+            world.move(job, Event.RELEASED, now, f"host:{host}", report.reason, host=None)
+        world.note(host, report, "recorded")
+        return
+    if job.is_held:
+        take_back(world, job)
+        world.renew_lease(job, now)
+    about = (job.job_id, report.attempt, host, report.size_bytes)
+    world.expect(report.artifact_id, Expected(*about, {}, report, is_checkpoint=True))
+    if report.artifact_id in world.stored:
+        complete(world, report.artifact_id, now)
+        world.note(host, report, "stored")
     else:
         world.note(host, report, "wanted")
 
@@ -176,6 +204,9 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
     if job is None:
         return
     expected = world.expected[artifact_id]
+    if expected.is_checkpoint:
+        _take_checkpoint(world, job, artifact_id, expected, now)
+        return
     if job.state is JobState.FAILED:
         del world.expected[artifact_id]
         why = "it finished after it was given up; `fleet requeue` takes the result"
@@ -191,6 +222,20 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
     )  # fmt: skip
     health.note_success(world, job, now)
     world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
+
+
+def _take_checkpoint(
+    world: World, job: Job, artifact_id: str, expected: Expected, now: Now
+) -> None:
+    """The job may go on elsewhere, where it left off."""
+    del world.expected[artifact_id]
+    left_off = StoredCheckpoint(artifact_id, world.stored[artifact_id], expected.attempt)
+    who = f"host:{expected.host}"
+    if job.is_held:
+        why = f"{expected.report.reason}; its checkpoint is kept"
+        world.move(job, Event.RELEASED, now, who, why, host=None, checkpoint=left_off)
+    elif job.state is JobState.PENDING:
+        world.move(job, Event.CHANGED, now, who, "a checkpoint has come", checkpoint=left_off)
 
 
 def take_kept(world: World, failed: Job, job: Job, now: Now, who: str) -> Job:
@@ -282,4 +327,6 @@ def _finish(world: World, upload: Upload) -> None:
         _abandon(world, upload, "superseded")
         return
     upload.finishing = True
-    world.do(FinishPart(upload.artifact_id, job.spec.model, job.spec.mode))
+    is_checkpoint = world.expected[upload.artifact_id].is_checkpoint
+    mode = CHECKPOINTS if is_checkpoint else job.spec.mode
+    world.do(FinishPart(upload.artifact_id, job.spec.model, mode))

@@ -19,6 +19,15 @@ from coordinator.states import FINAL, HELD, Event, JobState, leads_to
 
 
 @dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """Where an attempt of a job left off: an artifact in the store."""
+
+    artifact_id: str
+    size_bytes: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One row of the ledger, with its spec parsed. Times are RFC 3339 in UTC.
 
@@ -41,6 +50,7 @@ class Job:
     finished_at: str | None = None
     failures: int = 0
     not_before: str | None = None
+    checkpoint: StoredCheckpoint | None = None
 
     @property
     def job_id(self) -> str:
@@ -187,7 +197,7 @@ class JobBook:
             if target is JobState.PENDING:
                 fields["pending_since"] = at
             if target in FINAL:
-                fields["finished_at"] = at
+                fields |= {"finished_at": at, "checkpoint": None}
             if job.state is JobState.PENDING:
                 fields["not_before"] = None
         after = replace(job, state=target, **{**fields, **changes})

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from broker.errors import StorageError
 from coordinator import database
-from coordinator.jobs import Change, Job
+from coordinator.jobs import Change, Job, StoredCheckpoint
 from coordinator.plan import spec_from_json, spec_to_json
 from coordinator.records import HostRecord
 from coordinator.states import JobState
@@ -47,6 +47,9 @@ _COLUMNS: Final = (
     "finished_at",
     "failures",
     "not_before",
+    "checkpoint_id",
+    "checkpoint_bytes",
+    "checkpoint_attempt",
 )
 # Names of our own columns only; every value is bound.
 _INSERT: Final = (
@@ -216,7 +219,7 @@ def migrations() -> tuple[str, ...]:
 
 
 def _values(job: Job, *, spec_too: bool) -> dict[str, Any]:
-    spec = job.spec
+    spec, left_off = job.spec, job.checkpoint
     return {
         "job_id": spec.job_id,
         "name": spec.name,
@@ -239,6 +242,9 @@ def _values(job: Job, *, spec_too: bool) -> dict[str, Any]:
         "finished_at": job.finished_at,
         "failures": job.failures,
         "not_before": job.not_before,
+        "checkpoint_id": left_off.artifact_id if left_off else None,
+        "checkpoint_bytes": left_off.size_bytes if left_off else None,
+        "checkpoint_attempt": left_off.attempt if left_off else None,
     }
 
 
@@ -260,4 +266,13 @@ def _job(row: Mapping[str, Any]) -> Job:
         finished_at=row["finished_at"],
         failures=row["failures"],
         not_before=row["not_before"],
+        checkpoint=_checkpoint(row),
+    )
+
+
+def _checkpoint(row: Mapping[str, Any]) -> StoredCheckpoint | None:
+    if row["checkpoint_id"] is None:
+        return None
+    return StoredCheckpoint(
+        row["checkpoint_id"], row["checkpoint_bytes"], row["checkpoint_attempt"]
     )

@@ -112,17 +112,22 @@ def _against(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> I
 
 
 def choose(
-    job: JobSpec, views: Iterable[HostView], waited_s: float, grace_s: float
+    job: JobSpec,
+    views: Iterable[HostView],
+    waited_s: float,
+    grace_s: float,
+    last_host: str | None = None,
 ) -> HostView | None:
     """Return the host that suits the job best, or none.
 
     A higher host priority first; a CUDA host for a job that would use it, and rather another for
-    one that would not; then the host where the least memory is left over; then by name.
+    one that would not; then `last_host`, which may still have a checkpoint of it; then the host
+    where the least memory is left over; then by name.
     """
     eligible = [
         view for view in views if next(_against(job, view, waited_s, grace_s), None) is None
     ]
-    return min(eligible, key=lambda view: _rank(job, view), default=None)
+    return min(eligible, key=lambda view: _rank(job, view, last_host), default=None)
 
 
 def use_cuda(job: JobSpec, view: HostView) -> bool:
@@ -130,11 +135,15 @@ def use_cuda(job: JobSpec, view: HostView) -> bool:
     return view.has_cuda() and (job.needs.require_cuda or job.needs.prefer_cuda)
 
 
-def _rank(job: JobSpec, view: HostView) -> tuple[int, bool, float, float, int, str]:
+def _rank(
+    job: JobSpec, view: HostView, last_host: str | None
+) -> tuple[int, bool, bool, float, float, int, str]:
     mismatch = view.has_cuda() != (job.needs.require_cuda or job.needs.prefer_cuda)
     spare_vram = view.free_vram_bytes() or 0.0
     cores = view.capability.physical_cores
-    return (-view.policy.priority, mismatch, spare_vram, view.free_ram_bytes(), cores, view.host)
+    free_ram = view.free_ram_bytes()
+    elsewhere = view.host != last_host
+    return (-view.policy.priority, mismatch, elsewhere, spare_vram, free_ram, cores, view.host)
 
 
 def _by_presence(view: HostView) -> Iterable[Reason]:

@@ -251,7 +251,9 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
         message = f"job {job.spec.name} is not in the manifest any more; put it back, and reload"
         return _refusal(ask.id, "refused", message)
     who, kept = f"operator:{client}", job.artifact_id
-    after = world.move(job, Event.REQUEUED, now, who, "", host=None, losses=0, failures=0)
+    after = world.move(
+        job, Event.REQUEUED, now, who, "", host=None, losses=0, failures=0, checkpoint=None
+    )
     _stop_holder(world, job, "requeued", now)
     if job.state is JobState.FAILED and kept in world.stored:
         after = take_kept(world, job, after, now, who)

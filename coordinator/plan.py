@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from broker.messages import Needs
 
+CHECKPOINTS: Final = "checkpoints"  # in the store it stands where a result has its mode
 DEFAULT_GRACE_S: Final = 300.0
 DEFAULT_STALL_S: Final = 7200.0
 DEFAULT_RETRIES: Final = 2

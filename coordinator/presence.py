@@ -181,7 +181,8 @@ def _miss_absent(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> No
 
 def _let_go(world: World, host: Host, now: Now) -> None:
     """Take back what a host held that said goodbye, save what it has finished and will upload."""
-    finished = {expected.job_id for expected in world.expected.values()}
+    awaited = world.expected.values()
+    finished = {expected.job_id for expected in awaited if not expected.is_checkpoint}
     for job in world.held_at(host.name):
         if job.job_id not in finished:
             world.move(job, Event.RELEASED, now, f"host:{host.name}", "goodbye", host=None)

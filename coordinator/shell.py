@@ -333,8 +333,7 @@ class Shell:
             log.error("%s: %s", path, error)
             self._around.put(ArtifactLost(effect.artifact_id))
             return
-        topic = self._around.topics.download_chunk(effect.client, effect.index)
-        self._around.publish(Outgoing(topic, data, 0))
+        self._around.publish(Outgoing(effect.topic, data, 0))
 
     def _collect(self, unreferenced: Sequence[str]) -> None:
         keep, wall_s = self._retention, self._now_wall_s

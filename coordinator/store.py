@@ -3,6 +3,7 @@
     <root>/incoming/<sha256>.part           what has arrived of an artifact
     <root>/incoming/<sha256>.json           which chunks of it are surely on the disk
     <root>/models/<model>_<mode>/<sha256>/bundle.tar.zst
+    <root>/models/<model>_checkpoints/<sha256>/bundle.tar.zst
     <root>/models/index.jsonl               one row a completed job
 
 The list of chunks may lag behind the part file, never lead it: data is fsynced before the list that
@@ -24,9 +25,10 @@ from broker.disk import Disk, RealDisk, read, write_atomically
 from broker.errors import BadStream, StorageError
 from broker.ranges import RangeSet
 from broker.stream import chunk_count
+from coordinator.plan import CHECKPOINTS
 
 BUNDLE: Final = "bundle.tar.zst"
-CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
+SYNC_EVERY_BYTES: Final = 16 * 1024 * 1024
 PARTS_KEPT_S: Final = 7 * 86_400.0  # a part that nothing was written to for so long is given up
 FREE_MARGIN_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 1024 * 1024
@@ -74,10 +76,10 @@ class Part:
             self._file.write(data)
         self._have.add(index, index + 1)
         self._unsafe_bytes += len(data)
-        if self._unsafe_bytes >= CHECKPOINT_BYTES:
-            self.checkpoint()
+        if self._unsafe_bytes >= SYNC_EVERY_BYTES:
+            self.sync()
 
-    def checkpoint(self) -> None:
+    def sync(self) -> None:
         """Make the data durable, then the list of chunks that claims it."""
         with _storage(self.path):
             self._disk.sync(self._file)
@@ -95,7 +97,7 @@ class Part:
         if self._file.closed:
             return
         with contextlib.suppress(StorageError):
-            self.checkpoint()
+            self.sync()
         self._release()
 
     def close_file(self) -> None:
@@ -282,7 +284,8 @@ class Store:
             if path is None:
                 continue
             with _storage(path):
-                if now_wall_s - disk.modified_s(path) > older_than_s:
+                # A checkpoint that no job goes on from is of no use to anybody.
+                if is_checkpoint(path) or now_wall_s - disk.modified_s(path) > older_than_s:
                     disk.unlink(path)
                     disk.remove_tree(path.parent)
                     del self._paths[artifact_id]
@@ -326,6 +329,11 @@ class Store:
                 if isinstance(row, dict):
                     keys.add(_row_key(row))
         return keys
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a bundle of the store is a checkpoint, not a result."""
+    return path.parent.parent.name.endswith(f"_{CHECKPOINTS}")
 
 
 def _row_key(row: Mapping[str, Any]) -> tuple[str, ...]:

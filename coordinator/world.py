@@ -26,6 +26,7 @@ from coordinator.states import FINAL, Event, JobState
 
 MAX_HOSTS: Final = 20_000
 MAX_ANSWERS: Final = 512
+CHUNK_BYTES: Final = 256 * 1024  # of what is downloaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A finished job whose artifact is awaited."""
+    """A job whose artifact is awaited: its result, or a checkpoint of a job that is given back."""
 
     job_id: str
     attempt: int
@@ -87,6 +88,7 @@ class Expected:
     size_bytes: int
     metrics: Mapping[str, Any]
     report: Any = None
+    is_checkpoint: bool = False
 
 
 @dataclass(slots=True)
@@ -104,11 +106,12 @@ class Upload:
 
 @dataclass(slots=True)
 class Download:
-    """An artifact on its way to an operator's client."""
+    """An artifact on its way to an operator's client, or a checkpoint on its way to a host."""
 
     artifact_id: str
     sender: Sender
     last_s: float
+    topic_of: Callable[[int], str]
 
 
 @dataclass(slots=True)

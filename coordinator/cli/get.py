@@ -73,7 +73,7 @@ def get_command(
             part.replace(target)
             files = [target]
         else:
-            from coordinator.unpack import unpack
+            from broker.unpack import unpack
 
             files = unpack(part, target)
     finally:

@@ -7,7 +7,9 @@ from typing import Any
 
 from agent.core import Core
 from agent.effects import (
+    BundleCheckpoint,
     BundleMade,
+    CheckpointBundled,
     MakeBundle,
     Measure,
     Probed,
@@ -33,6 +35,7 @@ ADAPTERS = {
     Kind.RESPONSE: m.AGENT_RESPONSE,
     Kind.PROGRESS: m.PROGRESS,
     Kind.OFFER: m.OFFER,
+    Kind.CHECKPOINT_GRANT: m.GRANT,
 }
 TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={})}
 
@@ -136,11 +139,19 @@ class Agent:
         self.handle(BundleMade(JOB, attempt, HEX, 2000))
         return self.said(m.Finished)[0]
 
-    def noted(self, report: Any, verdict: Any) -> None:
+    def leaves_off(self, attempt: int = 1, artifact_id: str | None = None) -> m.Released:
+        """It ends since it was asked to, and its checkpoint, if any, is bundled."""
+        self.ends(75, attempt)
+        assert self.took(BundleCheckpoint)
+        size_bytes = 0 if artifact_id is None else 2000
+        self.handle(CheckpointBundled(JOB, attempt, artifact_id, size_bytes))
+        return self.said(m.Released)[0]
+
+    def noted(self, report: Any, verdict: Any, state: Any = None) -> None:
         """The coordinator answers a report."""
         self.hears(m.Noted(
             id=self.new_id(), report_id=report.id, job_id=JOB, attempt=report.attempt,
-            verdict=verdict,
+            verdict=verdict, state=state,
         ))  # fmt: skip
 
     def granted(self, grant: Any) -> None:

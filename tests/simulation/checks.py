@@ -47,6 +47,7 @@ class Checker:
         self._given_up: dict[str, int] = {}  # job -> newest attempt that an operator has voided
         self._bundles: dict[tuple[str, str, int], str] = {}
         self._promises: dict[tuple[str, str, int], str] = {}
+        self._checkpoints: dict[bytes, SimTrainer] = {}
         self.completions = 0
 
     def committed(self, changes: Sequence[Change]) -> None:
@@ -98,6 +99,24 @@ class Checker:
                 child.job_id,
             )
         self._holders[key] = holder
+
+    def left_off(self, child: SimTrainer, checkpoint: bytes) -> None:
+        """A trainer leaves a checkpoint."""
+        self._checkpoints[checkpoint] = child
+
+    def resumed(self, node: AgentNode, child: SimTrainer, left_off: bytes) -> float:
+        """A trainer goes on from a checkpoint; return how much of its work that saves, in s."""
+        made = self._checkpoints.get(left_off)
+        if made is None or made.job_id != child.job_id or made.attempt >= child.attempt:
+            raise Violation(
+                "checkpoints are the job's own",
+                f"attempt {child.attempt} goes on from {left_off[:40]!r}",
+                child.job_id,
+            )
+        done_s = left_off.split()[2]
+        where = "here" if made.machine is node.machine else "elsewhere"
+        self._run.faults[f"(gone on from a checkpoint made {where})"] += 1
+        return float(done_s)
 
     def heard(self, node: AgentNode, events: Sequence[Any]) -> None:
         """An agent hears these; if it is told that an attempt is void, its trainer has to end."""
@@ -180,6 +199,8 @@ class Checker:
         if not run.coordinator.up or shell is None or not all(node.up for node in run.agents):
             return False
         world, now = shell.core.world, run.coordinator.machine.now()
+        if world.downloads:
+            return False
         here = {node.host.name for node in run.agents}
         for job in world.book.all():
             if job.state is JobState.PENDING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 from agent import core as agent_core
 from agent import owed, runs
+from agent.checkpoints import Checkpoints
 from agent.shell import Shell as AgentShell
 from agent.spool import Spool
 from agent.state import State
@@ -82,6 +84,25 @@ def _names_not_synced(patch: Patch) -> None:
             store._disk.sync_folder = sync
 
     patch(Store, "finish", finish)
+
+
+def _checkpoints_not_hashed(patch: Patch) -> None:
+    real = Checkpoints.install
+
+    def install(kept: Any, job_id: str, artifact_id: str, made_by: int) -> None:
+        file = kept._fetching[artifact_id]
+        file.seek(0)
+        found = hashlib.sha256(file.read()).hexdigest()
+        kept._fetching[found] = kept._fetching.pop(artifact_id)
+        if found != artifact_id:
+            kept._disk.replace(kept._part(artifact_id), kept._part(found))
+        real(kept, job_id, found, made_by)
+
+    patch(Checkpoints, "install", install)
+
+
+def _checkpoints_of_others(patch: Patch) -> None:
+    patch(Checkpoints, "files", lambda kept, job_id: kept._root / job_id[:1] / "files")
 
 
 def _hash_not_checked(patch: Patch) -> None:
@@ -229,6 +250,8 @@ MUTANTS = (
     Mutant("late results dropped", 1000, _late_results_dropped),
     Mutant("final states move", 1000, _final_states_move),
     Mutant("bundle cleared too early", 100, _clears_unasked),
+    Mutant("checkpoints not hashed", 2000, _checkpoints_not_hashed),
+    Mutant("checkpoints of others taken", 300, _checkpoints_of_others),
 )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.bundle import BundleInfo
+from agent.checkpoints import Checkpoints
 from agent.core import Core as AgentCore
 from agent.effects import Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine, Vitals
 from agent.shell import Shell as AgentShell
@@ -19,7 +20,7 @@ from agent.shell import Surroundings as AgentSurroundings
 from agent.spool import Spool
 from agent.state import CoreSettings as AgentSettings
 from broker.clock import Now
-from broker.disk import Disk
+from broker.disk import Disk, read, write_atomically
 from broker.errors import StorageError
 from broker.link import feed
 from broker.mailbox import Mailbox
@@ -334,15 +335,33 @@ class SimTrainer:
     attempt: int
     pid: int
     deaf: bool
+    files: Path
+    begun_s: float
+    skipped_s: float = 0.0
     alive: bool = True
 
     def send_signal(self, *, kill: bool) -> None:
-        """As a system does."""
+        """As a system does; who is asked to end leaves a checkpoint."""
         if kill:
             self.exits(-9)
         elif not self.deaf:
             delay_s = self.machine.rng.random()
-            self.machine.run.timeline.after(delay_s, lambda: self.exits(-15))
+            self.machine.run.timeline.after(delay_s, lambda: self.node.guarded(self._leaves_off))
+
+    def _leaves_off(self) -> None:
+        if not self.alive:
+            return
+        disk, begun_s = self.machine.disk, self.begun_s
+        done_s = self.machine.run.timeline.now_s - begun_s + self.skipped_s
+        state = f"{self.job_id} {self.attempt} {done_s}".ljust(1500).encode()
+        self.machine.run.checker.left_off(self, state)
+        try:
+            write_atomically(disk, self.files / "state", state)
+            disk.sync_folder(self.files)
+        except OSError:
+            self.exits(-15)
+        else:
+            self.exits(75)
 
     def wait(self, timeout_s: float) -> None:
         """Nothing is waited for here."""
@@ -393,6 +412,10 @@ class AgentNode(Node):
         machine, now = self.machine, self.machine.now()
         self.spool = SimSpool(ROOT, machine.disk, self._bundle)
         self.spool.node = self
+        self.checkpoints = Checkpoints(
+            ROOT, machine.disk, self._bundle_checkpoint, self._unpack_checkpoint
+        )
+        self.checkpoints.collect(now.wall_s)
         for child in list(machine.children.values()):
             child.exits(-9)  # the orphans of an earlier agent, by their identity
         spooled = self.spool.load()
@@ -409,7 +432,7 @@ class AgentNode(Node):
             topics=TOPICS, publish=self.publish, put=self.put, background=self.background,
             measure=self._measure, start=self._start_trainer,
         )  # fmt: skip
-        self.shell = AgentShell(core, around, self.spool)
+        self.shell = AgentShell(core, around, self.spool, self.checkpoints)
         self.link = Link(
             self.run.broker, self.client_id, TOPICS.for_agent(self.host.name),
             self.from_link(self.generation), self.shell.will, new_id, machine.rng,
@@ -480,23 +503,28 @@ class AgentNode(Node):
         assign = effect.assign
         assert self.spool is not None
         machine.disk.make_folder(self.spool.work(assign.job_id, assign.attempt))
+        resumes = self.checkpoints.begin(assign.job_id, assign.attempt)
+        files = self.checkpoints.files(assign.job_id)
         job = self.run.job(assign.job_id)
-        pid = self.run.next_pid()
+        pid, after = self.run.next_pid(), self.run.timeline.after
         child = SimTrainer(
             machine, self, self.generation, assign.job_id, assign.attempt, pid,
-            job.behaviour == "deaf",
+            job.behaviour == "deaf", files, self.run.timeline.now_s,
         )  # fmt: skip
         machine.children[pid] = child
         self.run.checker.trainer_started(self, child)
-        after = self.run.timeline.after
+        left_off = machine.disk.bytes_of(files / "state") if resumes else None
+        if left_off is not None:  # it may have been cut off while it wrote the first one
+            child.skipped_s = self.run.checker.resumed(self, child, left_off)
         if job.behaviour == "hangs":
             return child
         half = {"event": "progress", "epoch": 5, "epochs": 10, "train_loss": 0.5}
-        after(job.duration_s / 2, lambda: child.says(half))
+        left_s = max(0.1, job.duration_s - child.skipped_s)
+        after(left_s / 2, lambda: child.says(half))
         behaviour = "crashes" if self.host.sick else job.behaviour
         if behaviour == "flaky":
             behaviour = "crashes" if assign.attempt == 1 else "ok"
-        after(job.duration_s, lambda: self._end_of(child, behaviour))
+        after(left_s, lambda: self._end_of(child, behaviour))
         return child
 
     def _end_of(self, child: SimTrainer, behaviour: str) -> None:
@@ -521,3 +549,14 @@ class AgentNode(Node):
         artifact_id = hashlib.sha256(data).hexdigest()
         self.run.checker.bundled(self, job_id, int(attempt), artifact_id)
         return BundleInfo(artifact_id, len(data))
+
+    def _bundle_checkpoint(self, folder: Path, out: Path) -> BundleInfo:
+        disk = self.machine.disk
+        data = read(disk, folder / "state")
+        write_atomically(disk, out, data)
+        return BundleInfo(hashlib.sha256(data).hexdigest(), len(data))
+
+    def _unpack_checkpoint(self, bundle: Path, into: Path) -> None:
+        disk = self.machine.disk
+        disk.make_folder(into)
+        write_atomically(disk, into / "state", read(disk, bundle))

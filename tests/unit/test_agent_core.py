@@ -303,8 +303,7 @@ def test_a_shutdown_gives_the_job_back_and_says_so_first() -> None:
         lease_s=60,
     ))  # fmt: skip
     assert "shutting down" in agent.said(m.Refused)[0].reasons[0]
-    agent.ends(75)
-    (released,) = agent.said(m.Released)
+    released = agent.leaves_off()
     assert not agent.took(Leave)
     agent.noted(released, "recorded")
     assert agent.took(Leave)

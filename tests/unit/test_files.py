@@ -18,8 +18,8 @@ from agent.spool import Spool
 from broker.errors import BadStream, StorageError
 from broker.messages import Failed, Finished
 from broker.ranges import RangeSet
-from coordinator.store import CHECKPOINT_BYTES, Store
-from coordinator.unpack import Limits, unpack
+from broker.unpack import Limits, unpack
+from coordinator.store import SYNC_EVERY_BYTES, Store
 
 CHUNK = 1024
 
@@ -187,7 +187,7 @@ def test_a_part_goes_on_where_it_surely_stands(tmp_path: Path) -> None:
     part, have = store.open_part(IDENTITY, len(CONTENT), CHUNK)
     assert not have
     part.write(0, CONTENT[:CHUNK])
-    part.checkpoint()
+    part.sync()
     part.write(1, CONTENT[CHUNK : 2 * CHUNK])  # and now the power fails
     crashed = Store(tmp_path)
     _, have = crashed.open_part(IDENTITY, len(CONTENT), CHUNK)
@@ -214,10 +214,10 @@ def test_a_list_that_cannot_be_true_is_not_believed(tmp_path: Path, listed: byte
 def test_the_list_of_a_large_part_follows_by_itself(tmp_path: Path) -> None:
     """Every sixteen mebibytes, without being asked."""
     store = Store(tmp_path)
-    part, _ = store.open_part("ab" * 32, 4 * CHECKPOINT_BYTES, 1024 * 1024)
+    part, _ = store.open_part("ab" * 32, 4 * SYNC_EVERY_BYTES, 1024 * 1024)
     for index in range(20):
         part.write(index, bytes(1024 * 1024))
-    _, have = Store(tmp_path).open_part("ab" * 32, 4 * CHECKPOINT_BYTES, 1024 * 1024)
+    _, have = Store(tmp_path).open_part("ab" * 32, 4 * SYNC_EVERY_BYTES, 1024 * 1024)
     assert have == RangeSet([(0, 16)])
 
 

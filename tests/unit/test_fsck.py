@@ -23,7 +23,7 @@ from coordinator import maintenance
 from coordinator.handover import index_row
 from coordinator.jobs import JobBook
 from coordinator.ledger import FILE_NAME, Ledger
-from coordinator.plan import JobSpec, job_id
+from coordinator.plan import CHECKPOINTS, JobSpec, job_id
 from coordinator.states import Event
 from coordinator.store import BUNDLE, Store
 
@@ -82,12 +82,12 @@ def spec(name: str) -> JobSpec:
     )  # fmt: skip
 
 
-def stored(store: Store, data: bytes) -> tuple[str, Path]:
+def stored(store: Store, data: bytes, mode: str = "oracle") -> tuple[str, Path]:
     """Put an artifact into the store."""
     artifact_id = hashlib.sha256(data).hexdigest()
     part, _ = store.open_part(artifact_id, len(data), 1024)
     part.write(0, data)
-    return artifact_id, store.finish(part, "gbt", "oracle").path
+    return artifact_id, store.finish(part, "gbt", mode).path
 
 
 @pytest.fixture
@@ -162,6 +162,14 @@ def test_an_artifact_nobody_refers_to_is_told_and_kept(state: State) -> None:
     assert (code, spare.exists()) == (1, True)
     assert re.search(r"unreferenced: models/gbt_oracle/\w{64}/bundle.tar.zst: neither", text)
     assert "--repair" not in text
+
+
+def test_a_checkpoint_is_no_finding(state: State) -> None:
+    """The coordinator deletes it when no job goes on from it."""
+    stored(Store(state.root), b"half a model", CHECKPOINTS)
+    code, text = state.fsck()
+    assert code == 0
+    assert "0 findings" in text
 
 
 def damage(*, replace: tuple[str, str] | None = None, more: bytes = b"", cut: int = 0) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.bundle import BundleInfo
+from agent.checkpoints import Checkpoints
 from agent.effects import (
     BundleFailed,
     BundleMade,
@@ -213,7 +214,7 @@ def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
         agent.topics, publish=lambda _: True, put=lambda _: None, background=lambda _: None,
         measure=lambda _: None, start=lambda _: None,
     )  # fmt: skip
-    shell = Shell(agent.core, around, spool)
+    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
     agent.runs()
     agent.ends(0)
     shell.turn([BundleMade(JOB, 1, HEX, 1)], Now(600.0, 600.0))

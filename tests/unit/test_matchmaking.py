@@ -159,6 +159,7 @@ def test_the_host_that_suits_is_chosen() -> None:
     assert choose(job(), [large, small], 0, 0) is small
     assert choose(job(min_ram_gib=4), [large, small], 0, 0) is large
     assert choose(job(), [host("b"), host("a")], 0, 0).host == "a"
+    assert choose(job(), [small, large], 0, 0, "large") is large, "it may have a checkpoint"
 
 
 views = st.builds(

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from broker.ranges import RangeSet
+from coordinator.plan import CHECKPOINTS
 from coordinator.store import Store
 
 DAY_S = 86_400.0
 
 
-def _put(store: Store, data: bytes) -> str:
+def _put(store: Store, data: bytes, mode: str = "oracle") -> str:
     artifact_id = hashlib.sha256(data).hexdigest()
     part, have = store.open_part(artifact_id, len(data), 1024)
     assert have == RangeSet()
     part.write(0, data)
-    store.finish(part, "gbt", "oracle")
+    store.finish(part, "gbt", mode)
     return artifact_id
 
 
@@ -50,6 +51,14 @@ def test_only_what_is_named_and_old_is_deleted(tmp_path: Path) -> None:
     assert not store.has(old)
     assert store.has(result), "old, but nobody named it"
     assert {*Store(tmp_path).sizes()} == {young, result}
+
+
+def test_a_checkpoint_that_no_job_goes_on_from_is_deleted_at_once(tmp_path: Path) -> None:
+    """It is large, and of no use to anybody."""
+    store = Store(tmp_path)
+    result, checkpoint = _put(store, b"result"), _put(store, b"checkpoint", CHECKPOINTS)
+    assert store.collect_artifacts([result, checkpoint], DAY_S, 0.0) == {result: 6}
+    assert not store.has(checkpoint)
 
 
 def test_the_index_follows(tmp_path: Path) -> None:
