@@ -20,8 +20,13 @@ PACKAGE_ROOT: Final = Path(__file__).resolve().parent.parent
 _PRIVATE: Final = "FLEET_"  # settings and credentials of the fleet are no business of a trainer
 
 
-def trainer_command(assign: Assign, data: Path, work: Path, threads: int) -> list[str]:
-    """Return the argument vector. Raises `BadMessage` when a hyperparameter is not acceptable."""
+def trainer_command(
+    assign: Assign, data: Path, work: Path, checkpoint: Path, threads: int, *, resume: bool
+) -> list[str]:
+    """Return the argument vector. Raises `BadMessage` when a hyperparameter is not acceptable.
+
+    `checkpoint` is the folder that the trainer keeps its checkpoint in.
+    """
     spec = TRAINERS.get(assign.model)
     if spec is None:
         raise BadMessage(f"this host has no trainer for {assign.model!r}")
@@ -45,6 +50,8 @@ def trainer_command(assign: Assign, data: Path, work: Path, threads: int) -> lis
         f"--seed={assign.seed}",
         f"--n-resamples={assign.n_resamples}",
         f"--threads={threads}",
+        f"--checkpoint-dir={checkpoint}",
+        *(["--resume"] if resume else []),
         *hyper,
     ]
 

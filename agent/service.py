@@ -156,8 +156,10 @@ class Service:
         threads = self._settings.threads or max(1, physical_cores() // slots)
         work = self._spool.work(assign.job_id, assign.attempt)
         key = (assign.job_id, assign.attempt)
+        checkpoint = self._checkpoints.files(assign.job_id)
+        resume = self._checkpoints.begin(*key)
         return Trainer(
-            trainer_command(assign, data.resolve(), work, threads),
+            trainer_command(assign, data.resolve(), work, checkpoint, threads, resume=resume),
             trainer_environment(os.environ, effect.gpu, threads),
             work,
             on_line=lambda line: self._put_line(TrainerLine(*key, line)),

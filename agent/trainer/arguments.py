@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from pydantic import ValidationError
 
@@ -23,6 +23,9 @@ _FILES = {
     "tensors": "tensor_window_v1",
     "schema": "feature_schema_v1.json",
 }
+
+
+DEFAULT_CHECKPOINT_EVERY_S: Final = 300
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,20 @@ class Job:
     target_fpr: float
     threads: int
     hyper: config.Hyper
+    checkpoint_dir: Path | None = None
+    checkpoint_every_s: int = 0
+    resume: bool = False
+
+    def identity(self) -> dict[str, object]:
+        """Return what the result depends on, beside the data and the machine."""
+        return {
+            "model": self.model,
+            "mode": self.mode,
+            "split_recipe": self.split_recipe,
+            "train_hosts": list(self.train_hosts),
+            "seed": self.seed,
+            "hyper": self.hyper.model_dump(),
+        }
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -86,7 +103,14 @@ def _job(args: Mapping[str, object]) -> Job:
         target_fpr=_target_fpr(hyper, given),
         threads=_int(given.get("threads") or default_threads()),
         hyper=hyper,
+        checkpoint_dir=_optional_path(given.get("checkpoint_dir")),
+        checkpoint_every_s=_int(given["checkpoint_every_s"]),
+        resume=bool(given["resume"]),
     )
+
+
+def _optional_path(value: object) -> Path | None:
+    return None if value is None else Path(str(value))
 
 
 def _int(value: object) -> int:
@@ -190,6 +214,14 @@ def _parser(module: str) -> argparse.ArgumentParser:
         help=f"Bootstrap resamples ({config.DEFAULT_N_RESAMPLES}).",
     )
     add("--threads", type=at_least(1), help="Processor threads (default: OMP_NUM_THREADS or all).")
+    add("--checkpoint-dir", help="Folder to keep a checkpoint in; none is kept without.")
+    add(
+        "--checkpoint-every-s",
+        type=at_least(0),
+        default=DEFAULT_CHECKPOINT_EVERY_S,
+        help=f"Seconds between checkpoints ({DEFAULT_CHECKPOINT_EVERY_S}); 0: at SIGTERM alone.",
+    )
+    add("--resume", action="store_true", help="Go on from the checkpoint, if there is one.")
     group = parser.add_argument_group("hyperparameters")
     for field, help_text in _fields(models).items():
         group.add_argument(

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from agent.trainer.arrays import Ints
+from agent.trainer.checkpoint import tensors_from_bytes, tensors_under, weights_to_bytes
 from agent.trainer.config import TorchHyper
-from agent.trainer.errors import DivergedError
+from agent.trainer.errors import DivergedError, InterruptedBySignalError
+from agent.trainer.keeper import Checkpoint, Keeper
 from agent.trainer.progress import Progress
 
 # (network, windows (batch,), generator) -> loss (batch,); the generator is for masks and the like.
@@ -24,16 +26,21 @@ _FLOOR: Final = 0.01  # of the peak learning rate, where the cosine ends
 
 @dataclass
 class Fitted:
-    """How the training went; `curve` has (train loss, validation loss) of each epoch."""
+    """How the training went; `curve` has (train loss, validation loss) of each epoch.
+
+    `elsewhere` are other environments than the last that had a part in it.
+    """
 
     best_epoch: int = 0
     best_loss: float = math.inf
     curve: list[tuple[float, float]] = field(default_factory=list)
+    elsewhere: list[dict[str, Any]] = field(default_factory=list)
 
     def facts(self, device: str) -> dict[str, Any]:
         """Return what the report says of the training."""
         return {
             "device": device,
+            "elsewhere": self.elsewhere,
             "best_epoch": self.best_epoch,
             "epochs_run": len(self.curve),
             "curve": self.curve,
@@ -59,63 +66,205 @@ def fit(
     hyper: TorchHyper,
     seed: int,
     progress: Progress,
+    keeper: Keeper,
 ) -> Fitted:
     """Train `network` in place and leave it with the weights of the best validation loss.
 
     AdamW, a warm-up and a cosine over all epochs, gradients clipped; on CUDA in bfloat16. Stops
-    after `patience` epochs without a better validation loss. Raises DivergedError.
+    after `patience` epochs without a better validation loss. A training that goes on from a
+    checkpoint ends with the same bytes as one that was never interrupted, on a machine of the same
+    kind. Raises DivergedError, InterruptedBySignalError.
     """
-    device = next(network.parameters()).device
-    optimiser = torch.optim.AdamW(
-        network.parameters(),
-        lr=hyper.lr,
-        weight_decay=hyper.weight_decay,
-        fused=device.type == "cuda",
-    )
-    steps = hyper.epochs * -(-len(train) // hyper.batch_size)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, _warm_cosine(steps, hyper))
-    generator = torch.Generator().manual_seed(seed)
-    windows, held_out = torch.from_numpy(train), torch.from_numpy(validation)
-    fitted = Fitted()
-    best = copy.deepcopy(network.state_dict())
+    training = _Training(network, hyper, train, seed)
+    training.go_on_from(keeper)
+    held_out = torch.from_numpy(validation)
+    with keeper.interruption.deferred():
+        while training.goes_on():
+            training.begin_epoch()
+            for batch in training.batches():
+                training.step(loss_of, batch)
+                keeper.step(training.capture)
+            try:
+                val_loss = mean_loss(network, loss_of, held_out, hyper.batch_size, seed, keeper)
+            except InterruptedBySignalError:
+                keeper.keep(training.capture)
+                raise
+            training.end_epoch(val_loss, progress, keeper)
+        keeper.keep(training.capture)  # what comes may be interrupted, too
+        keeper.interruption.check()
+    network.load_state_dict(training.best)
+    return training.fitted
 
-    for epoch in range(1, hyper.epochs + 1):
-        network.train()
-        total = torch.zeros((), dtype=torch.float64, device=device)
-        shuffled = windows[torch.randperm(len(windows), generator=generator)]
-        for batch in _batches(shuffled, hyper.batch_size):
-            optimiser.zero_grad(set_to_none=True)
-            with _autocast(device):
-                loss = loss_of(network, batch, generator).mean()
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(network.parameters(), hyper.clip_norm)
-            optimiser.step()
-            schedule.step()
-            total += loss.detach() * len(batch)  # no .item(): it would wait for the device
-        train_loss = total.item() / len(windows)
-        val_loss = mean_loss(network, loss_of, held_out, hyper.batch_size, seed)
-        _check_finite(train_loss, val_loss, epoch)
+
+class _Training:
+    """Everything that a checkpoint has to hold, and what is done with it."""
+
+    def __init__(self, network: nn.Module, hyper: TorchHyper, train: Ints, seed: int) -> None:
+        self.fitted = Fitted()
+        self.best = copy.deepcopy(network.state_dict())
+        self._network = network
+        self._hyper = hyper
+        self._windows = torch.from_numpy(train)
+        self._device = next(network.parameters()).device
+        self._optimiser = torch.optim.AdamW(
+            network.parameters(),
+            lr=hyper.lr,
+            weight_decay=hyper.weight_decay,
+            fused=self._device.type == "cuda",
+        )
+        steps = hyper.epochs * -(-len(train) // hyper.batch_size)
+        self._rate = _warm_cosine(steps, hyper)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._epoch = 0  # that is under way, or was the last
+        self._order = self._windows[:0]  # of the windows, in the epoch that is under way
+        self._at = 0  # the next window in that order
+        self._step = 0
+        self._total = self._zero()
+
+    def goes_on(self) -> bool:
+        """Whether there is another epoch to come, or to be ended."""
+        if self._epoch > len(self.fitted.curve):
+            return True
+        stale = self._epoch - self.fitted.best_epoch >= self._hyper.patience
+        return self._epoch < self._hyper.epochs and not stale
+
+    def begin_epoch(self) -> None:
+        """Shuffle the windows anew, unless an epoch is under way."""
+        self._network.train()
+        if self._epoch == len(self.fitted.curve):
+            self._epoch += 1
+            shuffle = torch.randperm(len(self._windows), generator=self._generator)
+            self._order, self._at, self._total = self._windows[shuffle], 0, self._zero()
+
+    def batches(self) -> Iterator[Tensor]:
+        """Yield the batches that are left of the epoch."""
+        while self._at < len(self._order):
+            batch = self._order[self._at : self._at + self._hyper.batch_size]
+            self._at += len(batch)
+            yield batch
+
+    def step(self, loss_of: LossOf, batch: Tensor) -> None:
+        """Learn from one batch."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._hyper.lr * self._rate(self._step)
+        self._optimiser.zero_grad(set_to_none=True)
+        with _autocast(self._device):
+            loss = loss_of(self._network, batch, self._generator).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self._network.parameters(), self._hyper.clip_norm)
+        self._optimiser.step()
+        self._step += 1
+        self._total += loss.detach() * len(batch)  # no .item(): it would wait for the device
+
+    def end_epoch(self, val_loss: float, progress: Progress, keeper: Keeper) -> None:
+        """Take the validation loss to account. Raises DivergedError."""
+        fitted, epoch = self.fitted, self._epoch
+        train_loss = self._total.item() / len(self._windows)
+        if not (math.isfinite(train_loss) and math.isfinite(val_loss)):
+            keeper.forget()
+            raise DivergedError(
+                f"the loss is not finite in epoch {epoch} (train {train_loss}, validation "
+                f"{val_loss}); lower --lr or --clip-norm"
+            )
         fitted.curve.append((train_loss, val_loss))
-        progress.epoch(epoch, hyper.epochs, train_loss, val_loss)
+        progress.epoch(epoch, self._hyper.epochs, train_loss, val_loss)
         if val_loss < fitted.best_loss:
             fitted.best_epoch, fitted.best_loss = epoch, val_loss
-            best = copy.deepcopy(network.state_dict())
-        elif epoch - fitted.best_epoch >= hyper.patience:
-            break
+            self.best = copy.deepcopy(self._network.state_dict())
 
-    network.load_state_dict(best)
-    return fitted
+    def capture(self) -> Checkpoint:
+        """Return all of it."""
+        state = self._optimiser.state_dict()["state"]
+        tensors = {f"network.{name}": one for name, one in self._network.state_dict().items()}
+        tensors |= {f"best.{name}": one for name, one in self.best.items()}
+        tensors |= {
+            f"optimiser.{number}.{name}": one
+            for number, moments in state.items()
+            for name, one in moments.items()
+        }
+        tensors |= {
+            "random.shuffle": self._generator.get_state(),
+            "random.torch": torch.get_rng_state(),
+            "order": self._order,
+            "total": self._total,
+        }
+        if self._device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self._device)
+        fitted = self.fitted
+        facts = {
+            "epoch": self._epoch, "at": self._at, "step": self._step,
+            "best_epoch": fitted.best_epoch, "best_loss": fitted.best_loss,
+            "curve": fitted.curve, "environment": _environment(self._device),
+            "elsewhere": fitted.elsewhere,
+        }  # fmt: skip
+        return Checkpoint(facts, weights_to_bytes(tensors))
+
+    def go_on_from(self, keeper: Keeper) -> None:
+        """Take over what a checkpoint holds, if there is one that fits."""
+        checkpoint = keeper.load()
+        if checkpoint is None:
+            return
+        fresh = self.capture()
+        try:
+            self._restore(checkpoint)
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            keeper.misfit(error)
+            self._restore(fresh)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        facts, tensors = checkpoint.facts, tensors_from_bytes(checkpoint.payload)
+        best = tensors_under("best", tensors)
+        if best.keys() != self.best.keys():
+            raise ValueError("its weights have other names")
+        order, at = tensors["order"], int(facts["at"])
+        if not 0 <= at <= len(order) == len(self._windows) * bool(facts["epoch"]):
+            raise ValueError("it is of another number of windows")
+        self._network.load_state_dict(tensors_under("network", tensors))
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, one in tensors_under("optimiser", tensors).items():
+            number, _, what = name.partition(".")
+            moments.setdefault(int(number), {})[what] = one
+        groups = self._optimiser.state_dict()["param_groups"]
+        self._optimiser.load_state_dict({"state": moments, "param_groups": groups})
+        self._generator.set_state(tensors["random.shuffle"])
+        torch.set_rng_state(tensors["random.torch"])
+        if self._device.type == "cuda" and "random.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random.cuda"], self._device)
+        self.best = {name: one.to(self._device) for name, one in best.items()}
+        self._order, self._at = order, at
+        self._total = tensors["total"].to(self._device)
+        self._epoch, self._step = int(facts["epoch"]), int(facts["step"])
+        here, there = _environment(self._device), facts["environment"]
+        parts = [*facts["elsewhere"], *([there] if there != here else [])]
+        elsewhere = [one for number, one in enumerate(parts) if one not in parts[:number]]
+        curve = [(float(train), float(held_out)) for train, held_out in facts["curve"]]
+        best_epoch, best_loss = int(facts["best_epoch"]), float(facts["best_loss"])
+        self.fitted = Fitted(best_epoch, best_loss, curve, elsewhere)
+
+    def _zero(self) -> Tensor:
+        return torch.zeros((), dtype=torch.float64, device=self._device)
 
 
 def mean_loss(
-    network: nn.Module, loss_of: LossOf, windows: Tensor, batch_size: int, seed: int
+    network: nn.Module,
+    loss_of: LossOf,
+    windows: Tensor,
+    batch_size: int,
+    seed: int,
+    keeper: Keeper | None = None,
 ) -> float:
-    """Return the mean loss over `windows` (n,), with the same random masks at each call."""
+    """Return the mean loss over `windows` (n,), with the same random masks at each call.
+
+    Raises InterruptedBySignalError where the keeper says so.
+    """
     generator = torch.Generator().manual_seed(seed)
-    losses = over_batches(
-        network, lambda batch: loss_of(network, batch, generator), windows, batch_size
-    )
-    return losses.mean().item()
+
+    def compute(batch: Tensor) -> Tensor:
+        if keeper is not None:
+            keeper.interruption.check()
+        return loss_of(network, batch, generator)
+
+    return over_batches(network, compute, windows, batch_size).mean().item()
 
 
 def over_batches(
@@ -138,6 +287,12 @@ def _autocast(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
 
 
+def _environment(device: torch.device) -> dict[str, Any]:
+    """Return what has a say in the bytes that come of a training."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
+
+
 def _warm_cosine(steps: int, hyper: TorchHyper) -> Callable[[int], float]:
     warm = max(1, round(hyper.warmup_fraction * steps))
 
@@ -148,11 +303,3 @@ def _warm_cosine(steps: int, hyper: TorchHyper) -> Callable[[int], float]:
         return _FLOOR + (1 - _FLOOR) * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
 
     return factor
-
-
-def _check_finite(train_loss: float, val_loss: float, epoch: int) -> None:
-    if not (math.isfinite(train_loss) and math.isfinite(val_loss)):
-        raise DivergedError(
-            f"the loss is not finite in epoch {epoch} (train {train_loss}, validation {val_loss}); "
-            "lower --lr or --clip-norm"
-        )

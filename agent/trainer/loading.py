@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +13,9 @@ from agent.trainer.arrays import Floats, Ints
 from agent.trainer.data import WindowIndex, load_index, load_schema
 from agent.trainer.errors import BadInputError
 from agent.trainer.evaluate import Protocol, Scored
+from agent.trainer.interruption import Interruption
+from agent.trainer.keeper import Keeper
+from agent.trainer.progress import Progress
 from agent.trainer.schema import FeatureSchema, sha256_of
 from agent.trainer.splits import TEST, TRAIN, VALIDATION, Splits, split
 
@@ -91,6 +96,20 @@ def load_self_supervised(job: Job) -> Loaded:
     schema = loaded.schema.model_copy(update={"classes": ("normal", "anomaly")})
     splits = split(index, job.split_recipe, job.train_hosts, job.seed)
     return replace(loaded, index=index, schema=schema, splits=splits)
+
+
+def keeper_of(loaded: Loaded, progress: Progress, interruption: Interruption) -> Keeper:
+    """Return what keeps the checkpoint of a job."""
+    job = loaded.job
+    identity = json.dumps({**job.identity(), "data": loaded.fingerprint}, sort_keys=True)
+    return Keeper(
+        interruption,
+        progress,
+        job.checkpoint_dir,
+        fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
+        every_s=job.checkpoint_every_s,
+        resume=job.resume,
+    )
 
 
 def class_weights(label: Ints, classes: int, power: float) -> Floats:

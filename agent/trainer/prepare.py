@@ -31,6 +31,7 @@ from typing import Any, Final
 
 from agent.trainer.arguments import at_least
 from agent.trainer.errors import BadInputError
+from agent.trainer.interruption import Interruption
 from agent.trainer.progress import Progress, claim_stdout, run_reported
 from agent.trainer.rawfile import UNLABELLED, Outline, RawFile
 from agent.trainer.schema import (
@@ -183,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     progress = Progress(claim_stdout())
 
-    def work() -> None:
+    def work(_: Interruption) -> None:
         schema_path = args.schema or args.raw.with_suffix(".schema.json")
         out: Path = args.out_dir
         written = prepare(

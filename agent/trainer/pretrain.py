@@ -16,6 +16,7 @@ from agent.trainer.checkpoint import weights_to_bytes
 from agent.trainer.config import TransformerSslHyper
 from agent.trainer.data import open_series
 from agent.trainer.fit import LossOf, fit, over_batches, start_torch
+from agent.trainer.keeper import Keeper
 from agent.trainer.loading import Loaded
 from agent.trainer.models.transformer import MaskedAutoencoder
 from agent.trainer.networks import encoder_size
@@ -62,7 +63,7 @@ class Pretrained:
         return replace(self, trained=replace(self.trained, weights=weights))
 
 
-def pretrain(loaded: Loaded, progress: Progress) -> Pretrained:
+def pretrain(loaded: Loaded, progress: Progress, keeper: Keeper) -> Pretrained:
     """Train the masked autoencoder; its score (n,) grows with how odd a window is."""
     job, hyper = loaded.job, loaded.job.hyper
     assert isinstance(hyper, TransformerSslHyper)  # noqa: S101 - run_ssl offers no other
@@ -76,7 +77,16 @@ def pretrain(loaded: Loaded, progress: Progress) -> Pretrained:
 
     progress.phase("train")
     loss_of = _masked_loss(batches, size.tokens, hyper.mask_fraction)
-    fitted = fit(network, loss_of, train, validation, hyper=hyper, seed=job.seed, progress=progress)
+    fitted = fit(
+        network,
+        loss_of,
+        train,
+        validation,
+        hyper=hyper,
+        seed=job.seed,
+        progress=progress,
+        keeper=keeper,
+    )
 
     def score(windows: Ints) -> Floats:
         def compute(batch: Tensor) -> Tensor:

@@ -1,12 +1,13 @@
 """What a trainer says while it works: one JSON object a line on standard output, nothing else.
 
-| event    | other keys                                                             |
-| -------- | ---------------------------------------------------------------------- |
-| phase    | phase: load, train, evaluate or save                                   |
-| progress | epoch, epochs, train_loss, val_loss, metrics, eta_s                    |
-| log      | message                                                                |
-| result   | metrics, files                                                         |
-| error    | kind: bad_input, out_of_memory, diverged or internal; message: one line |
+| event      | other keys                                                              |
+| ---------- | ----------------------------------------------------------------------- |
+| phase      | phase: load, train, evaluate or save                                    |
+| progress   | epoch, epochs, train_loss, val_loss, metrics, eta_s                     |
+| checkpoint | epoch: the one that the run would go on in                              |
+| log        | message                                                                 |
+| result     | metrics, files                                                          |
+| error      | kind: bad_input, out_of_memory, diverged or internal; message: one line |
 """
 
 from __future__ import annotations
@@ -14,16 +15,15 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
 from typing import Any, Final, TextIO
 
 from agent.trainer.config import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 from agent.trainer.errors import InterruptedBySignalError, TrainerError
+from agent.trainer.interruption import Interruption
 
 DECIMALS: Final = 6
 MESSAGE_LIMIT: Final = 2000  # characters
@@ -63,6 +63,10 @@ class Progress:
                 "eta_s": round(spent_s / epoch * (epochs - epoch), 1),
             }
         )
+
+    def checkpoint(self, epoch: int) -> None:
+        """Report that the run could go on from here, in or after `epoch`."""
+        self._emit({"event": "checkpoint", "epoch": epoch})
 
     def log(self, message: str) -> None:
         """Say something to whoever reads the log."""
@@ -113,15 +117,12 @@ def claim_stdout() -> TextIO:
     return events
 
 
-def _raise_interrupted(_signal: int, _frame: FrameType | None) -> None:
-    raise InterruptedBySignalError
-
-
-def run_reported(progress: Progress, work: Callable[[], None]) -> int:
+def run_reported(progress: Progress, work: Callable[[Interruption], None]) -> int:
     """Run `work`, report how it ended, and return the exit code that says the same."""
-    signal.signal(signal.SIGTERM, _raise_interrupted)
+    interruption = Interruption()
+    interruption.install()
     try:
-        work()
+        work(interruption)
     except TrainerError as error:
         progress.error(error.kind, str(error))
         return error.exit_code

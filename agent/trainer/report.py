@@ -17,7 +17,8 @@ in the order in which the model takes them), window, stride, period_s, size, thr
 | hyper             | all hyperparameters                                                    |
 | seed, threads     | together with versions they decide every byte of the result            |
 | versions          | of Python and the libraries that had a say                             |
-| training          | device, best_epoch, epochs_run, curve of [train, validation] losses    |
+| training          | device, best_epoch, epochs_run, curve of [train, validation] losses;   |
+|                   | elsewhere: other devices, threads and versions that had a part in it   |
 | metrics           | on the test part; null where undefined, and `undefined` says why       |
 | thresholds        | decision (best F1) and alarm (target FPR), both chosen on validation   |
 | target_fpr        | the false-positive rate that the alarm threshold aims at               |
@@ -146,9 +147,9 @@ def _versions(model: str) -> dict[str, str]:
     return {"python": platform.python_version()} | versions
 
 
-def check_folders(*folders: Path) -> None:
+def check_folders(*folders: Path | None) -> None:
     """Make the folders for the results, before hours are spent on them. Raises BadInputError."""
-    for folder in folders:
+    for folder in filter(None, folders):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError, PermissionError) as error:

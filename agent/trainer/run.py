@@ -14,21 +14,22 @@ from collections.abc import Sequence
 
 from agent.trainer.arguments import Job, parse_job
 from agent.trainer.config import RUN_MODULE
+from agent.trainer.interruption import Interruption
 from agent.trainer.progress import Progress, claim_stdout, run_reported
 
 
-def run(job: Job, progress: Progress) -> None:
+def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     """Train, evaluate and save what `job` says. Raises TrainerError."""
     from agent.trainer.evaluate import evaluate
-    from agent.trainer.loading import load_supervised
+    from agent.trainer.loading import keeper_of, load_supervised
     from agent.trainer.report import check_folders, save
     from agent.trainer.supervised import train
 
     progress.phase("load")
-    check_folders(job.out_dir, job.reports_dir)
+    check_folders(job.out_dir, job.reports_dir, job.checkpoint_dir)
     loaded = load_supervised(job)
     progress.log(f"windows: {loaded.splits.sizes()}")
-    trained = train(loaded, progress)
+    trained = train(loaded, progress, keeper_of(loaded, progress, interruption))
 
     progress.phase("evaluate")
     validation, test = (
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(argv, RUN_MODULE)
     bind_threads(job.threads)
     progress = Progress(claim_stdout())
-    return run_reported(progress, lambda: run(job, progress))
+    return run_reported(progress, lambda interruption: run(job, progress, interruption))
 
 
 if __name__ == "__main__":

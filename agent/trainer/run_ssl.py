@@ -18,24 +18,25 @@ from typing import Final
 
 from agent.trainer.arguments import Job, parse_job
 from agent.trainer.config import RUN_SSL_MODULE
+from agent.trainer.interruption import Interruption
 from agent.trainer.progress import Progress, claim_stdout, run_reported
 from agent.trainer.run import bind_threads
 
 _PROBE_METRICS: Final = ("auroc", "average_precision", "f1")
 
 
-def run(job: Job, progress: Progress) -> None:
+def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     """Pretrain, evaluate and save what `job` says. Raises TrainerError."""
     from agent.trainer.evaluate import Evaluation, choose_thresholds, evaluate
-    from agent.trainer.loading import load_self_supervised
+    from agent.trainer.loading import keeper_of, load_self_supervised
     from agent.trainer.pretrain import fit_probe, pretrain
     from agent.trainer.report import check_folders, save
 
     progress.phase("load")
-    check_folders(job.out_dir, job.reports_dir)
+    check_folders(job.out_dir, job.reports_dir, job.checkpoint_dir)
     loaded = load_self_supervised(job)
     progress.log(f"labelled windows: {loaded.splits.sizes()}")
-    pretrained = pretrain(loaded, progress)
+    pretrained = pretrain(loaded, progress, keeper_of(loaded, progress, interruption))
 
     progress.phase("evaluate")
     parts = (loaded.validation, loaded.test)
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(argv, RUN_SSL_MODULE)
     bind_threads(job.threads)
     progress = Progress(claim_stdout())
-    return run_reported(progress, lambda: run(job, progress))
+    return run_reported(progress, lambda interruption: run(job, progress, interruption))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from agent.trainer.arguments import at_least
 from agent.trainer.arrays import Floats, Ints
+from agent.trainer.interruption import Interruption
 from agent.trainer.progress import Progress, claim_stdout, run_reported
 
 RAW_FILE: Final = "simulated.parquet"
@@ -149,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     progress = Progress(claim_stdout())
 
-    def work() -> None:
+    def work(_: Interruption) -> None:
         files = simulate(args.out_dir, args.hosts, args.episodes, args.rows, args.seed)
         rows = args.hosts * args.episodes * args.rows
         progress.result({"rows": rows, "hosts": args.hosts}, map(str, files))

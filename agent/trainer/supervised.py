@@ -9,6 +9,7 @@ from typing import Any
 from agent.trainer import config
 from agent.trainer.arrays import Floats, Ints
 from agent.trainer.data import load_features, open_series
+from agent.trainer.keeper import Keeper
 from agent.trainer.loading import Loaded, class_weights
 from agent.trainer.progress import Progress
 
@@ -25,12 +26,13 @@ class Trained:
     training: dict[str, Any]
 
 
-def train(loaded: Loaded, progress: Progress) -> Trained:
+def train(loaded: Loaded, progress: Progress, keeper: Keeper) -> Trained:
     """Train the job's model; its score is the classes' probabilities (n, classes)."""
     if isinstance(loaded.job.hyper, config.GbtHyper):
+        # xgboost's random state can be neither saved nor set: trees are grown anew, and soon.
         return _train_gbt(loaded, loaded.job.hyper, progress)
     assert isinstance(loaded.job.hyper, config.SupervisedHyper)  # noqa: S101 - run offers no others
-    return _train_network(loaded, loaded.job.hyper, progress)
+    return _train_network(loaded, loaded.job.hyper, progress, keeper)
 
 
 def _features(loaded: Loaded) -> Floats:
@@ -66,6 +68,7 @@ def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Tr
         weights=trees.to_bytes(),
         training={
             "device": "cpu",
+            "elsewhere": [],
             "best_epoch": trees.size.rounds,
             "epochs_run": len(trees.curve),
             "curve": trees.curve,
@@ -73,7 +76,9 @@ def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Tr
     )
 
 
-def _train_network(loaded: Loaded, hyper: config.SupervisedHyper, progress: Progress) -> Trained:
+def _train_network(
+    loaded: Loaded, hyper: config.SupervisedHyper, progress: Progress, keeper: Keeper
+) -> Trained:
     # torch takes seconds to import; gbt and a wrong command line need not wait for it.
     from agent.trainer.batches import Batches, FeatureBatches, WindowBatches
     from agent.trainer.checkpoint import weights_to_bytes
@@ -103,6 +108,7 @@ def _train_network(loaded: Loaded, hyper: config.SupervisedHyper, progress: Prog
         hyper=hyper,
         seed=job.seed,
         progress=progress,
+        keeper=keeper,
     )
     return Trained(
         score=lambda windows: probabilities(network, batches, windows, hyper.batch_size),

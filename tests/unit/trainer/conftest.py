@@ -14,6 +14,7 @@ import pytest
 
 from agent.trainer import config, run, run_ssl
 from agent.trainer.arguments import parse_job
+from agent.trainer.interruption import Interruption
 from agent.trainer.prepare import prepare
 from agent.trainer.progress import Progress
 from agent.trainer.simulate import simulate
@@ -105,7 +106,9 @@ def run_job() -> RunJob:
         argv = ["--model", model, "--mode", mode, "--data", str(data), "--out-dir", str(out)]
         job = parse_job([*argv, "--threads", "1", *flags], module)
         stream = io.StringIO()
-        (run.run if module == config.RUN_MODULE else run_ssl.run)(job, Progress(stream))
+        (run.run if module == config.RUN_MODULE else run_ssl.run)(
+            job, Progress(stream), Interruption()
+        )
         return events_of(stream.getvalue())
 
     return work

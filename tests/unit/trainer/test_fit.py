@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from agent.trainer.config import CnnHyper, GruHyper, LstmHyper, MlpHyper, TorchH
 from agent.trainer.config import TransformerHyper as THyper
 from agent.trainer.errors import BadInputError, DivergedError
 from agent.trainer.fit import fit, mean_loss
+from agent.trainer.interruption import Interruption
+from agent.trainer.keeper import Keeper
 from agent.trainer.loading import class_weights
 from agent.trainer.models.transformer import EncoderSize, MaskedAutoencoder
 from agent.trainer.networks import build
@@ -32,6 +35,10 @@ def _quiet() -> Progress:
     return Progress(io.StringIO())
 
 
+def _quietly() -> dict[str, Any]:
+    return {"progress": _quiet(), "keeper": Keeper(Interruption(), _quiet())}
+
+
 def _line(seed: int = 0) -> nn.Linear:
     torch.manual_seed(seed)
     return nn.Linear(1, 1)
@@ -42,7 +49,13 @@ def test_the_best_weights_are_restored() -> None:
     network, held_out = _line(), torch.arange(64, 80)
     hyper = TorchHyper(epochs=12, batch_size=8, lr=0.9, patience=12, weight_decay=0)
     fitted = fit(
-        network, _squares, WINDOWS, held_out.numpy(), hyper=hyper, seed=0, progress=_quiet()
+        network,
+        _squares,
+        WINDOWS,
+        held_out.numpy(),
+        hyper=hyper,
+        seed=0,
+        **_quietly(),
     )
     losses = [validation for _, validation in fitted.curve]
     assert fitted.best_epoch == int(np.argmin(losses)) + 1
@@ -60,7 +73,7 @@ def test_training_ends_when_validation_gets_no_better() -> None:
         return network(torch.ones(len(windows), 1))[:, 0] * 0 + worse.calls  # type: ignore[attr-defined]
 
     worse.calls = 0  # type: ignore[attr-defined]
-    fitted = fit(_line(), worse, WINDOWS, WINDOWS, hyper=hyper, seed=0, progress=_quiet())
+    fitted = fit(_line(), worse, WINDOWS, WINDOWS, hyper=hyper, seed=0, **_quietly())
     assert (fitted.best_epoch, len(fitted.curve)) == (1, 4)
 
 
@@ -71,7 +84,15 @@ def test_a_loss_that_is_not_finite_is_reported_as_divergence() -> None:
         return network(torch.ones(len(windows), 1))[:, 0] * float("nan")
 
     with pytest.raises(DivergedError, match=r"not finite in epoch 1 .*lower --lr"):
-        fit(_line(), nan, WINDOWS, WINDOWS, hyper=TorchHyper(), seed=0, progress=_quiet())
+        fit(
+            _line(),
+            nan,
+            WINDOWS,
+            WINDOWS,
+            hyper=TorchHyper(),
+            seed=0,
+            **_quietly(),
+        )
 
 
 def test_a_seed_repeats_a_training() -> None:
@@ -80,7 +101,15 @@ def test_a_seed_repeats_a_training() -> None:
     for seed in (1, 1, 2):
         network = _line()
         hyper = TorchHyper(epochs=3, batch_size=5, weight_decay=0)
-        fit(network, _squares, WINDOWS, WINDOWS, hyper=hyper, seed=seed, progress=_quiet())
+        fit(
+            network,
+            _squares,
+            WINDOWS,
+            WINDOWS,
+            hyper=hyper,
+            seed=seed,
+            **_quietly(),
+        )
         made.append(weights_to_bytes(network.state_dict()))
     assert made[0] == made[1] != made[2]
 

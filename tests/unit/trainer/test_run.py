@@ -16,6 +16,7 @@ import pytest
 
 from agent.trainer import config, run
 from agent.trainer.errors import BadInputError, DivergedError
+from agent.trainer.interruption import Interruption
 from agent.trainer.progress import Progress, run_reported
 
 QUICK = ("--epochs", "2", "--n-resamples", "100")
@@ -205,7 +206,7 @@ def test_divergence_and_lack_of_memory_are_told_apart(capsys: pytest.CaptureFixt
     def failing(error: Exception) -> dict[str, Any]:
         stream = io.StringIO()
 
-        def work() -> None:
+        def work(_: Interruption) -> None:
             raise error
 
         handler = signal.getsignal(signal.SIGTERM)

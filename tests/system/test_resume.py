@@ -1,0 +1,78 @@
+"""A job that is given back goes on where it stood, on the same host and on another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.bundle import make_bundle
+from broker.machine import new_id
+from broker.messages import AskLogs
+from tests.harness.fleet import ROOT
+
+JOB = """model = "mlp"
+mode = "oracle"
+n_resamples = 20
+hyper.epochs = 12
+hyper.patience = 12
+hyper.hidden = 16
+hyper.batch_size = 2"""
+FLAGS = ("--epochs=12", "--patience=12", "--hidden=16", "--batch-size=2", "--n-resamples=20")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The artifact's id when nobody interferes: trained by hand, and bundled."""
+    folder = tmp_path_factory.mktemp("by-hand")
+    subprocess.run(
+        [
+            sys.executable, "-m", "agent.trainer.run", "--model=mlp", "--mode=oracle",
+            f"--data={data}", f"--out-dir={folder / 'out'}", "--threads=1", *FLAGS,
+        ],
+        check=True, capture_output=True, timeout=120, cwd=ROOT,
+    )  # fmt: skip
+    return make_bundle(folder / "out", folder / "bundle").artifact_id
+
+
+def lines_of(fleet: Any) -> list[str]:
+    """The job's log so far."""
+    found: list[str] = fleet.client.ask(AskLogs(id=new_id(), job="mlp-oracle"))["lines"]
+    return found
+
+
+def told(fleet: Any, event: str) -> str:
+    """What the history says of the newest event of a kind."""
+    events = [one for one in fleet.show("mlp-oracle")["events"] if one["event"] == event]
+    why: str = events[-1]["why"]
+    return why
+
+
+@pytest.mark.parametrize("where", ["elsewhere", "here"])
+def test_a_job_goes_on_where_its_agent_left(
+    fleet: Any, undisturbed: str, where: str, wait_for: Any
+) -> None:
+    """What comes of it is what would have come of it undisturbed, bit for bit."""
+    fleet.plan(JOB)
+    fleet.coordinator()
+    first = fleet.agent("first")
+    fleet.until("mlp-oracle", "running")
+    wait_for(lambda: any("epoch 2/12" in line for line in lines_of(fleet)), "two epochs")
+    if where == "elsewhere":
+        fleet.agent("second")
+    first.stop()
+    if where == "here":
+        fleet.until("mlp-oracle", "pending")
+        first.start()
+    row = fleet.until("mlp-oracle", "completed")
+
+    assert row["host"] == ("second" if where == "elsewhere" else "first")
+    assert "its checkpoint is kept" in told(fleet, "released")
+    assert "where attempt 1 left off" in told(fleet, "assigned")
+    assert any("going on from a checkpoint in epoch" in line for line in lines_of(fleet))
+    assert row["artifact_id"] == undisturbed
+    kept = fleet.tmp / row["host"] / "checkpoints"
+    wait_for(lambda: not list(kept.iterdir()), "the checkpoint to be deleted")
