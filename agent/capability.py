@@ -11,6 +11,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from agent.effects import Vitals
 from agent.lines import clean
 from agent.trainer.config import describe
 from broker.messages import Capability, Gpu, TrainerInfo
+from broker.trainers import OwnTrainer
 
 PROBE_TIMEOUT_S: Final = 120.0
 SMI_TIMEOUT_S: Final = 10.0
@@ -57,7 +59,12 @@ _SMI_FIELDS: Final = "index,memory.total,memory.free,utilization.gpu,power.draw"
 
 
 def probe_capability(
-    *, data: Path | None, slots: int | None, cuda: bool, description: str = ""
+    *,
+    data: Path | None,
+    slots: int | None,
+    cuda: bool,
+    description: str = "",
+    own: Mapping[str, OwnTrainer],
 ) -> Capability:
     """Return what this host is, in some seconds. A fault of torch or CUDA is told, not raised."""
     found = _probe_torch()
@@ -78,7 +85,7 @@ def probe_capability(
         gpu_problem=found["problem"] if cuda else "",
         torch=found["torch"],
         xgboost=found["xgboost"],
-        trainers=_trainers(found["torch"] is not None, found["xgboost"] is not None),
+        trainers=_trainers(found["torch"] is not None, found["xgboost"] is not None) | _of(own),
         trainers_commit=_commit(),
         data_id=data_id(data),
         slots=slots or max(1, len(gpus)),
@@ -152,6 +159,13 @@ def _trainers(has_torch: bool, has_xgboost: bool) -> dict[str, TrainerInfo]:
         model: TrainerInfo(hyper_schema=clean_schema(trainer["schema"]))
         for model, trainer in describe().items()
         if (has_xgboost if model in needs_xgboost else has_torch)
+    }
+
+
+def _of(own: Mapping[str, OwnTrainer]) -> dict[str, TrainerInfo]:
+    return {
+        name: TrainerInfo(hyper_schema=clean_schema(trainer.hyper_schema))
+        for name, trainer in own.items()
     }
 
 

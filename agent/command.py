@@ -1,58 +1,85 @@
 """The command line and environment of a trainer.
 
-Nothing in them is taken from the wire unchecked: the module comes from the trainers that are
-installed here, hyperparameters from their schema.
+Nothing in them is taken from the wire unchecked: the program comes from the trainers that are
+installed here or named in this host's configuration, hyperparameters from their schema.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.trainer.config import TRAINERS, hyper_arguments
+from agent.trainer.config import TRAINERS, flag_of, hyper_arguments
 from broker.errors import BadMessage
+from broker.hyperschema import check_hyper
 from broker.messages import Assign
+from broker.trainers import OwnTrainer
 
 PACKAGE_ROOT: Final = Path(__file__).resolve().parent.parent
 _PRIVATE: Final = "FLEET_"  # settings and credentials of the fleet are no business of a trainer
 
 
-def trainer_command(
-    assign: Assign, data: Path, work: Path, checkpoint: Path, threads: int, *, resume: bool
-) -> list[str]:
-    """Return the argument vector. Raises `BadMessage` when a hyperparameter is not acceptable.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a trainer finds its data, works, and keeps its checkpoint."""
 
-    `checkpoint` is the folder that the trainer keeps its checkpoint in.
+    data: Path
+    work: Path
+    checkpoint: Path
+
+
+def trainer_command(
+    assign: Assign, own: Mapping[str, OwnTrainer], place: Place, threads: int, *, resume: bool
+) -> list[str]:
+    """Return the argument vector; `own` are the trainers of this host's configuration.
+
+    Raises `BadMessage` when there is no such trainer, or a hyperparameter is not acceptable.
     """
-    spec = TRAINERS.get(assign.model)
-    if spec is None:
-        raise BadMessage(f"this host has no trainer for {assign.model!r}")
+    trainer = own.get(assign.model)
+    resumable = trainer is None or trainer.resumable
+    flags = _checked_hyper(assign) if trainer is None else _own_hyper(assign, trainer)
     if any("," in host or host.startswith("-") for host in assign.train_hosts):
         raise BadMessage("train_hosts: a name has a comma in it, or starts with '-'")
-    try:
-        hyper = hyper_arguments(assign.model, assign.hyper)
-    except ValueError as error:
-        raise BadMessage(f"hyperparameters of {assign.model}: {error}") from error
     return [
-        sys.executable,
-        "-m",
-        spec.module,
+        *([sys.executable, "-m", TRAINERS[assign.model].module] if trainer is None
+          else trainer.command),
         f"--model={assign.model}",
         f"--mode={assign.mode}",
-        f"--data={data}",
-        f"--out-dir={work / 'out'}",
-        f"--reports-dir={work / 'out'}",
+        f"--data={place.data}",
+        f"--out-dir={place.work / 'out'}",
+        f"--reports-dir={place.work / 'out'}",
         f"--split-recipe={assign.split_recipe}",
         f"--train-hosts={','.join(assign.train_hosts)}",
         f"--seed={assign.seed}",
         f"--n-resamples={assign.n_resamples}",
         f"--threads={threads}",
-        f"--checkpoint-dir={checkpoint}",
-        *(["--resume"] if resume else []),
-        *hyper,
+        *([f"--checkpoint-dir={place.checkpoint}"] if resumable else []),
+        *(["--resume"] if resume and resumable else []),
+        *flags,
+    ]  # fmt: skip
+
+
+def _checked_hyper(assign: Assign) -> list[str]:
+    if assign.model not in TRAINERS:
+        raise BadMessage(f"this host has no trainer for {assign.model!r}")
+    try:
+        return hyper_arguments(assign.model, assign.hyper)
+    except ValueError as error:
+        raise BadMessage(f"hyperparameters of {assign.model}: {error}") from error
+
+
+def _own_hyper(assign: Assign, trainer: OwnTrainer) -> list[str]:
+    """One argument a hyperparameter, so that no value is taken for an option."""
+    for key, message in check_hyper(assign.hyper, trainer.hyper_schema, assign.model):
+        raise BadMessage(f"hyperparameters of {assign.model}: {key}: {message}")
+    return [
+        f"{flag_of(key)}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in sorted(assign.hyper.items())
     ]
 
 

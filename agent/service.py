@@ -13,14 +13,14 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from agent.capability import measure, physical_cores, probe_capability
 from agent.checkpoints import Checkpoints
-from agent.command import trainer_command, trainer_environment
+from agent.command import Place, trainer_command, trainer_environment
 from agent.core import Core
 from agent.effects import Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
 from agent.settings import AgentSettings
@@ -28,6 +28,7 @@ from agent.shell import Event, Shell, Surroundings
 from agent.spool import Spool
 from agent.state import CoreSettings
 from agent.supervisor import Trainer, end_orphan
+from agent.trainer.config import TRAINERS
 from broker.address import parse_address
 from broker.errors import BadMessage, ConfigError
 from broker.link import Link, LinkSettings, feed
@@ -38,6 +39,7 @@ from broker.mailbox import Lane, Mailbox
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
 from broker.topics import Topics
+from broker.trainers import OwnTrainer, load_trainers
 from broker.wire import Connected, Disconnected, Outgoing
 
 log = logging.getLogger("fleet.agent")
@@ -52,9 +54,18 @@ class Service:
     Raises `ConfigError` when a setting is unusable, OSError when the state folder is.
     """
 
-    def __init__(self, settings: AgentSettings, broker: BrokerSettings) -> None:
-        """Load the spool, end what an earlier agent left behind, prepare the link."""
+    def __init__(
+        self,
+        settings: AgentSettings,
+        broker: BrokerSettings,
+        own: Mapping[str, OwnTrainer],
+    ) -> None:
+        """Load the spool, end what an earlier agent left behind, prepare the link.
+
+        `own` are the trainers of this host's configuration.
+        """
         self._settings = settings
+        self._own = own
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "agent")
@@ -156,10 +167,10 @@ class Service:
         threads = self._settings.threads or max(1, physical_cores() // slots)
         work = self._spool.work(assign.job_id, assign.attempt)
         key = (assign.job_id, assign.attempt)
-        checkpoint = self._checkpoints.files(assign.job_id)
+        place = Place(data.resolve(), work, self._checkpoints.files(assign.job_id))
         resume = self._checkpoints.begin(*key)
         return Trainer(
-            trainer_command(assign, data.resolve(), work, checkpoint, threads, resume=resume),
+            trainer_command(assign, self._own, place, threads, resume=resume),
             trainer_environment(os.environ, effect.gpu, threads),
             work,
             on_line=lambda line: self._put_line(TrainerLine(*key, line)),
@@ -182,6 +193,7 @@ class Service:
             slots=settings.slots,
             cuda=settings.cuda,
             description=settings.description,
+            own=self._own,
         )
         if capability.gpu_problem:
             log.warning("CUDA: %s", capability.gpu_problem)
@@ -213,7 +225,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "threads": arguments.threads,
             },
         )
-        service = Service(settings, broker)
+        own = load_trainers(arguments.config, TRAINERS, programs=True)
+        service = Service(settings, broker, own)
     except (ConfigError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         sys.stderr.write(f"error: {told}\n")

@@ -133,6 +133,9 @@ class Link:
             failures += 1
 
 
+_CALLBACKS: Final = ("on_connect", "on_subscribe", "on_disconnect", "on_message", "on_publish")
+
+
 class _Connection:
     """One connection, one paho client, from CONNECT to its end."""
 
@@ -207,6 +210,9 @@ class _Connection:
                 sock.shutdown(socket.SHUT_RDWR)
         self._closed.set()
         self._client.loop_stop()
+        # paho closes its pair of sockets when it is freed: not before its callbacks let go of us.
+        for name in _CALLBACKS:
+            setattr(self._client, name, None)
 
     def publish(self, message: Outgoing) -> bool:
         with self._changed:

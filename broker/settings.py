@@ -19,7 +19,7 @@ from broker.address import DEFAULT_URL, parse_address
 from broker.errors import ConfigError
 from broker.topics import Topics
 
-SECTIONS: Final = ("broker", "coordinator", "agent")
+SECTIONS: Final = ("broker", "coordinator", "agent", "trainers")
 
 
 def state_home() -> Path:
@@ -73,7 +73,7 @@ class Settings(BaseModel):
         """
         environment = os.environ if environment is None else environment
         path = find_config(config, environment)
-        values = dict(_section(path, cls.section)) if path else {}
+        values = dict(read_section(path, cls.section)) if path else {}
         sources = {key: f"{path}: [{cls.section}] {key}" for key in values}
         for variable, name in cls.environment_names.items():
             if environment.get(variable):
@@ -120,7 +120,8 @@ class BrokerSettings(Settings):
             raise ConfigError(f"{sources.get('topic_root', 'topic_root')}: {error}") from None
 
 
-def _section(path: Path, name: str) -> Mapping[str, Any]:
+def read_section(path: Path, name: str) -> Mapping[str, Any]:
+    """Return a section of a configuration file. Raises `ConfigError` when it cannot be read."""
     try:
         tables = tomllib.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:

@@ -126,9 +126,9 @@ class Core:
         mine.dropped, mine.answers = theirs.dropped, theirs.answers
         mine.evidence = theirs.evidence
 
-    def announced_trainers(self) -> dict[str, dict[str, JsonValue]]:
-        """Return the hyperparameter schemas that the hosts announce, by model."""
-        return operators.announced_trainers(self.world)
+    def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
+        """Return the schema of each known model's hyperparameters."""
+        return operators.known_trainers(self.world)
 
     def goodbye(self) -> Status:
         """Return the status to leave with."""

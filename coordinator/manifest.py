@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from broker.errors import ConfigError
+from broker.hyperschema import check_hyper, did_you_mean
 from broker.messages import Needs
 from broker.topics import is_host
-from coordinator.hyperschema import check_hyper, did_you_mean
 from coordinator.plan import (
     DEFAULT_GRACE_S,
     DEFAULT_RETRIES,
@@ -279,7 +279,8 @@ class _Reader:
         schema = self._trainers.get(model)
         if schema is None:
             known = did_you_mean(model, dict(self._trainers))
-            self._problem(label, "model", f"unknown model {model!r}{known}")
+            more = " (one of your own is known once a host that has it has come)"
+            self._problem(label, "model", f"unknown model {model!r}{known}{more}")
             return {}
         faulty = set()
         for key, message in check_hyper(hyper, schema, model):

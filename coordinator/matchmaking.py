@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
+from broker.hyperschema import check_hyper
 from broker.messages import Capability, Gpu, Heartbeat
 from coordinator.plan import HostPolicy, JobSpec
 
@@ -196,12 +197,8 @@ def _by_capability(job: JobSpec, view: HostView) -> Iterable[Reason]:
     if trainer is None:
         yield Reason("no-trainer", f"has no trainer for {job.model!r}")
     else:
-        properties = trainer.hyper_schema.get("properties")
-        closed = trainer.hyper_schema.get("additionalProperties") is False
-        known = properties if closed and isinstance(properties, dict) else None
-        for key in sorted(job.hyper):
-            if known is not None and key not in known:
-                yield Reason("hyper", f"its trainer does not know the hyperparameter {key!r}")
+        for key, message in check_hyper(job.hyper, trainer.hyper_schema, job.model):
+            yield Reason("hyper", f"its trainer does not take hyper.{key}: {message}")
     if capability.data_id is None:
         yield Reason("no-data", "has no prepared data (start its agent with --data)")
     need = job.needs

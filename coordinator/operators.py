@@ -301,7 +301,7 @@ def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Operator
 
 
 def _on_trainers(world: World, _client: str, ask: AskTrainers, _now: Now) -> OperatorResponse:
-    return _data(ask.id, {"trainers": {**announced_trainers(world)}})
+    return _data(ask.id, {"trainers": {**known_trainers(world)}})
 
 
 def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> OperatorResponse:
@@ -311,13 +311,25 @@ def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> OperatorRes
     return downloads.on_fetch(world, client, ask, job, now)
 
 
-def announced_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
-    """Return the hyperparameter schemas that the hosts announce, by model."""
-    found: dict[str, dict[str, JsonValue]] = {}
+def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
+    """Return the schema of each model's hyperparameters.
+
+    Those that the hosts announce; where hosts differ, any of theirs will do, and matchmaking finds
+    out whose. Then what is known without any host. A model that only the ledger knows may have
+    any: its hosts have yet to come.
+    """
+    announced: dict[str, list[dict[str, JsonValue]]] = {}
     for host in sorted(world.hosts.values(), key=lambda host: host.name):
         for model, trainer in (host.capability.trainers if host.capability else {}).items():
-            found.setdefault(model, dict(trainer.hyper_schema))
-    return found
+            schemas = announced.setdefault(model, [])
+            if trainer.hyper_schema not in schemas:
+                schemas.append(dict(trainer.hyper_schema))
+    known: dict[str, dict[str, JsonValue]] = {job.spec.model: {} for job in world.book.all()}
+    known |= {model: dict(schema) for model, schema in world.settings.trainers.items()}
+    return known | {
+        model: schemas[0] if len(schemas) == 1 else {"anyOf": [*schemas]}
+        for model, schemas in announced.items()
+    }
 
 
 def host_counts(world: World) -> dict[str, JsonValue]:

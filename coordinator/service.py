@@ -13,11 +13,13 @@ import random
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from pydantic import JsonValue
 
 from broker.address import parse_address
 from broker.disk import RealDisk
@@ -30,6 +32,7 @@ from broker.mailbox import Lane, Mailbox
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
 from broker.topics import Topics
+from broker.trainers import OwnTrainer, load_trainers
 from broker.wire import Connected, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
@@ -61,9 +64,18 @@ class Service:
     be used.
     """
 
-    def __init__(self, settings: CoordinatorSettings, broker: BrokerSettings) -> None:
-        """Open the ledger and the store, read the manifest, prepare the link."""
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        broker: BrokerSettings,
+        own: Mapping[str, OwnTrainer],
+    ) -> None:
+        """Open the ledger and the store, read the manifest, prepare the link.
+
+        `own` are the trainers of the configuration, known before a host that has them has come.
+        """
         self._settings = settings
+        self._own = own
         address = parse_address(broker.url)
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
@@ -152,26 +164,31 @@ class Service:
             sleep_grace_s=settings.sleep_grace_s,
             prefer_cuda_grace_s=settings.prefer_cuda_grace_s,
             window_chunks=settings.window_chunks,
+            trainers={**builtin_trainers(), **_schemas(self._own)},
         )
 
     def _first_plan(self) -> Plan | None:
         """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
         try:
-            return self._read_plan({})
+            return self._read_plan(self._shell.core.known_trainers())
         except ManifestError as error:
             last_good = self._settings.state / LAST_GOOD
             if not len(self._shell.core.world.book) or not last_good.is_file():
                 raise
             log.error("%s\nthe manifest has errors; going on with the last good one", error)
-            return load_manifest(last_good, builtin_trainers())
+            return load_manifest(last_good, self._shell.core.known_trainers())
 
-    def _read_plan(self, announced: Schemas) -> Plan | None:
+    def _read_plan(self, trainers: Schemas) -> Plan | None:
         path = self._settings.manifest
         if path is None:
             return None
-        plan = load_manifest(path, {**builtin_trainers(), **announced})
+        plan = load_manifest(path, trainers)
         shutil.copyfile(path, self._settings.state / LAST_GOOD)
         return plan
+
+
+def _schemas(own: Mapping[str, OwnTrainer]) -> dict[str, dict[str, JsonValue]]:
+    return {name: trainer.hyper_schema for name, trainer in own.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -190,7 +207,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "prefer_cuda_grace_s": arguments.prefer_cuda_grace,
             },
         )
-        service = Service(settings, broker)
+        own = load_trainers(arguments.config, builtin_trainers(), programs=False)
+        service = Service(settings, broker, own)
     except (ConfigError, StorageError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         sys.stderr.write(f"error: {told}\n")

@@ -68,7 +68,7 @@ class Surroundings:
     """What a shell may do to the outside.
 
     `publish` hands a message to the link; `put` brings a local event to the next turn; `background`
-    has a slow function run elsewhere; `read_plan` reads the manifest, given the announced trainers'
+    has a slow function run elsewhere; `read_plan` reads the manifest, given the known trainers'
     schemas, and raises `ManifestError`, or returns none when there is no manifest.
     """
 
@@ -351,7 +351,7 @@ class Shell:
 
     def _reload(self, client: str | None, request_id: str) -> None:
         try:
-            plan = self._around.read_plan(self.core.announced_trainers())
+            plan = self._around.read_plan(self.core.known_trainers())
         except ManifestError as error:
             log.error("%s\nthe manifest has errors; the running plan is unchanged", error)
             self._around.put(ManifestRefused(error.problems, client, request_id))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic import JsonValue
+
 from broker.clock import Now, Randomness
 from broker.messages import Assign, Noted, OperatorResponse, Wire, encode
 from broker.stream import Receiver, Sender
@@ -48,6 +50,7 @@ class CoreSettings:
     sleep_grace_s: float = 7200.0
     prefer_cuda_grace_s: float | None = None
     window_chunks: int = 16
+    trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

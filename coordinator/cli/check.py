@@ -39,7 +39,7 @@ def check_command(
 
     trainers: Mapping[str, Any] = builtin_trainers()
     if not offline:
-        trainers = {**trainers, **_announced(broker, root, config)}
+        trainers = {**trainers, **_known(broker, root, config)}
     try:
         plan = load_manifest(manifest, trainers)
     except ManifestError as error:
@@ -63,8 +63,8 @@ def _say(as_json: bool, data: dict[str, Any], text: str) -> None:
         click.echo(text, err=not data["ok"])
 
 
-def _announced(broker: str | None, root: str | None, config: Path | None) -> dict[str, Any]:
-    """Ask a coordinator, if there is one, what its hosts can train."""
+def _known(broker: str | None, root: str | None, config: Path | None) -> dict[str, Any]:
+    """Ask a coordinator, if there is one, which trainers it knows."""
     from broker.messages import AskTrainers
     from coordinator.cli.common import connect
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import random
 import signal
 import socket
 import socketserver
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,3 +233,22 @@ def test_what_a_broker_does_not_take_is_bounded(
     one.next(Connected)
     taken = [one.link.publish(Outgoing("a/b", bytes(1000))) for _ in range(20)]
     assert taken == [True] * 10 + [False] * 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts what is open by /proc")
+def test_a_link_that_is_stopped_leaves_no_socket_open(
+    any_broker: Any, ear: Any, topic_root: str
+) -> None:
+    """At once, not when the garbage collector comes by."""
+    open_files = Path("/proc/self/fd")
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(list(open_files.iterdir()))
+        for _ in range(5):
+            one = ear(any_broker.url, f"{topic_root}-1", f"{topic_root}/#")
+            one.next(Connected)
+            one.link.stop()
+        assert len(list(open_files.iterdir())) <= before
+    finally:
+        gc.enable()

@@ -140,17 +140,19 @@ class Fleet:
         wait: bool = True,
         prefix: tuple[str, ...] = (),
         broker_url: str = "",
+        more: str = "",
         **settings: Any,
     ) -> Program:
         """Start an agent; settings go to its section of the configuration file.
 
-        `prefix` is a command that runs it, in another network for one, where `broker_url` holds.
+        `prefix` is a command that runs it, in another network for one, where `broker_url` holds;
+        `more` are other sections of that file.
         It is ready when its trainers are probed; what it owes, it begins to hand over before.
         """
         config = self.tmp / f"{host}.toml"
         settings = {"heartbeat_s": 0.5, "threads": 1, "stop_grace_s": 3.0} | settings
         lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-        config.write_text("[agent]\n" + "\n".join(lines) + "\n", "utf-8")
+        config.write_text("[agent]\n" + "\n".join(lines) + f"\n{more}\n", "utf-8")
         arguments = ["--config", str(config), "--state", str(self.tmp / host)]
         arguments += ["--data", str(self.data), "--host", host]
         program = self._program("agent.service", arguments, host)

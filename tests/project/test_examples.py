@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agent.settings import AgentSettings
 from broker.settings import BrokerSettings
+from broker.trainers import OwnTrainer
 from coordinator.builtin import builtin_trainers
 from coordinator.manifest import load_manifest
 from coordinator.settings import CoordinatorSettings
@@ -54,17 +55,20 @@ def test_the_commented_parts_of_the_example_manifest_are_right_as_well(tmp_path:
 def test_the_example_settings_are_exactly_the_settings() -> None:
     """No setting without documentation, no documentation without a setting, each of its type."""
     text = (ROOT / "etc/fleet.toml.example").read_text("utf-8")
-    bare = tomllib.loads(re.sub(r"(?m)^#(?=[a-z_]+ = )", "", text))
+    bare = tomllib.loads(re.sub(r"(?m)^#(?=[a-z_]+ = |\[)", "", text))
     for model in (BrokerSettings, CoordinatorSettings, AgentSettings):
         assert set(bare[model.section]) == set(model.model_fields)
         model.model_validate(bare[model.section])
-    assert set(bare) == {"broker", "coordinator", "agent"}
+    assert set(bare) == {"broker", "coordinator", "agent", "trainers"}
+    own = bare["trainers"]["logreg"]
+    assert set(own) == {field.alias or name for name, field in OwnTrainer.model_fields.items()}
+    OwnTrainer.model_validate(own | {"schema": {}})
 
 
 def test_the_example_settings_are_the_defaults() -> None:
     """What is shown behind the '#' is what holds without it, where there is one default."""
     text = (ROOT / "etc/fleet.toml.example").read_text("utf-8")
-    bare = tomllib.loads(re.sub(r"(?m)^#(?=[a-z_]+ = )", "", text))
+    bare = tomllib.loads(re.sub(r"(?m)^#(?=[a-z_]+ = |\[)", "", text))
     for model in (BrokerSettings, CoordinatorSettings, AgentSettings):
         for name, field in model.model_fields.items():
             if isinstance(field.default, str | int | float | bool) and field.default != "":

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from agent import jobobject, supervisor
-from agent.command import trainer_command, trainer_environment
+from agent.command import Place, trainer_command, trainer_environment
 from agent.supervisor import Trainer
 from broker.errors import BadMessage
 from broker.messages import Assign
@@ -274,9 +274,8 @@ def assign(**more: Any) -> Assign:
 
 def test_the_command_is_ours_and_the_values_are_checked(tmp_path: Path) -> None:
     """J8: a message chooses a trainer and hyperparameters, nothing else."""
-    command = trainer_command(
-        assign(hyper={"lr": 0.1, "epochs": 3}), tmp_path, tmp_path, tmp_path, 2, resume=True
-    )
+    place = Place(tmp_path, tmp_path, tmp_path)
+    command = trainer_command(assign(hyper={"lr": 0.1, "epochs": 3}), {}, place, 2, resume=True)
     assert command[1:3] == ["-m", "agent.trainer.run"]
     assert command[-4:] == ["--epochs", "3", "--lr", "0.1"]
     for bad in (
@@ -284,7 +283,7 @@ def test_the_command_is_ours_and_the_values_are_checked(tmp_path: Path) -> None:
         {"hyper": {"epochs": 10**9}}, {"train_hosts": ("a,b",)}, {"train_hosts": ("--data",)},
     ):  # fmt: skip
         with pytest.raises(BadMessage):
-            trainer_command(assign(**bad), tmp_path, tmp_path, tmp_path, 2, resume=False)
+            trainer_command(assign(**bad), {}, place, 2, resume=False)
     known = subprocess.run(
         [*command, "--help"], capture_output=True, timeout=60, check=False, cwd=tmp_path
     )

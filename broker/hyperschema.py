@@ -2,15 +2,18 @@
 
 The part of JSON Schema that trainers announce: object properties of type integer, number, string,
 boolean, array or null, with ranges, enums, lengths and anyOf. Other keywords are not looked at: the
-trainer itself has the last word.
+trainer itself has the last word. Of several schemas (`anyOf` at the top: hosts that differ) one has
+to allow it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _TYPES: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
     "integer": ("a whole number", (int,)),
     "number": ("a number", (int, float)),
@@ -34,6 +37,11 @@ def check_hyper(
     hyper: Mapping[str, Any], schema: Mapping[str, Any], model: str
 ) -> Iterator[tuple[str, str]]:
     """Yield (key, message) for everything in `hyper` that the schema does not allow."""
+    options = schema.get("anyOf")
+    if isinstance(options, list) and options:
+        found = [list(check_hyper(hyper, one, model)) for one in options if isinstance(one, dict)]
+        yield from min(found, key=len, default=[])
+        return
     properties = schema.get("properties")
     properties = properties if isinstance(properties, dict) else {}
     for key, value in hyper.items():
@@ -46,6 +54,23 @@ def check_hyper(
     for key in required if isinstance(required, list) else ():
         if isinstance(key, str) and key not in hyper:
             yield key, f"missing; {model} needs it"
+
+
+def schema_faults(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with a schema that somebody has written for a trainer."""
+    if schema.get("type") != "object":
+        yield 'type: must be "object"'
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        yield "properties: missing; an object that has a schema for each hyperparameter"
+        return
+    for name, one in properties.items():
+        if not _NAME.fullmatch(name):
+            yield f"properties.{name}: a name is lower-case letters, digits and '_'"
+        if not isinstance(one, dict):
+            yield f"properties.{name}: must be an object"
+        elif not ({"enum", "const", "anyOf"} & one.keys() or one.get("type") in _TYPES):
+            yield f"properties.{name}.type: must be one of {', '.join(_TYPES)}"
 
 
 def _faults(value: Any, schema: Any) -> list[str]:

@@ -1,0 +1,124 @@
+"""A trainer of one's own: the worked example of docs/trainers.md, as it stands there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.machine import new_id
+from broker.messages import AskTrainers
+from coordinator.cli import NotDone
+from tests.harness.fleet import ROOT, Fleet, wait_until
+
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> dict[str, str]:
+    """The blocks of the section, by the name of the file in each; the files are in `tmp_path`."""
+    text = (ROOT / "docs" / "trainers.md").read_text("utf-8")
+    section = text[text.index("## Your own trainer") :]
+    blocks = {}
+    for language, block in BLOCK.findall(section):
+        name = json.loads(block)["title"] if language == "json" else block.split()[1].rstrip(",")
+        blocks[name] = block
+        (tmp_path / name).write_text(block, "utf-8")
+    assert set(blocks) == {
+        "fleet.toml",
+        "logreg.py",
+        "logreg.schema.json",
+        "training_manifest.toml",
+    }
+    return blocks
+
+
+def trainers(example: dict[str, str], tmp_path: Path) -> str:
+    """The section of the configuration, with the paths of this machine."""
+    section = example["fleet.toml"].replace('"python3"', json.dumps(sys.executable))
+    return section.replace("/opt/trainers/", f"{tmp_path}/")
+
+
+def until_known(fleet: Fleet) -> None:
+    """Wait until the coordinator has heard of the trainer."""
+    wait_until(
+        lambda: "logreg" in fleet.client.ask(AskTrainers(id=new_id()))["trainers"], "the trainer"
+    )
+
+
+def test_the_example_runs_by_hand(example: dict[str, str], data: Path, tmp_path: Path) -> None:
+    """It needs no fleet; the same seed gives the same bytes."""
+    made = []
+    for name in ("a", "b"):
+        out = tmp_path / name
+        done = subprocess.run(
+            [sys.executable, "logreg.py", "--mode=oracle", f"--data={data}", f"--out-dir={out}"],
+            capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path,
+        )  # fmt: skip
+        made.append((out / "model.json").read_bytes())
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[-1]["metrics"]["auroc"] > 0.6
+    assert made[0] == made[1]
+
+
+def test_the_example_runs_in_the_fleet(
+    fleet: Fleet, example: dict[str, str], tmp_path: Path
+) -> None:
+    """Announced, checked at reload, matched to its host, trained, stored."""
+    fleet.plan()
+    fleet.coordinator()
+    fleet.agent("plain")
+    fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
+    with pytest.raises(NotDone, match="manifest has errors") as unknown:
+        fleet.reload()
+    assert "unknown model 'logreg'" in str(unknown.value.data)
+
+    fleet.agent("lab", more=trainers(example, tmp_path))
+    until_known(fleet)
+    wrong = example["training_manifest.toml"].replace("alpha", "alfa")
+    fleet.manifest.write_text(wrong, "utf-8")
+    with pytest.raises(NotDone) as typo:
+        fleet.reload()
+    assert "did you mean 'alpha'?" in str(typo.value.data)
+    fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
+    fleet.reload()
+    row = fleet.until("logreg-oracle", "completed")
+    assert row["host"] == "lab"
+    assert row["metrics"]["auroc"] > 0.6
+
+
+def test_a_plan_with_a_trainer_of_ones_own_outlives_the_coordinator(
+    fleet: Fleet, example: dict[str, str], tmp_path: Path
+) -> None:
+    """Started again, before any host has come, it knows from its ledger that there is one."""
+    fleet.plan()
+    coordinator = fleet.coordinator()
+    lab = fleet.agent("lab", more=trainers(example, tmp_path))
+    until_known(fleet)
+    fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
+    fleet.reload()
+    fleet.until("logreg-oracle", "completed")
+    lab.stop()
+    coordinator.stop()
+    coordinator.start()
+    assert fleet.reload()["unchanged"] == 1
+
+
+def test_a_trainer_that_cannot_do_it_is_not_asked_again(
+    fleet: Fleet, example: dict[str, str], tmp_path: Path
+) -> None:
+    """Exit code 2: the job fails at once, with the trainer's own words."""
+    fleet.plan()
+    fleet.coordinator()
+    fleet.agent("lab", more=trainers(example, tmp_path))
+    until_known(fleet)
+    manifest = example["training_manifest.toml"] + 'train_hosts = ["nobody"]\n'
+    fleet.manifest.write_text(manifest, "utf-8")
+    fleet.reload()
+    row = fleet.until("logreg-oracle", "failed")
+    assert row["attempt"] == 1
+    assert "one part has a single class" in row["error"]

@@ -1,0 +1,135 @@
+"""Trainers of a host's own: what their section may say, and what becomes of hyperparameters."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.command import Place, trainer_command
+from agent.trainer.config import TRAINERS
+from broker.errors import BadMessage, ConfigError
+from broker.hyperschema import check_hyper
+from broker.messages import Assign, TrainerInfo
+from broker.trainers import OwnTrainer, load_trainers
+from tests.harness.coordinator import Fleet, spec
+
+BAD_PROPERTIES = """[trainers.a]
+command = ["sh"]
+[trainers.a.schema]
+type = "object"
+[trainers.a.schema.properties]
+"--x" = {type = "integer"}
+b = {type = "date"}
+"""
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"max_depth": {"type": "integer"}}}
+
+
+def load(tmp_path: Path, section: str, **more: Any) -> dict[str, OwnTrainer]:
+    """The trainers of a configuration file with that text."""
+    path = tmp_path / "fleet.toml"
+    path.write_text(section, "utf-8")
+    (tmp_path / "good.json").write_text(json.dumps(SCHEMA), "utf-8")
+    return load_trainers(path, TRAINERS, {}, **({"programs": True} | more))
+
+
+def test_a_schema_is_a_file_beside_or_a_table(tmp_path: Path) -> None:
+    """Either way, keys that it does not name are refused."""
+    command = f"command = [{json.dumps(sys.executable)}]\n"
+    table = '[trainers.a.schema]\ntype = "object"\n[trainers.a.schema.properties.max_depth]\n'
+    for text in (
+        f'[trainers.a]\n{command}schema = "good.json"\n',
+        f'[trainers.a]\n{command}{table}type = "integer"\n',
+    ):
+        assert load(tmp_path, text)["a"].hyper_schema == SCHEMA | {"additionalProperties": False}
+    assert load_trainers(None, TRAINERS, {"HOME": str(tmp_path)}, programs=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ("[trainers]\na = 3\n", "[trainers.a]: must be a table"),
+        ("[trainers.a]\n", "[trainers.a] command: missing; a trainer needs command and schema"),
+        ('[trainers.a]\ncomand = ["x"]\nschema = "good.json"\n', "did you mean 'command'?"),
+        ('[trainers.a]\ncommand = []\nschema = "good.json"\n', "[trainers.a] command: "),
+        ('[trainers.a]\ncommand = "x"\nschema = "good.json"\n', "[trainers.a] command: "),
+        ('[trainers.a]\ncommand = ["/no"]\nschema = "good.json"\n', "'/no' is no program on this"),
+        ('[trainers.a]\ncommand = ["sh"]\nschema = "no.json"\n', "no.json: No such file"),
+        ('[trainers.a]\ncommand = ["sh"]\nschema = "fleet.toml"\n', "is not JSON"),
+        ('[trainers.a]\ncommand = ["sh"]\n[trainers.a.schema]\n', 'type: must be "object"'),
+        ('[trainers.gbt]\ncommand = ["sh"]\nschema = "good.json"\n', "gbt is built in"),
+        ('[trainers."a b"]\ncommand = ["sh"]\nschema = "good.json"\n', "a name is a letter"),
+        (
+            BAD_PROPERTIES,
+            "properties.--x: a name is lower-case",
+        ),
+    ],
+)
+def test_a_fault_is_told_with_its_place_and_remedy(
+    section: str, words: str, tmp_path: Path
+) -> None:
+    """File, key, what is wrong; all of a file at once."""
+    with pytest.raises(ConfigError) as found:
+        load(tmp_path, section)
+    assert words in str(found.value)
+    assert str(tmp_path) in str(found.value)
+
+
+def test_a_coordinator_need_not_have_the_program(tmp_path: Path) -> None:
+    """It knows the trainer by its section alone."""
+    section = '[trainers.a]\ncommand = ["/no"]\nschema = "good.json"\n'
+    assert list(load(tmp_path, section, programs=False)) == ["a"]
+
+
+def assign(**hyper: Any) -> Assign:
+    """An assignment of a model of one's own."""
+    return Assign(
+        id="a", job_id="1b" * 32, attempt=1, instance="i", name="n", model="a", mode="oracle",
+        lease_s=60, hyper=hyper,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+def test_values_are_single_arguments(tmp_path: Path, *, resumable: bool) -> None:
+    """No value is taken for an option; checkpoints are for those who understand them."""
+    names = ("max_depth", "name", "sizes", "on", "nothing")
+    own = OwnTrainer.model_validate({
+        "command": ["sh", "-c"], "resumable": resumable,
+        "schema": {"type": "object", "properties": {name: {} for name in names},
+                   "additionalProperties": False},
+    })  # fmt: skip
+    place = Place(tmp_path, tmp_path, tmp_path / "kept")
+    given = assign(max_depth=3, name="--out-dir=/etc", sizes=[1, 2], on=True, nothing=None)
+    command = trainer_command(given, {"a": own}, place, 2, resume=True)
+    assert command[:2] == ["sh", "-c"]
+    assert command[-5:] == [
+        "--max-depth=3", "--name=--out-dir=/etc", "--nothing=null", "--on=true", "--sizes=[1, 2]",
+    ]  # fmt: skip
+    assert (f"--checkpoint-dir={tmp_path / 'kept'}" in command) == resumable
+    assert ("--resume" in command) == resumable
+    for hyper in ({"out_dir": "/etc"}, {"max-depth": 1}):
+        with pytest.raises(BadMessage, match="unknown hyperparameter"):
+            trainer_command(assign(**hyper), {"a": own}, place, 2, resume=False)
+
+
+def test_hosts_that_differ_get_the_jobs_that_they_allow() -> None:
+    """Any host's schema admits a job to the plan; matchmaking finds out whose it was."""
+    fleet = Fleet()
+    closed = {"type": "object", "additionalProperties": False}
+    for name, key in (("old", "depth"), ("new", "max_depth")):
+        schema = closed | {"properties": {key: {"type": "integer"}}}
+        fleet.host(name).joins(trainers={"own": TrainerInfo(hyper_schema=schema)})
+    known = fleet.core.known_trainers()["own"]
+    assert len(known["anyOf"]) == 2
+    assert not list(check_hyper({"depth": 1}, known, "own"))
+    assert not list(check_hyper({"max_depth": 1}, known, "own"))
+    assert list(check_hyper({"depht": 1}, known, "own"))
+
+
+def test_a_model_of_the_ledger_is_known_though_no_host_has_come() -> None:
+    """What its hyperparameters may be, its hosts will say."""
+    fleet = Fleet(spec())
+    assert fleet.core.known_trainers() == {"gbt": {}}
