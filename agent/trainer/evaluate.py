@@ -1,4 +1,4 @@
-"""Metrics on windows that were not trained on, overall and per host.
+"""Metrics on windows that were not trained on, overall and per host, with intervals.
 
 Thresholds come from validation windows alone. A metric that the data does not define (a class is
 absent, say) is None, and `undefined` says why.
@@ -7,70 +7,27 @@ absent, say) is None, and `undefined` says why.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-from sklearn.metrics import (
-    accuracy_score,
-    average_precision_score,
-    balanced_accuracy_score,
-    confusion_matrix,
-    f1_score,
-    precision_recall_curve,
-    roc_auc_score,
-)
+from sklearn.metrics import confusion_matrix, precision_recall_curve
 
-from agent.trainer.arrays import Floats, Ints
-from agent.trainer.bootstrap import auroc_interval, resampling_groups
+from agent.trainer.bootstrap import (
+    Resamples,
+    binary_intervals,
+    multiclass_intervals,
+    resampling_groups,
+)
 from agent.trainer.data import WindowIndex
-
-Metrics = dict[str, Any]
-
-BINARY_METRICS: Final = (
-    "auroc",
-    "average_precision",
-    "f1",
-    "balanced_accuracy",
-    "tpr_at_fpr",
-    "fpr_realised",
+from agent.trainer.metrics import (
+    OF_PROBABILITIES,
+    Metrics,
+    Scored,
+    Thresholds,
+    binary_metrics,
+    multiclass_metrics,
 )
-MULTICLASS_METRICS: Final = (
-    "accuracy",
-    "balanced_accuracy",
-    "macro_f1",
-    "auroc",
-    "average_precision",
-)
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Labelled windows and what the model says of them.
-
-    `windows` (n,) numbers into the index, `label` (n,), and `score`: (n,) how anomalous a window
-    is in a binary task, (n, classes) the classes' probabilities otherwise.
-    """
-
-    windows: Ints
-    label: Ints
-    score: Floats
-
-    def of_positive(self) -> Scored:
-        """Return the same with the probability of class 1 alone, as a binary task wants it."""
-        return Scored(self.windows, self.label, self.score[:, 1])
-
-    def as_normal(self) -> Scored:
-        """Return the same with every window taken for a normal one."""
-        return Scored(self.windows, np.zeros_like(self.label), self.score)
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """Chosen on validation: where F1 is best, and what the target share of negatives exceeds."""
-
-    decision: float | None
-    alarm: float | None
 
 
 @dataclass(frozen=True)
@@ -104,14 +61,18 @@ def evaluate(
     classes = len(protocol.classes)
 
     def measure(part: Scored) -> Metrics:
-        return _binary(part, thresholds) if binary else _multiclass(part, classes)
+        if binary:
+            return binary_metrics(part, thresholds)
+        return multiclass_metrics(part, classes)
 
     groups, resampled_by = resampling_groups(index, test.windows)
-    positive = test.label[:, None] == (np.array([1]) if binary else np.unique(test.label))
-    score = test.score[:, None] if binary else test.score[:, np.unique(test.label)]
-    interval = auroc_interval(positive, score, groups, protocol.n_resamples, protocol.seed)
+    draws = Resamples(groups, protocol.n_resamples, protocol.seed)
+    intervals = (
+        binary_intervals(test, thresholds, draws) if binary else multiclass_intervals(test, draws)
+    )
     metrics = measure(test)
-    metrics["auroc_ci"] = list(interval) if interval else None
+    # Where a metric is undefined, so is its interval; there the reason is told once.
+    metrics |= {name: intervals[name] for name in intervals if metrics[name[:-3]] is not None}
     return Evaluation(
         metrics=metrics,
         per_host={
@@ -145,53 +106,9 @@ def choose_thresholds(validation: Scored, target_fpr: float) -> Thresholds:
     return Thresholds(decision, alarm)
 
 
-def _binary(part: Scored, thresholds: Thresholds) -> Metrics:
-    metrics: Metrics = dict.fromkeys(BINARY_METRICS)
-    positive, score = part.label == 1, part.score
-    both = bool(positive.any() and not positive.all())
-    if both:
-        metrics["auroc"] = float(roc_auc_score(positive, score))
-    if positive.any():
-        metrics["average_precision"] = float(average_precision_score(positive, score))
-    if thresholds.decision is not None and positive.any():
-        called = score >= thresholds.decision
-        metrics["f1"] = float(f1_score(positive, called, zero_division=0))
-        if both:
-            metrics["balanced_accuracy"] = float(balanced_accuracy_score(positive, called))
-    if thresholds.alarm is not None:
-        alarms = score > thresholds.alarm
-        if positive.any():
-            metrics["tpr_at_fpr"] = float(alarms[positive].mean())
-        if not positive.all():
-            metrics["fpr_realised"] = float(alarms[~positive].mean())
-    return metrics
-
-
-def _multiclass(part: Scored, classes: int) -> Metrics:
-    """Classes that have no window in `part` count neither for nor against the model."""
-    present = np.unique(part.label)
-    called = part.score.argmax(axis=1)
-    metrics: Metrics = dict.fromkeys(MULTICLASS_METRICS)
-    metrics["accuracy"] = float(accuracy_score(part.label, called))
-    recalls = [float((called[part.label == k] == k).mean()) for k in present]
-    metrics["balanced_accuracy"] = float(np.mean(recalls))
-    metrics["macro_f1"] = float(
-        f1_score(part.label, called, labels=present, average="macro", zero_division=0)
-    )
-    if 1 < len(present) <= classes:
-        one_of = part.label[:, None] == present
-        areas = [roc_auc_score(one_of[:, i], part.score[:, k]) for i, k in enumerate(present)]
-        precisions = [
-            average_precision_score(one_of[:, i], part.score[:, k]) for i, k in enumerate(present)
-        ]
-        metrics["auroc"] = float(np.mean(areas))
-        metrics["average_precision"] = float(np.mean(precisions))
-    return metrics
-
-
 def _of_host(part: Scored, index: WindowIndex, host: int) -> Scored:
     mine = index.host[part.windows] == host
-    return Scored(part.windows[mine], part.label[mine], part.score[mine])
+    return replace(part, windows=part.windows[mine], label=part.label[mine], score=part.score[mine])
 
 
 def _confusion(test: Scored, thresholds: Thresholds, classes: int) -> list[list[int]]:
@@ -220,4 +137,8 @@ def _reasons(
     if protocol.n_resamples == 0:
         why.append("no resamples were asked for")
     reason = "; ".join(why) or "too few groups hold each class"
-    return {name: reason for name, value in metrics.items() if value is None}
+    return {
+        name: "the score is no probability" if name in OF_PROBABILITIES else reason
+        for name, value in metrics.items()
+        if value is None
+    }

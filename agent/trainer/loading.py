@@ -12,9 +12,10 @@ from agent.trainer.arguments import Job
 from agent.trainer.arrays import Floats, Ints
 from agent.trainer.data import WindowIndex, load_index, load_schema
 from agent.trainer.errors import BadInputError
-from agent.trainer.evaluate import Protocol, Scored
+from agent.trainer.evaluate import Protocol
 from agent.trainer.interruption import Interruption
 from agent.trainer.keeper import Keeper
+from agent.trainer.metrics import Scored
 from agent.trainer.progress import Progress
 from agent.trainer.schema import FeatureSchema, sha256_of
 from agent.trainer.splits import TEST, TRAIN, VALIDATION, Splits, split
@@ -51,9 +52,9 @@ class Loaded:
         job = self.job
         return Protocol(self.schema.classes, job.target_fpr, job.n_resamples, job.seed)
 
-    def scored(self, windows: Ints, score: Floats) -> Scored:
+    def scored(self, windows: Ints, score: Floats, *, probable: bool = True) -> Scored:
         """Return labelled `windows` with what the model says of them."""
-        return Scored(windows, self.index.label[windows], score)
+        return Scored(windows, self.index.label[windows], score, probable)
 
 
 def load(job: Job) -> Loaded:
@@ -110,6 +111,15 @@ def keeper_of(loaded: Loaded, progress: Progress, interruption: Interruption) ->
         every_s=job.checkpoint_every_s,
         resume=job.resume,
     )
+
+
+def unweighted(probabilities: Floats, weights: Floats) -> Floats:
+    """Undo for the probabilities (n, classes) what class weights (classes,) did to the loss.
+
+    A classifier that is trained with them learns odds that are off by their ratio.
+    """
+    found = probabilities / weights
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
 def class_weights(label: Ints, classes: int, power: float) -> Floats:

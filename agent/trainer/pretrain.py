@@ -107,6 +107,7 @@ def pretrain(loaded: Loaded, progress: Progress, keeper: Keeper) -> Pretrained:
         size=asdict(size),
         weights_file="model.safetensors",
         weights=weights_to_bytes(network.state_dict()),
+        class_weights=None,
         training=fitted.facts(device.type),
     )
     return Pretrained(network, trained, embed, len(train))

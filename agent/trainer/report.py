@@ -2,7 +2,8 @@
 
 `model.json` beside the weights: version, model, mode, task, classes, inputs (features or channels,
 in the order in which the model takes them), window, stride, period_s, size, thresholds, weights
-(the file's name) and the fingerprint of the data.
+(the file's name), class_weights (what the model's probabilities are to be divided by, and then
+normalised; null where it was trained without) and the fingerprint of the data.
 
 `<model>_<mode>_train.json`, the report:
 
@@ -88,6 +89,7 @@ def _description(loaded: Loaded, trained: Trained, evaluation: Evaluation) -> di
         "size": trained.size,
         "thresholds": _thresholds(evaluation),
         "weights": trained.weights_file,
+        "class_weights": trained.class_weights,
         "data": loaded.fingerprint,
         "simulated": schema.simulated,
     }

@@ -40,7 +40,10 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
 
     progress.phase("evaluate")
     parts = (loaded.validation, loaded.test)
-    anomaly = [loaded.scored(windows, pretrained.trained.score(windows)) for windows in parts]
+    anomaly = [
+        loaded.scored(windows, pretrained.trained.score(windows), probable=False)
+        for windows in parts
+    ]
     probe = fit_probe(loaded, pretrained)
     of_probe: Evaluation | None = None
     if probe is not None:

@@ -10,7 +10,7 @@ from agent.trainer import config
 from agent.trainer.arrays import Floats, Ints
 from agent.trainer.data import load_features, open_series
 from agent.trainer.keeper import Keeper
-from agent.trainer.loading import Loaded, class_weights
+from agent.trainer.loading import Loaded, class_weights, unweighted
 from agent.trainer.progress import Progress
 
 
@@ -23,6 +23,7 @@ class Trained:
     size: dict[str, Any]
     weights_file: str
     weights: bytes
+    class_weights: tuple[float, ...] | None
     training: dict[str, Any]
 
 
@@ -61,11 +62,12 @@ def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Tr
         progress=progress,
     )
     return Trained(
-        score=lambda windows: trees.probabilities(features[windows]),
+        score=lambda windows: unweighted(trees.probabilities(features[windows]), weights),
         inputs=loaded.schema.features_of(loaded.job.mode),
         size=asdict(trees.size),
         weights_file="model.ubj",
         weights=trees.to_bytes(),
+        class_weights=tuple(weights.tolist()),
         training={
             "device": "cpu",
             "elsewhere": [],
@@ -111,10 +113,13 @@ def _train_network(
         keeper=keeper,
     )
     return Trained(
-        score=lambda windows: probabilities(network, batches, windows, hyper.batch_size),
+        score=lambda windows: unweighted(
+            probabilities(network, batches, windows, hyper.batch_size), weights
+        ),
         inputs=inputs,
         size=built.size,
         weights_file="model.safetensors",
         weights=weights_to_bytes(network.state_dict()),
+        class_weights=tuple(weights.tolist()),
         training=fitted.facts(device.type),
     )
