@@ -79,6 +79,9 @@ class TorchHyper(Hyper):
 class SupervisedHyper(TorchHyper):
     """What the supervised networks have in common."""
 
+    batch_size: int = Field(256, ge=1, le=65_536, description="Windows in a batch.")
+    weight_decay: float = Field(1.0, ge=0.0, le=100.0, description="AdamW's weight decay.")
+    dropout: float = Field(0.5, ge=0.0, le=0.9, description="Dropout inside the network.")
     class_weight: float = Field(
         0.5, ge=0.0, le=1.0, description="Class balancing: 0 none, 1 full inverse frequency."
     )
@@ -87,8 +90,13 @@ class SupervisedHyper(TorchHyper):
 class MlpHyper(SupervisedHyper):
     """Multi-layer perceptron on summary features."""
 
-    hidden: int = Field(128, ge=1, le=8_192, description="Units in a hidden layer.")
-    layers: int = Field(2, ge=1, le=16, description="Hidden layers.")
+    epochs: int = Field(40, ge=1, le=10_000, description="Passes over the training windows.")
+    patience: int = Field(
+        8, ge=1, le=10_000, description="Epochs without a better validation loss before stopping."
+    )
+    weight_decay: float = Field(3.0, ge=0.0, le=100.0, description="AdamW's weight decay.")
+    hidden: int = Field(64, ge=1, le=8_192, description="Units in a hidden layer.")
+    layers: int = Field(1, ge=1, le=16, description="Hidden layers.")
 
 
 class CnnHyper(SupervisedHyper):

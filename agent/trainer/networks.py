@@ -17,6 +17,7 @@ from agent.trainer.models.mlp import Mlp, MlpSize
 from agent.trainer.models.recurrent import Recurrent, RecurrentSize
 from agent.trainer.models.standardise import Standardise
 from agent.trainer.models.transformer import EncoderSize, Transformer
+from agent.trainer.models.wide import WideAndDeep
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,27 @@ def build(model: str, hyper: config.Hyper, inputs: int, classes: int, steps: int
     if isinstance(hyper, config.CnnHyper):
         size = CnnSize(inputs, classes, hyper.hidden, hyper.layers, hyper.kernel, hyper.dropout)
         cnn = Cnn(size)
-        return Built(cnn, cnn.standardise, asdict(size))
+        return _wide(cnn, cnn.standardise, cnn.head, asdict(size))
     if isinstance(hyper, config.GruHyper):
         cell: Literal["gru", "lstm"] = "lstm" if isinstance(hyper, config.LstmHyper) else "gru"
         shape = RecurrentSize(inputs, classes, cell, hyper.hidden, hyper.layers, hyper.dropout)
         recurrent = Recurrent(shape)
-        return Built(recurrent, recurrent.standardise, asdict(shape))
+        return _wide(recurrent, recurrent.standardise, recurrent.head, asdict(shape))
     if isinstance(hyper, config.TransformerHyper):
         encoder = encoder_size(hyper, inputs, steps)
         transformer = Transformer(encoder, classes)
         standardise = transformer.encoder.standardise
-        return Built(transformer, standardise, asdict(encoder) | {"classes": classes})
+        told = asdict(encoder) | {"classes": classes}
+        return _wide(transformer, standardise, transformer.head, told)
     raise KeyError(model)
+
+
+def _wide(
+    deep: nn.Module, standardise: Standardise, head: nn.Sequential, size: dict[str, Any]
+) -> Built:
+    last = head[-1]
+    assert isinstance(last, nn.Linear)  # noqa: S101 - all of them end so
+    return Built(WideAndDeep(deep, standardise, last, size["inputs"]), standardise, size)
 
 
 def encoder_size(

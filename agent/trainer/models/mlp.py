@@ -22,19 +22,27 @@ class MlpSize:
 
 
 class Mlp(nn.Module):
-    """Linear, layer norm, GELU, dropout; as often as there are layers; then a linear head."""
+    """A linear model, and beside it layers (linear, GELU, dropout) that add what it cannot say.
+
+    Both begin at nought: what is linear is learnt first, and little else where data are few.
+    """
 
     def __init__(self, size: MlpSize) -> None:
         super().__init__()
-        self.standardise = Standardise(size.inputs)
+        self.standardise = Standardise(size.inputs, squash=True)
         widths = [size.inputs, *[size.hidden] * size.layers]
         body: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
-            body += [nn.Linear(before, after), nn.LayerNorm(after), nn.GELU()]
-            body.append(nn.Dropout(size.dropout))
-        self.body = nn.Sequential(*body, nn.Linear(size.hidden, size.classes))
+            body += [nn.Linear(before, after), nn.GELU(), nn.Dropout(size.dropout)]
+        self.linear = nn.Linear(size.inputs, size.classes)
+        head = nn.Linear(size.hidden, size.classes)
+        for layer in (self.linear, head):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        self.body = nn.Sequential(*body, head)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (batch, classes) of `features` (batch, inputs)."""
-        logits: Tensor = self.body(self.standardise(features))
+        inputs = self.standardise(features)
+        logits: Tensor = self.linear(inputs) + self.body(inputs)
         return logits

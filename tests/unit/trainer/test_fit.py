@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from agent.trainer.checkpoint import load_weights, weights_to_bytes
-from agent.trainer.config import CnnHyper, GruHyper, LstmHyper, MlpHyper, TorchHyper
+from agent.trainer.config import TRAINERS, CnnHyper, GruHyper, LstmHyper, MlpHyper, TorchHyper
 from agent.trainer.config import TransformerHyper as THyper
 from agent.trainer.errors import BadInputError, DivergedError
 from agent.trainer.fit import fit, mean_loss
@@ -140,6 +140,30 @@ def test_every_network_survives_saving(
     other = build(model, hyper, inputs=3, classes=4, steps=steps).network.eval()
     other.load_state_dict(load_weights(path))
     assert torch.equal(other(inputs), logits)
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "gru", "lstm", "transformer"])
+def test_every_network_begins_undecided_and_learns_what_is_linear(model: str) -> None:
+    """Untrained, every class is as likely; a mean that tells the classes apart is found at once."""
+    torch.manual_seed(0)
+    hyper = TRAINERS[model].hyper.model_validate(
+        {"epochs": 6, "lr": 0.02, "dropout": 0.0, "batch_size": 32}
+    )
+    assert isinstance(hyper, TorchHyper)
+    label = np.arange(256) % 2
+    inputs = torch.randn(256, *(() if model == "mlp" else (12,)), 3)
+    inputs += torch.from_numpy(label).float().reshape(-1, *[1] * (inputs.ndim - 1))
+    built = build(model, hyper, inputs=3, classes=2, steps=12)
+    assert torch.equal(built.network.eval()(inputs), torch.zeros(256, 2))
+
+    def loss(network: nn.Module, windows: Tensor, _: torch.Generator) -> Tensor:
+        return nn.functional.cross_entropy(
+            network(inputs[windows]), torch.from_numpy(label)[windows], reduction="none"
+        )
+
+    fit(built.network, loss, np.arange(256), np.arange(256), hyper=hyper, seed=0, **_quietly())
+    called = built.network.eval()(inputs).argmax(1).numpy()
+    assert (called == label).mean() > (0.75 if model == "mlp" else 0.95)
 
 
 def test_damaged_weights_are_refused(tmp_path: pytest.TempPathFactory) -> None:
