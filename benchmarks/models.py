@@ -1,8 +1,11 @@
 """Every built-in model beside two honest floors, on one prepared data set: a table in Markdown.
 
-    python benchmarks/models.py DATA [--recipe host] [--seed 0] [--models gbt,cnn] [--out FOLDER]
+    python benchmarks/models.py DATA [--recipe host] [--seeds 0,1,2,3] [--models gbt,cnn]
+        [--out FOLDER]
 
-The floors go through the same split, the same validation and the same evaluation as the models:
+Each seed is another split; figures are means over the splits, and so are the ends of the 95 %
+intervals. The floors go through the same split, the same validation and the same evaluation as the
+models:
 
 - `threshold`: the single summary feature, and its direction, that ranks the training windows best.
 - `logistic`: a logistic regression on the standardised summary features, its penalty chosen on
@@ -15,12 +18,14 @@ output folder already are not made again.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,12 +42,13 @@ from agent.trainer.metrics import Metrics
 
 PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 Scores = Callable[[np.ndarray], np.ndarray]
+Found = tuple[str, str, Metrics, float]
 
 
-def loaded_for(arguments: argparse.Namespace, mode: str) -> Loaded:
+def loaded_for(arguments: argparse.Namespace, mode: str, seed: int) -> Loaded:
     """Load the data as a model would."""
     argv = ["--model=gbt", f"--mode={mode}", f"--data={arguments.data}", "--out-dir=unused"]
-    argv += [f"--split-recipe={arguments.recipe}", f"--seed={arguments.seed}"]
+    argv += [f"--split-recipe={arguments.recipe}", f"--seed={seed}"]
     return load_supervised(parse_job(argv, RUN_MODULE))
 
 
@@ -95,10 +101,10 @@ def logistic_floor(loaded: Loaded, features: np.ndarray) -> tuple[Scores, bool]:
     return lambda windows: found.predict_proba(inputs[windows]), True
 
 
-def floors(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Metrics, float]]:
+def floors(arguments: argparse.Namespace, seed: int) -> Iterator[Found]:
     """Yield (name, mode, metrics, seconds) of each floor."""
     for mode in MODES:
-        loaded = loaded_for(arguments, mode)
+        loaded = loaded_for(arguments, mode, seed)
         job = loaded.job
         features = load_features(job.summary, loaded.schema, mode, len(loaded.index)).astype(float)
         for name, floor in (("threshold", threshold_floor), ("logistic", logistic_floor)):
@@ -114,25 +120,37 @@ def floors(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Metrics, f
             yield name, mode, found.metrics, time.perf_counter() - begun_s
 
 
-def models(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Metrics, float]]:
-    """Yield (name, mode, metrics, seconds) of each model, trained by its own program."""
-    for model in arguments.models:
-        for mode in MODES:
-            out = arguments.out / f"{model}_{mode}"
-            report, took = out / f"{model}_{mode}_train.json", out / "seconds"
-            if not report.exists():
-                begun_s = time.perf_counter()
-                subprocess.run(
-                    [
-                        sys.executable, "-m", TRAINERS[model].module, f"--model={model}",
-                        f"--mode={mode}", f"--data={arguments.data}", f"--out-dir={out}",
-                        f"--split-recipe={arguments.recipe}", f"--seed={arguments.seed}",
-                    ],
-                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                )  # fmt: skip
-                took.write_text(str(time.perf_counter() - begun_s), "utf-8")
-            metrics = json.loads(report.read_text("utf-8"))["metrics"]
-            yield model, mode, metrics, float(took.read_text("utf-8"))
+def trained(arguments: argparse.Namespace, model: str, seed: int) -> Iterator[Found]:
+    """Yield (name, mode, metrics, seconds) of a model, trained by its own program."""
+    for mode in MODES:
+        out = arguments.out / f"{model}_{mode}_{seed}"
+        report, took = out / f"{model}_{mode}_train.json", out / "seconds"
+        if not report.exists():
+            begun_s = time.perf_counter()
+            subprocess.run(
+                [
+                    sys.executable, "-m", TRAINERS[model].module, f"--model={model}",
+                    f"--mode={mode}", f"--data={arguments.data}", f"--out-dir={out}",
+                    f"--split-recipe={arguments.recipe}", f"--seed={seed}",
+                ],
+                check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            took.write_text(str(time.perf_counter() - begun_s), "utf-8")
+        metrics = json.loads(report.read_text("utf-8"))["metrics"]
+        yield model, mode, metrics, float(took.read_text("utf-8"))
+
+
+def over_splits(found: Iterable[Found]) -> Iterator[Found]:
+    """Yield for each (name, mode) the means over the splits; what a split lacks is left out."""
+    groups: dict[tuple[str, str], list[tuple[Metrics, float]]] = {}
+    for name, mode, metrics, seconds in found:
+        groups.setdefault((name, mode), []).append((metrics, seconds))
+    for (name, mode), runs in groups.items():
+        values: Metrics = {}
+        for key in runs[0][0]:
+            known = [metrics[key] for metrics, _ in runs if metrics.get(key) is not None]
+            values[key] = np.mean(known, axis=0).tolist() if known else None
+        yield name, mode, values, float(np.mean([seconds for _, seconds in runs]))
 
 
 def row(name: str, mode: str, metrics: Metrics, seconds: float) -> str:
@@ -168,16 +186,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder that prepare wrote")
     parser.add_argument("--recipe", default="host")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=_numbers, default=[0, 1, 2, 3])
     parser.add_argument("--models", type=lambda text: text.split(","), default=list(TRAINERS))
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "fleet-models")
     arguments = parser.parse_args()
     heads = ("model", "mode", "AUROC", "AP", "F1", "bal. acc.", "Brier", "ECE", "FPR", "s")
     print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}", flush=True)
-    for found in (*floors(arguments),):
-        print(row(*found), flush=True)
-    for found in models(arguments):
-        print(row(*found), flush=True)
+    sources: list[Callable[[int], Iterator[Found]]] = [partial(floors, arguments)]
+    sources += [partial(trained, arguments, model) for model in arguments.models]
+    for source in sources:
+        runs = itertools.chain.from_iterable(source(seed) for seed in arguments.seeds)
+        for found in over_splits(runs):
+            print(row(*found), flush=True)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
 
 
 if __name__ == "__main__":

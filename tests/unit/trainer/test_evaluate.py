@@ -89,7 +89,7 @@ def naive(index: WindowIndex, part: Scored, thresholds: Thresholds, draws: int) 
     seed=st.integers(0, 10_000),
     probable=st.booleans(),
 )
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_intervals_are_those_of_resampled_episodes(
     n: int, episodes: int, seed: int, *, probable: bool
 ) -> None:
@@ -108,7 +108,7 @@ def test_the_intervals_are_those_of_resampled_episodes(
 
 
 @given(n=st.integers(40, 150), seed=st.integers(0, 10_000))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_the_intervals_of_several_classes_are_as_well(n: int, seed: int) -> None:
     """One against the rest, averaged, in every resample that shows all classes."""
     rng = np.random.default_rng(seed)
