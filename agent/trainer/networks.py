@@ -16,7 +16,7 @@ from agent.trainer.models.cnn import Cnn, CnnSize
 from agent.trainer.models.mlp import Mlp, MlpSize
 from agent.trainer.models.recurrent import Recurrent, RecurrentSize
 from agent.trainer.models.standardise import Standardise
-from agent.trainer.models.transformer import EncoderSize, Transformer
+from agent.trainer.models.transformer import EncoderSize, MaskedAutoencoder, Transformer
 from agent.trainer.models.wide import WideAndDeep
 
 
@@ -50,6 +50,30 @@ def build(model: str, hyper: config.Hyper, inputs: int, classes: int, steps: int
         standardise = transformer.encoder.standardise
         told = asdict(encoder) | {"classes": classes}
         return _wide(transformer, standardise, transformer.head, told)
+    raise KeyError(model)
+
+
+def restore(model: str, size: dict[str, Any]) -> nn.Module:
+    """Return the network called `model` of a saved size, its weights yet to be loaded.
+
+    Raises KeyError for a name that is none, TypeError for a size that is not the model's.
+    """
+    match model:
+        case "mlp":
+            return Mlp(MlpSize(**size))
+        case "cnn":
+            cnn = Cnn(CnnSize(**size))
+            return _wide(cnn, cnn.standardise, cnn.head, size).network
+        case "gru" | "lstm":
+            recurrent = Recurrent(RecurrentSize(**size))
+            return _wide(recurrent, recurrent.standardise, recurrent.head, size).network
+        case "transformer":
+            of_encoder = {name: one for name, one in size.items() if name != "classes"}
+            transformer = Transformer(EncoderSize(**of_encoder), size["classes"])
+            standardise = transformer.encoder.standardise
+            return _wide(transformer, standardise, transformer.head, size).network
+        case "transformer_ssl":
+            return MaskedAutoencoder(EncoderSize(**size))
     raise KeyError(model)
 
 

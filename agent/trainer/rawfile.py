@@ -56,21 +56,23 @@ class Rows:
 class RawFile:
     """A raw file with its schema. Every fault of it raises BadInputError with the remedy."""
 
-    def __init__(self, path: Path, schema: RawSchema) -> None:
+    def __init__(self, path: Path, schema: RawSchema, *, others: bool = False) -> None:
+        """Check the columns; `others` than the schema's may be there, and are not read."""
         self.path = path
         self.schema = schema
-        self._check_columns()
+        self._label = [] if schema.label is None else [schema.label]
+        self._check_columns(others=others)
 
     def outline(self) -> Outline:
         """Read keys and labels once, check their order, and return the episodes and labels."""
         scan = _OutlineScan(self.path)
         labels: set[str] = set()
-        for batch in self._batches([*_KEYS, self.schema.label]):
+        for batch in self._batches([*_KEYS, *self._label]):
             scan.add(batch)
             labels.update(self._labels(batch).drop_null().unique().to_pylist())
             if len(labels) > MAX_CLASSES:
                 raise self._fault(
-                    self.schema.label, f"more than {MAX_CLASSES} values", "name a column of classes"
+                    self._label[0], f"more than {MAX_CLASSES} values", "name a column of classes"
                 )
         return Outline(scan.finish(), frozenset(labels))
 
@@ -79,7 +81,7 @@ class RawFile:
         codes = pa.array(classes, pa.string())
         episodes = iter(outline.episodes)
         entry, left = None, 0
-        for batch in self._batches([*_KEYS, *self.schema.channels, self.schema.label]):
+        for batch in self._batches([*_KEYS, *self.schema.channels, *self._label]):
             values = self._values(batch)
             found = pa.compute.index_in(self._labels(batch), value_set=codes)
             labels = found.fill_null(UNLABELLED).to_numpy(zero_copy_only=False).astype(np.int16)
@@ -96,14 +98,14 @@ class RawFile:
     def _fault(self, key: str, problem: str, remedy: str) -> BadInputError:
         return BadInputError.at(self.path, key, problem, remedy)
 
-    def _check_columns(self) -> None:
+    def _check_columns(self, *, others: bool) -> None:
         columns = self._column_names()
-        wanted = [*_KEYS, *self.schema.channels, self.schema.label]
+        wanted = [*_KEYS, *self.schema.channels, *self._label]
         for name in wanted:
             if name not in columns:
                 raise self._fault(name, "column is missing", "add it, or correct the schema")
         for name in columns:
-            if name not in wanted:
+            if name not in wanted and not others:
                 raise self._fault(
                     name, "column is in no schema", "add it to the schema's channels, or drop it"
                 )
@@ -121,7 +123,7 @@ class RawFile:
     def _open_csv(self, columns: list[str] | None) -> Any:
         types = {"host": pa.string(), "episode": pa.string(), "t": pa.int64()}
         types |= dict.fromkeys(self.schema.channels, pa.float32())
-        types[self.schema.label] = pa.string()
+        types |= dict.fromkeys(self._label, pa.string())
         return pa_csv.open_csv(
             self.path,
             read_options=pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
@@ -145,6 +147,8 @@ class RawFile:
     def _labels(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the labels as strings, null where a row is unlabelled."""
         name, unlabelled = self.schema.label, self.schema.unlabelled
+        if name is None:
+            return pa.nulls(batch.num_rows, pa.string())
         try:
             labels = _as_label_strings(batch.column(name))
         except pa.ArrowInvalid as error:

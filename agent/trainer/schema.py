@@ -38,12 +38,13 @@ class Channel(_File):
 class RawSchema(_File):
     """The `.schema.json` beside a raw telemetry file.
 
-    `unlabelled` is the label of rows that are for self-supervision alone (None: a null label).
-    `positive` names the label of an anomaly where it is not 1. `simulated` says that no real
-    machine was measured; it is carried into whatever is made of the data.
+    `label` is the column of labels (None: there is none). `unlabelled` is the label of rows that
+    are for self-supervision alone (None: a null label). `positive` names the label of an anomaly
+    where it is not 1. `simulated` says that no real machine was measured; it is carried into
+    whatever is made of the data.
     """
 
-    label: str
+    label: str | None
     unlabelled: int | str | None = None
     period_s: float = Field(gt=0)
     channels: dict[ChannelName, Channel] = Field(min_length=1)

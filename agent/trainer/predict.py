@@ -1,0 +1,134 @@
+"""Score telemetry with a stored model.
+
+    python -m agent.trainer.predict --bundle BUNDLE --raw FILE --out scores.csv
+
+BUNDLE is what `fleet get JOB` brings, the archive or the folder it was unpacked to. FILE is raw
+telemetry (parquet or CSV: host, episode, t, channels); only the channels that the model takes are
+read, and labels are not. `--out` gets a row a window: host, episode, start (t), then
+
+- `score`: how anomalous it is; of two classes, the probability of the positive one,
+- `p_<class>`: the classes' probabilities, where there are several, or of a linear probe,
+- `called`: the class, by the threshold or the highest probability,
+- `alarm`: whether the score exceeds the threshold that aims at the target false-positive rate.
+
+Memory does not grow with the file. Standard output carries JSON lines, as that of a training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from agent.trainer.arguments import at_least, default_threads
+from agent.trainer.arrays import Floats
+from agent.trainer.errors import BadInputError
+from agent.trainer.interruption import Interruption
+from agent.trainer.progress import Progress, claim_stdout, run_reported
+from agent.trainer.rawfile import RawFile
+from agent.trainer.run import bind_threads
+from agent.trainer.schema import Channel, RawSchema
+from agent.trainer.stored import Description, StoredModel, load_model
+from agent.trainer.windows import Labelling, cut_windows
+
+_BATCH: Final = 512  # windows
+
+
+def predict(model: StoredModel, raw: Path) -> Iterator[pa.Table]:
+    """Yield a table of scores for each block of rows in `raw`. Raises BadInputError."""
+    told = model.description
+    channels = {name: Channel(name=name, modes=("oracle",)) for name in told.channels}
+    schema = RawSchema(label=None, period_s=1, channels=channels)
+    file = RawFile(raw, schema, others=True)
+    outline = file.outline()
+    longest = max(entry.length for entry in outline.episodes)
+    if longest < told.window:
+        problem = f"no episode has the model's {told.window} rows"
+        raise BadInputError.at(raw, "episode", problem, "give it longer ones")
+    rows = file.rows(outline, ())
+    for block in cut_windows(rows, told.window, told.stride, Labelling("unlabelled", ())):
+        if not len(block.windows):
+            continue
+        pieces = [
+            model.score(np.ascontiguousarray(block.windows[at : at + _BATCH]))
+            for at in range(0, len(block.windows), _BATCH)
+        ]
+        scores = {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
+        count = len(block.windows)
+        keys = {
+            "host": pa.array([block.entry.host] * count),
+            "episode": pa.array([block.entry.episode] * count),
+            "start": pa.array(block.entry.start + block.starts),
+        }
+        yield pa.table(keys | scores | _verdicts(told, scores))
+
+
+def _verdicts(told: Description, scores: dict[str, Floats]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    several = [name for name in scores if name.startswith("p_")]
+    if told.task == "multiclass" and several:
+        best = np.stack([scores[name] for name in several]).argmax(axis=0)
+        found["called"] = np.array(told.classes)[best]
+    elif told.thresholds.decision is not None:
+        positive = scores["score"] >= told.thresholds.decision
+        found["called"] = np.where(positive, told.classes[1], told.classes[0])
+    if told.thresholds.alarm is not None and "score" in scores:
+        found["alarm"] = scores["score"] > told.thresholds.alarm
+    return found
+
+
+def write(tables: Iterator[pa.Table], out: Path) -> int:
+    """Write the tables to a parquet or CSV file, whole or not at all; return the rows."""
+    if out.suffix not in {".csv", ".parquet"}:
+        raise BadInputError.at(out, "--out", "is neither .csv nor .parquet", "name it so")
+    making, rows, writer = out.with_name(f".{out.name}.part"), 0, None
+    try:
+        for table in tables:
+            if writer is None:
+                kind = pa_csv.CSVWriter if out.suffix == ".csv" else pq.ParquetWriter
+                writer = kind(making, table.schema)
+            writer.write_table(table)
+            rows += len(table)
+        if writer is not None:
+            writer.close()
+            making.replace(out)
+    finally:
+        making.unlink(missing_ok=True)
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="agent.trainer.predict",
+        description="Score telemetry with a stored model.",
+        epilog="Example: fleet get gru-oracle -o gru && python -m agent.trainer.predict "
+        "--bundle gru --raw new.parquet --out scores.csv",
+    )
+    parser.add_argument("--bundle", type=Path, required=True, help="Bundle, or its folder.")
+    parser.add_argument("--raw", type=Path, required=True, help="Telemetry: .parquet or .csv.")
+    parser.add_argument("--out", type=Path, required=True, help="Scores: .parquet or .csv.")
+    parser.add_argument("--threads", type=at_least(1), default=default_threads())
+    args = parser.parse_args(argv)
+    bind_threads(args.threads)
+    progress = Progress(claim_stdout())
+
+    def work(_: Interruption) -> None:
+        progress.phase("load")
+        model = load_model(args.bundle, args.threads)
+        progress.phase("evaluate")
+        rows = write(predict(model, args.raw), args.out)
+        progress.result({"windows": rows}, [str(args.out)])
+
+    return run_reported(progress, work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""A stored model scores telemetry as it did when it was evaluated, and trusts no bundle."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from agent.trainer import config, predict, unbundle
+from agent.trainer.errors import BadInputError
+from agent.trainer.stored import load_model
+from agent.trainer.unbundle import read_model_files
+
+QUICK = ("--epochs", "2", "--n-resamples", "0")
+
+
+def raw_of(data: Path) -> Path:
+    """The raw file that a prepared folder was made of."""
+    (found,) = data.parent.glob("*.parquet")
+    return found
+
+
+def scores(model: Path, raw: Path, out: Path) -> pa.Table:
+    """What predict writes."""
+    predict.write(predict.predict(load_model(model, 1), raw), out)
+    return pq.read_table(out) if out.suffix == ".parquet" else pa_csv.read_csv(out)
+
+
+@pytest.mark.parametrize("model", config.TRAINERS)
+@pytest.mark.parametrize("mode", config.MODES)
+def test_the_scores_are_those_of_the_report(
+    model: str, mode: str, simulated: Path, tmp_path: Path, run_job: Any
+) -> None:
+    """On the held-out hosts the same areas come out, from the raw file alone."""
+    run_job(model, simulated, tmp_path / "model", *QUICK, mode=mode)
+    report = json.loads((tmp_path / "model" / f"{model}_{mode}_train.json").read_text())
+    found = scores(tmp_path / "model", raw_of(simulated), tmp_path / "scores.parquet")
+    index = pq.read_table(simulated / "validation_v1.parquet")
+    for name in ("host", "episode", "start"):
+        assert found[name].to_pylist() == index[name].to_pylist()
+    label = index["label"].to_numpy()
+    held_out = np.isin(index["host"].to_pylist(), report["split"]["hosts"]["test"]) & (label >= 0)
+    score = found["score"].to_numpy()[held_out]
+    metrics = report["metrics"]
+    truth = label[held_out]
+    assert roc_auc_score(truth, score) == pytest.approx(metrics["auroc"], abs=2e-5)
+    assert average_precision_score(truth, score) == pytest.approx(
+        metrics["average_precision"], abs=2e-4
+    )
+    alarms = found["alarm"].to_numpy(zero_copy_only=False)[held_out]
+    assert alarms[truth == 0].mean() == pytest.approx(metrics["fpr_realised"], abs=2e-3)
+
+
+def test_new_telemetry_needs_neither_labels_nor_what_the_model_does_not_see(
+    simulated: Path, tmp_path: Path, run_job: Any
+) -> None:
+    """A realistic model reads its own channels: others may be missing, or there; CSV will do."""
+    run_job("gbt", simulated, tmp_path / "model", *QUICK, mode="realistic")
+    table = pq.read_table(raw_of(simulated))
+    channels = load_model(tmp_path / "model", 1).description.channels
+    bare = table.select(["host", "episode", "t", *channels])
+    more = bare.append_column("mood", pa.array(["good"] * len(bare)))
+    pq.write_table(bare, tmp_path / "bare.parquet")
+    pa_csv.write_csv(more, tmp_path / "more.csv")
+    first = scores(tmp_path / "model", tmp_path / "bare.parquet", tmp_path / "a.csv")
+    second = scores(tmp_path / "model", tmp_path / "more.csv", tmp_path / "b.csv")
+    assert first.column_names == ["host", "episode", "start", "score", "called", "alarm"]
+    assert first["score"].to_pylist() == pytest.approx(second["score"].to_pylist(), abs=1e-5)
+
+    lacking = bare.drop_columns([channels[1]])
+    pq.write_table(lacking, tmp_path / "lacking.parquet")
+    with pytest.raises(BadInputError, match=f"{channels[1]}: column is missing"):
+        scores(tmp_path / "model", tmp_path / "lacking.parquet", tmp_path / "c.csv")
+    assert not (tmp_path / "c.csv").exists()
+
+
+def archive(path: Path, *entries: tuple[str, bytes, bytes]) -> Path:
+    """A bundle of (name, content, type)."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as tar:
+        for name, content, kind in entries:
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.type = len(content), kind
+            tar.addfile(entry, io.BytesIO(content))
+    path.write_bytes(zstandard.ZstdCompressor().compress(plain.getvalue()))
+    return path
+
+
+def test_a_bundle_is_read_and_not_unpacked(
+    simulated: Path, tmp_path: Path, run_job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just the model's files, as plain files, within bounds; nothing else of it is looked at."""
+    run_job("mlp", simulated, tmp_path / "model", *QUICK)
+    good = [
+        (path.name, path.read_bytes(), tarfile.REGTYPE) for path in (tmp_path / "model").iterdir()
+    ]
+    evil = [("../../model.json", b"{}", tarfile.REGTYPE), ("model.json", b"", tarfile.SYMTYPE)]
+    bundle = archive(tmp_path / "bundle.tar.zst", *evil, *good)
+    assert set(read_model_files(bundle)) == {"model.json", "model.safetensors"}
+    table = scores(bundle, raw_of(simulated), tmp_path / "a.parquet")
+    assert (
+        table["score"].to_pylist()
+        == scores(tmp_path / "model", raw_of(simulated), tmp_path / "b.parquet")[
+            "score"
+        ].to_pylist()
+    )
+    monkeypatch.setattr(unbundle, "MAX_BYTES", 5000)
+    bomb = archive(tmp_path / "bomb.tar.zst", ("x", bytes(100_000), tarfile.REGTYPE), *good)
+    with pytest.raises(BadInputError, match="unpacks to more"):
+        read_model_files(bomb)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("model.json", b"{", "model.json: file: is not JSON"),
+        ("model.json", b"{}", "model.json: version: Field required"),
+        ("model.json", None, "model.json: is missing"),
+        ("model.safetensors", None, "model.safetensors: is missing"),
+        ("model.safetensors", b"junk", "model.safetensors: file: "),
+    ],
+)
+def test_a_bundle_that_is_none_is_told(
+    name: str, content: bytes | None, words: str, simulated: Path, tmp_path: Path, run_job: Any
+) -> None:
+    """One line that names the file; exit code 2."""
+    run_job("mlp", simulated, tmp_path / "model", *QUICK)
+    path = tmp_path / "model" / name
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(BadInputError) as found:
+        load_model(tmp_path / "model", 1)
+    assert words in str(found.value)
+
+
+def test_the_program_says_what_it_did(simulated: Path, tmp_path: Path, run_job: Any) -> None:
+    """Events as of a training; a file that cannot be read is one line and exit code 2."""
+    run_job("gbt", simulated, tmp_path / "model", *QUICK)
+
+    def run(raw: Path) -> tuple[int, dict[str, Any]]:
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "agent.trainer.predict", f"--bundle={tmp_path / 'model'}",
+                f"--raw={raw}", f"--out={tmp_path / 'scores.csv'}",
+            ],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return done.returncode, last
+
+    code, event = run(raw_of(simulated))
+    assert (code, event["event"]) == (0, "result")
+    assert event["metrics"]["windows"] == len(pq.read_table(simulated / "validation_v1.parquet"))
+    junk = tmp_path / "junk.parquet"
+    junk.write_bytes(b"PAR1 no more")
+    code, event = run(junk)
+    assert (code, event["kind"]) == (config.EXIT_BAD_INPUT, "bad_input")
+    assert event["message"].startswith("junk.parquet: file: ")
