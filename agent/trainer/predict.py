@@ -109,8 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="agent.trainer.predict",
         description="Score telemetry with a stored model.",
-        epilog="Example: fleet get gru-oracle -o gru && python -m agent.trainer.predict "
-        "--bundle gru --raw new.parquet --out scores.csv",
+        epilog="Example: fleet get gru-oracle -o models && python -m agent.trainer.predict "
+        "--bundle models/gru-oracle --raw new.parquet --out scores.csv",
     )
     parser.add_argument("--bundle", type=Path, required=True, help="Bundle, or its folder.")
     parser.add_argument("--raw", type=Path, required=True, help="Telemetry: .parquet or .csv.")

@@ -50,7 +50,9 @@ def read_model_files(bundle: Path) -> dict[str, bytes]:
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         raise BadInputError.at(bundle, "file", f"is no whole bundle: {error}", _REMEDY) from error
     if "model.json" not in found:
-        raise BadInputError.at(bundle, "model.json", "is missing", _REMEDY)
+        inside = sorted(bundle.glob("*/model.json")) if bundle.is_dir() else []
+        remedy = f"did you mean {inside[0].parent}?" if inside else _REMEDY
+        raise BadInputError.at(bundle, "model.json", "is missing", remedy)
     return found
 
 

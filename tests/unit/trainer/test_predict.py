@@ -144,6 +144,15 @@ def test_a_bundle_that_is_none_is_told(
     assert words in str(found.value)
 
 
+def test_the_folder_above_a_model_is_told_from_it(
+    simulated: Path, tmp_path: Path, run_job: Any
+) -> None:
+    """Where `fleet get JOB -o DIR` has put it is easily mistaken."""
+    run_job("gbt", simulated, tmp_path / "models" / "gbt-oracle", *QUICK)
+    with pytest.raises(BadInputError, match=r"did you mean .*models/gbt-oracle\?"):
+        load_model(tmp_path / "models", 1)
+
+
 def test_the_program_says_what_it_did(simulated: Path, tmp_path: Path, run_job: Any) -> None:
     """Events as of a training; a file that cannot be read is one line and exit code 2."""
     run_job("gbt", simulated, tmp_path / "model", *QUICK)
