@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from agent.effects import CheckpointFound
 from agent.effects import Warn as AgentWarn
 from broker import messages as m
 from broker.errors import BadMessage
@@ -29,6 +30,7 @@ ADAPTERS: dict[Kind, TypeAdapter[Any]] = {
     Kind.OFFER: m.OFFER, Kind.GRANT: m.GRANT, Kind.COORDINATOR_STATUS: m.STATUS,
     Kind.SUMMARY: m.SUMMARY, Kind.JOB: m.JOB_ROW, Kind.OPERATOR_REQUEST: m.OPERATOR_REQUEST,
     Kind.OPERATOR_RESPONSE: m.OPERATOR_RESPONSE, Kind.DOWNLOAD_GRANT: m.GRANT,
+    Kind.CHECKPOINT_GRANT: m.GRANT,
 }  # fmt: skip
 FRESH_EVERY = 400
 
@@ -52,7 +54,7 @@ def samples() -> list[tuple[str, bytes]]:
 
 
 def _fleet(record: list[tuple[str, bytes]]) -> Fleet:
-    """A coordinator with a job in each state, an upload and a download under way."""
+    """A coordinator with a job in each state; an upload, a download, a checkpoint under way."""
     fleet = Fleet(*(spec(f"job{n}") for n in range(6)), spec("gpu", require_cuda=True))
     handle = fleet.handle
 
@@ -63,9 +65,9 @@ def _fleet(record: list[tuple[str, bytes]]) -> Fleet:
 
     fleet.handle = recording  # type: ignore[method-assign]
     fleet.core.world.stored[HEX] = 2000
-    hosts = [fleet.host(f"h{n}").joins() for n in range(3)]
+    hosts = [fleet.host(f"h{n}").joins() for n in range(4)]
     names = [
-        next(j.spec.name for j in fleet.ledger.values() if j.host == f"h{n}") for n in range(3)
+        next(j.spec.name for j in fleet.ledger.values() if j.host == f"h{n}") for n in range(4)
     ]
     hosts[0].finishes(hosts[0].runs(names[0]))
     job = hosts[1].runs(names[1])
@@ -74,6 +76,10 @@ def _fleet(record: list[tuple[str, bytes]]) -> Fleet:
     hosts[1].finishes(job)
     hosts[1].uploads(job)
     hosts[2].reports(m.Failed, hosts[2].runs(names[2]), error="e", exit_code=2, transient=False)
+    given = hosts[3].runs(names[3])
+    hosts[3].reports(m.Released, given, reason="r", artifact_id="7c" * 32, size_bytes=2000)
+    grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
+    hosts[3].says(fleet.topics.checkpoint_grant("h3", "7c" * 32), grant)
     for ask in (
         m.AskStatus(id="1"), m.AskList(id="2"), m.AskShow(id="3", job="job5"),
         m.AskWhy(id="4", job="gpu"), m.AskWorkers(id="5"), m.AskCancel(id="6", job="job5"),
@@ -105,8 +111,8 @@ def _published(fleet: Fleet) -> list[tuple[str, Any]]:
 
 
 def _agent(record: list[tuple[str, bytes]]) -> Agent:
-    """An agent with a running job, and another whose bundle is being uploaded."""
-    agent = Agent(slots=2)
+    """An agent with a running job, one whose bundle is uploaded, one that fetches a checkpoint."""
+    agent = Agent(slots=3)
     handle = agent.handle
 
     def recording(event: Any) -> None:
@@ -122,6 +128,14 @@ def _agent(record: list[tuple[str, bytes]]) -> Agent:
         id="z", job_id="cc" * 32, attempt=1, instance="i1", name="n", model="gbt", mode="oracle",
         lease_s=60,
     ))  # fmt: skip
+    checkpoint = m.Checkpoint(artifact_id="7c" * 32, size_bytes=2000, chunk_bytes=1024, attempt=1)
+    agent.hears(m.Assign(
+        id="y", job_id="ee" * 32, attempt=2, instance="i1", name="n", model="gbt", mode="oracle",
+        lease_s=60, checkpoint=checkpoint,
+    ))  # fmt: skip
+    agent.handle(CheckpointFound("ee" * 32, 2, here=False))
+    topic = agent.topics.checkpoint_chunk("pi", checkpoint.artifact_id, 0)
+    agent.handle(Incoming(topic, bytes(1024)))
     agent.hears(m.Cancel(id="c", job_id="dd" * 32, attempt=1))
     agent.hears(m.Rebirth(id="r"))
     status = m.Status(state="online", session="c1", instance="c", boot_id="b")
