@@ -97,6 +97,7 @@ generate: $(STAMP) ## files that are made from the code
 	$(BIN)/python -m broker.asyncapi > docs/asyncapi.yaml
 	$(BIN)/python -m agent.trainer.config > coordinator/trainers.json
 	$(BIN)/python -m coordinator.cli.reference > docs/cli.md
+	$(BIN)/python -m agent.trainer.reportmodel > docs/report.schema.json
 
 clean: ## all that `make` has made
 	rm -rf $(VENV) $(DEMO)

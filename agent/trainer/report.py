@@ -5,29 +5,7 @@ in the order in which the model takes them), window, stride, period_s, size, thr
 (the file's name), class_weights (what the model's probabilities are to be divided by, and then
 normalised; null where it was trained without) and the fingerprint of the data.
 
-`<model>_<mode>_train.json`, the report:
-
-| key               | meaning                                                                |
-| ----------------- | ---------------------------------------------------------------------- |
-| version           | 1                                                                      |
-| model, mode       | what was trained, and what it was allowed to see                       |
-| task, classes     | binary or multiclass; the classes in order, the positive one last      |
-| simulated         | whether no real machine was measured                                   |
-| data              | sha256 of the feature schema, which holds those of the data files      |
-| split             | recipe, seed, train_hosts as asked for, windows and hosts of each part |
-| hyper             | all hyperparameters                                                    |
-| seed, threads     | together with versions they decide every byte of the result            |
-| versions          | of Python and the libraries that had a say                             |
-| training          | device, best_epoch, epochs_run, curve of [train, validation] losses;   |
-|                   | elsewhere: other devices, threads and versions that had a part in it   |
-| metrics           | on the test part; null where undefined, and `undefined` says why       |
-| thresholds        | decision (best F1) and alarm (target FPR), both chosen on validation   |
-| target_fpr        | the false-positive rate that the alarm threshold aims at               |
-| bootstrap         | n_resamples, and what was resampled                                    |
-| confusion         | rows of true, columns of called classes, on the test part              |
-| per_host          | the metrics of each test host                                          |
-
-`transformer_ssl` adds `pretraining` (windows) and `probe` (metrics of a linear probe, or null).
+`<model>_<mode>_train.json` is the report: `agent.trainer.reportmodel`, docs/report.schema.json.
 Neither file holds a time, a path or the name of the machine.
 """
 
@@ -45,6 +23,7 @@ from agent.trainer.errors import BadInputError
 from agent.trainer.evaluate import Evaluation
 from agent.trainer.loading import Loaded
 from agent.trainer.progress import rounded
+from agent.trainer.reportmodel import Report
 from agent.trainer.splits import TEST, TRAIN, VALIDATION
 from agent.trainer.storage import write_atomically
 from agent.trainer.supervised import Trained
@@ -61,9 +40,7 @@ def save(
     files = {
         job.out_dir / trained.weights_file: trained.weights,
         job.out_dir / "model.json": _json(_description(loaded, trained, evaluation)),
-        job.reports_dir / report_name: _json(
-            rounded(_report(loaded, trained, evaluation) | (extra or {}))
-        ),
+        job.reports_dir / report_name: _json(_report(loaded, trained, evaluation, extra or {})),
     }
     for path, content in files.items():
         write_atomically(path, content)
@@ -95,9 +72,11 @@ def _description(loaded: Loaded, trained: Trained, evaluation: Evaluation) -> di
     }
 
 
-def _report(loaded: Loaded, trained: Trained, evaluation: Evaluation) -> dict[str, Any]:
+def _report(
+    loaded: Loaded, trained: Trained, evaluation: Evaluation, extra: dict[str, Any]
+) -> dict[str, Any]:
     job, schema = loaded.job, loaded.schema
-    return {
+    told = {
         "version": 1,
         "model": job.model,
         "mode": job.mode,
@@ -118,7 +97,9 @@ def _report(loaded: Loaded, trained: Trained, evaluation: Evaluation) -> dict[st
         "bootstrap": {"n_resamples": job.n_resamples, "group": evaluation.resampled_by},
         "confusion": evaluation.confusion,
         "per_host": evaluation.per_host,
+        **extra,
     }
+    return Report.model_validate(rounded(told)).model_dump(mode="json", exclude_unset=True)
 
 
 def _thresholds(evaluation: Evaluation) -> dict[str, float | None]:

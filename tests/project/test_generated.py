@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("broker.asyncapi", "docs/asyncapi.yaml"),
         ("agent.trainer.config", "coordinator/trainers.json"),
         ("coordinator.cli.reference", "docs/cli.md"),
+        ("agent.trainer.reportmodel", "docs/report.schema.json"),
     ],
 )
 def test_a_generated_file_is_current(module: str, file: str) -> None:
