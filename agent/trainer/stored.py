@@ -15,6 +15,7 @@ from agent.trainer.arrays import Floats
 from agent.trainer.errors import BadInputError
 from agent.trainer.features import STATISTICS, summarise
 from agent.trainer.unbundle import read_model_files
+from agent.trainer.weighting import unweighted
 
 _REMEDY: Final = "fetch it anew (`fleet get JOB`), with the version that trained it"
 
@@ -160,8 +161,7 @@ def _of_autoencoder(
 
 def _told(description: Description, probabilities: Floats) -> dict[str, Floats]:
     if description.class_weights is not None:
-        probabilities = probabilities / np.array(description.class_weights)
-        probabilities = probabilities / probabilities.sum(axis=1, keepdims=True)
+        probabilities = unweighted(probabilities, np.array(description.class_weights))
     if description.task == "binary":
         return {"score": probabilities[:, 1]}
     return {f"p_{name}": probabilities[:, at] for at, name in enumerate(description.classes)}

@@ -10,8 +10,9 @@ from agent.trainer import config
 from agent.trainer.arrays import Floats, Ints
 from agent.trainer.data import load_features, open_series
 from agent.trainer.keeper import Keeper
-from agent.trainer.loading import Loaded, class_weights, unweighted
+from agent.trainer.loading import Loaded
 from agent.trainer.progress import Progress
+from agent.trainer.weighting import class_weights, unweighted
 
 
 @dataclass(frozen=True)

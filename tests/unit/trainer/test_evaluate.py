@@ -19,7 +19,6 @@ from agent.trainer.bootstrap import (
 )
 from agent.trainer.data import WindowIndex
 from agent.trainer.evaluate import Protocol, choose_thresholds, evaluate
-from agent.trainer.loading import unweighted
 from agent.trainer.metrics import (
     MULTICLASS_METRICS,
     Scored,
@@ -27,6 +26,7 @@ from agent.trainer.metrics import (
     binary_metrics,
     multiclass_metrics,
 )
+from agent.trainer.weighting import unweighted
 
 PROTOCOL = Protocol(("0", "1"), target_fpr=0.05, n_resamples=200, seed=0)
 

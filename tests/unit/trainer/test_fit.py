@@ -17,10 +17,10 @@ from agent.trainer.errors import BadInputError, DivergedError
 from agent.trainer.fit import fit, mean_loss, start_torch
 from agent.trainer.interruption import Interruption
 from agent.trainer.keeper import Keeper
-from agent.trainer.loading import class_weights
 from agent.trainer.models.transformer import EncoderSize, MaskedAutoencoder
 from agent.trainer.networks import build
 from agent.trainer.progress import Progress
+from agent.trainer.weighting import class_weights
 
 WINDOWS = np.arange(64)
 
