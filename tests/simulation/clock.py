@@ -23,9 +23,9 @@ class Timeline:
 
     def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> None:
         """Go on until a time, or until `stop` says so."""
-        while self._heap and self._heap[0][0] <= until_s:
-            when_s, _, call = heapq.heappop(self._heap)
-            self.now_s = when_s
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= until_s:
+            self.now_s, _, call = pop(heap)
             self.steps += 1
             call()
             if stop is not None and stop():

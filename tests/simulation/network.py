@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from broker.clock import backoff_s
@@ -211,7 +212,7 @@ class Broker:
         if self._lost():
             return
         delay_s = self._arrival_s(client_id, up=True)
-        self.timeline.after(delay_s, lambda: self._route(session, message))
+        self.timeline.after(delay_s, partial(self._route, session, message))
 
     def restart(self, down_s: float, *, forgets: bool) -> None:
         """Everybody is thrown off; sessions are gone, retained messages if it forgets."""
@@ -314,7 +315,7 @@ class Broker:
             times = 2
         for _ in range(times):
             delay_s = self._arrival_s(client_id, up=False)
-            self.timeline.after(delay_s, lambda: session.link.deliver(session, message))
+            self.timeline.after(delay_s, partial(session.link.deliver, session, message))
 
     def _lost(self) -> bool:
         if self.weather.loss and self._rng.random() < self.weather.loss:

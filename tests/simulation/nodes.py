@@ -8,6 +8,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -188,8 +189,7 @@ class Node(ABC):
         if not self.up or (self._turn_at_s is not None and self._turn_at_s <= at_s):
             return
         self._turn_at_s = at_s
-        generation = self.generation
-        self.run.timeline.after(delay_s, lambda: self._on_turn(generation, at_s))
+        self.run.timeline.after(delay_s, partial(self._on_turn, self.generation, at_s))
 
     def _on_turn(self, generation: int, at_s: float) -> None:
         if generation != self.generation or not self.up or self._turn_at_s != at_s:
@@ -197,7 +197,10 @@ class Node(ABC):
         self._turn_at_s = None
         if self.asleep:
             return
-        self.guarded(lambda: self.turn(self.mailbox.take(0.0)))
+        try:
+            self.turn(self.mailbox.take(0.0))
+        except Cut:
+            self.crash()
         if self.up and generation == self.generation:
             self.wake_at_deadline()
 
