@@ -17,11 +17,11 @@ from tests.harness.fleet import ROOT
 JOB = """model = "mlp"
 mode = "oracle"
 n_resamples = 20
-hyper.epochs = 12
-hyper.patience = 12
+hyper.epochs = 20
+hyper.patience = 20
 hyper.hidden = 16
 hyper.batch_size = 2"""
-FLAGS = ("--epochs=12", "--patience=12", "--hidden=16", "--batch-size=2", "--n-resamples=20")
+FLAGS = ("--epochs=20", "--patience=20", "--hidden=16", "--batch-size=2", "--n-resamples=20")
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +58,17 @@ def test_a_job_goes_on_where_its_agent_left(
     """What comes of it is what would have come of it undisturbed, bit for bit."""
     fleet.plan(JOB)
     fleet.coordinator()
-    first = fleet.agent("first")
-    fleet.until("mlp-oracle", "running")
-    wait_for(lambda: any("epoch 2/12" in line for line in lines_of(fleet)), "two epochs")
-    if where == "elsewhere":
-        fleet.agent("second")
-    first.stop()
+    hosts = ["first", "second"] if where == "elsewhere" else ["first"]
+    agents = {host: fleet.agent(host) for host in hosts}
+    left = fleet.until("mlp-oracle", "running")["host"]
+    wait_for(lambda: any("epoch 2/20" in line for line in lines_of(fleet)), "two epochs")
+    agents[left].stop()
     if where == "here":
         fleet.until("mlp-oracle", "pending")
-        first.start()
+        agents[left].start()
     row = fleet.until("mlp-oracle", "completed")
 
-    assert row["host"] == ("second" if where == "elsewhere" else "first")
+    assert (row["host"] == left) == (where == "here")
     assert "its checkpoint is kept" in told(fleet, "released")
     assert "where attempt 1 left off" in told(fleet, "assigned")
     assert any("going on from a checkpoint in epoch" in line for line in lines_of(fleet))
