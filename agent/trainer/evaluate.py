@@ -32,8 +32,9 @@ from agent.trainer.metrics import (
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of the test part, and how they came about."""
+    """Metrics of the test part, how they came about, and what the model said of it."""
 
+    test: Scored
     metrics: Metrics
     per_host: dict[str, Metrics]
     undefined: dict[str, str]
@@ -74,6 +75,7 @@ def evaluate(
     # Where a metric is undefined, so is its interval; there the reason is told once.
     metrics |= {name: intervals[name] for name in intervals if metrics[name[:-3]] is not None}
     return Evaluation(
+        test=test,
         metrics=metrics,
         per_host={
             name: measure(_of_host(test, index, host))

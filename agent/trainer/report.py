@@ -6,7 +6,8 @@ in the order in which the model takes them), window, stride, period_s, size, thr
 normalised; null where it was trained without) and the fingerprint of the data.
 
 `<model>_<mode>_train.json` is the report: `agent.trainer.reportmodel`, docs/report.schema.json.
-Neither file holds a time, a path or the name of the machine.
+The HTML page beside it (`agent.trainer.page`) is for people.
+None of them holds a time, a path or the name of the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from agent.trainer.splits import TEST, TRAIN, VALIDATION
 from agent.trainer.storage import write_atomically
 from agent.trainer.supervised import Trained
 
-_NUMERIC = ("numpy", "scikit-learn")
+_NUMERIC = ("matplotlib", "numpy", "scikit-learn")
 
 
 def save(
@@ -36,11 +37,17 @@ def save(
 ) -> list[str]:
     """Write model and report, each whole or not at all, and return the files' paths."""
     job = loaded.job
-    report_name = f"{job.model}_{job.mode}_train.json"
+    from agent.trainer.page import render  # matplotlib takes a second: only a finished run waits
+
+    report, name = (
+        _report(loaded, trained, evaluation, extra or {}),
+        f"{job.model}_{job.mode}_train",
+    )
     files = {
         job.out_dir / trained.weights_file: trained.weights,
         job.out_dir / "model.json": _json(_description(loaded, trained, evaluation)),
-        job.reports_dir / report_name: _json(_report(loaded, trained, evaluation, extra or {})),
+        job.reports_dir / f"{name}.json": _json(report),
+        job.reports_dir / f"{name}.html": render(report, evaluation).encode(),
     }
     for path, content in files.items():
         write_atomically(path, content)

@@ -47,8 +47,9 @@ def test_the_same_job_gives_the_same_bytes(
     first = _files(tmp_path / "a")
     assert _files(tmp_path / "b") == first
     weights = "model.ubj" if model == "gbt" else "model.safetensors"
-    assert set(first) == {weights, "model.json", f"{model}_oracle_train.json"}
-    for name in ("model.json", f"{model}_oracle_train.json"):
+    reports = {f"{model}_oracle_train.{ending}" for ending in ("json", "html")}
+    assert set(first) == {weights, "model.json"} | reports
+    for name in {"model.json"} | reports:
         text = first[name].decode()
         assert str(tmp_path) not in text
         assert platform.node() not in text
@@ -87,7 +88,7 @@ def test_the_report_says_what_was_done(simulated: Path, tmp_path: Path, run_job:
     assert set(report["split"]["hosts"]["training"]) < {"server-01", "server-02", "server-04"}
     assert (report["hyper"]["lr"], report["hyper"]["epochs"], report["seed"]) == (0.01, 2, 3)
     assert report["simulated"] is True
-    assert set(report["versions"]) == {"python", "numpy", "scikit-learn", "torch"}
+    assert set(report["versions"]) == {"python", "matplotlib", "numpy", "scikit-learn", "torch"}
     assert sum(map(sum, report["confusion"])) == report["split"]["windows"]["test"]
     assert len(report["training"]["curve"]) == report["training"]["epochs_run"] == 2
     assert _files(out).keys() == {"model.json", "model.safetensors"}
