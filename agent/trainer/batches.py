@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
@@ -11,8 +13,10 @@ from torch import Tensor
 from agent.trainer.arrays import Bools, Floats, Ints
 from agent.trainer.data import Series, WindowIndex
 from agent.trainer.errors import BadInputError
+from agent.trainer.models.standardise import Standardise
 
 _CHUNK_ROWS: Final = 65_536
+_CHUNK_WINDOWS: Final = 4_096
 _DEVICE_SHARE: Final = 0.5  # of the free memory of a device that the series may take
 
 
@@ -27,7 +31,7 @@ class Batches(Protocol):
 
 
 class FeatureBatches:
-    """Inputs (batch, features) out of the summary features."""
+    """Inputs (batch, features) out of the summary features, which are its own from then on."""
 
     def __init__(self, features: Floats, device: torch.device) -> None:
         self._features = features
@@ -39,15 +43,26 @@ class FeatureBatches:
 
     def statistics(self, windows: Ints) -> tuple[Floats, Floats]:
         """Return mean and deviation (features,) over `windows`."""
-        chosen = self._features[windows]
-        return chosen.mean(axis=0, dtype=np.float64), chosen.std(axis=0, dtype=np.float64)
+
+        def chunks() -> Iterator[Floats]:
+            for at in range(0, len(windows), _CHUNK_WINDOWS):
+                yield self._features[windows[at : at + _CHUNK_WINDOWS]]
+
+        return mean_and_deviation(chunks)
+
+    def standardise(self, standardise: Standardise) -> None:
+        """Standardise all features, once and for all, in the place where they are."""
+        for at in range(0, len(self._tensor), _CHUNK_WINDOWS):
+            chunk = self._tensor[at : at + _CHUNK_WINDOWS]
+            chunk.copy_(standardise(chunk))
 
 
 class WindowBatches:
     """Inputs (batch, steps, channels) out of the series; these lie on the device if they fit."""
 
     def __init__(self, series: Series, index: WindowIndex, device: torch.device) -> None:
-        self._series = series
+        self._parts = series.parts
+        self._channels = series.channels
         self._steps = index.length
         self._device = device
         self._offsets = torch.from_numpy(index.offset)
@@ -80,31 +95,35 @@ class WindowBatches:
         Raises BadInputError where a value is not finite.
         """
         covered = self._covered(windows)
-        count = int(covered.sum())
-        total = np.concatenate([self._sums(part, covered, None) for part in self._series.parts])
-        mean = total / count
+        found = [mean_and_deviation(partial(self._rows, part, covered)) for part in self._parts]
+        mean, deviation = (np.concatenate(one) for one in zip(*found))
         if not np.isfinite(mean).all():
-            name = self._series.channels[int(np.flatnonzero(~np.isfinite(mean))[0])]
+            name = self._channels[int(np.flatnonzero(~np.isfinite(mean))[0])]
             raise BadInputError.at(
                 "tensors", name, "holds values that are not finite", "prepare the data anew"
             )
-        squares, at = [], 0
-        for part in self._series.parts:
-            squares.append(self._sums(part, covered, mean[at : at + part.shape[1]]))
-            at += part.shape[1]
-        return mean, np.sqrt(np.concatenate(squares) / count)
+        return mean, deviation
 
     def _covered(self, windows: Ints) -> Bools:
-        ends = np.zeros(len(self._series.parts[0]) + 1, dtype=np.int64)
+        ends = np.zeros(len(self._parts[0]) + 1, dtype=np.int64)
         np.add.at(ends, self._windows[windows], 1)
         np.add.at(ends, self._windows[windows] + self._steps, -1)
         return np.asarray(np.cumsum(ends)[:-1] > 0)
 
     @staticmethod
-    def _sums(part: Floats, covered: Bools, mean: Floats | None) -> Floats:
-        """Return the sum (channels,) of the covered rows, or of their squares about `mean`."""
-        total = np.zeros(part.shape[1])
+    def _rows(part: Floats, covered: Bools) -> Iterator[Floats]:
+        """Yield the covered rows, some at a time."""
         for at in range(0, len(part), _CHUNK_ROWS):
-            rows = part[at : at + _CHUNK_ROWS][covered[at : at + _CHUNK_ROWS]].astype(np.float64)
-            total += rows.sum(axis=0) if mean is None else ((rows - mean) ** 2).sum(axis=0)
-        return total
+            yield part[at : at + _CHUNK_ROWS][covered[at : at + _CHUNK_ROWS]]
+
+
+def mean_and_deviation(chunks: Callable[[], Iterable[Floats]]) -> tuple[Floats, Floats]:
+    """Return mean and deviation (inputs,) of rows that come as `chunks` (n, inputs), twice."""
+    count, total, squares = 0, 0.0, 0.0
+    for chunk in chunks():
+        count += len(chunk)
+        total = total + chunk.sum(axis=0, dtype=np.float64)
+    mean = np.asarray(total / count)
+    for chunk in chunks():
+        squares = squares + ((chunk - mean) ** 2).sum(axis=0)
+    return mean, np.sqrt(squares / count)

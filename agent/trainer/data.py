@@ -6,7 +6,7 @@ series stay memory-mapped; a window is a place in them, and is gathered when its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from agent.trainer.schema import TENSORS_INDEX_FILE, FeatureSchema, TensorsIndex
 
 UNLABELLED: Final = -1
 _REMEDY: Final = "prepare the data anew"
+_BATCH_ROWS: Final = 8_192
 _INDEX_COLUMNS: Final = ("host", "episode", "offset", "start", "length", "label")
 
 
@@ -91,20 +92,32 @@ def load_features(path: Path, schema: FeatureSchema, mode: str, rows: int) -> Fl
     """Read the features that `mode` may see: (windows, features) float32. Raises BadInputError."""
     names = list(schema.features_of(mode))
     with _readable(path):
-        present = pq.read_schema(path).names
+        file = pq.ParquetFile(path)
+    with file:
         for name in names:
-            if name not in present:
+            if name not in file.schema_arrow.names:
                 raise BadInputError.at(path, name, "column is missing", _REMEDY)
-        table = pq.read_table(path, columns=names)
-    _check_count(path, table.num_rows, schema)
-    if table.num_rows != rows:
-        raise BadInputError.at(path, "file", f"has {table.num_rows} rows, not {rows}", _REMEDY)
-    out = np.empty((table.num_rows, len(names)), dtype=np.float32)
-    for at, name in enumerate(names):
-        out[:, at] = table[name].to_numpy()
-        if not np.isfinite(out[:, at]).all():
-            raise BadInputError.at(path, name, "holds values that are not finite", _REMEDY)
+        found = file.metadata.num_rows
+        _check_count(path, found, schema)
+        if found != rows:
+            raise BadInputError.at(path, "file", f"has {found} rows, not {rows}", _REMEDY)
+        out = np.empty((rows, len(names)), dtype=np.float32)
+        with _readable(path):
+            _fill(out, file, names)
+    finite = np.isfinite(out.sum(axis=0, dtype=np.float64))  # sums overflow later than values do
+    if not finite.all():
+        name = names[int(np.flatnonzero(~finite)[0])]
+        raise BadInputError.at(path, name, "holds values that are not finite", _REMEDY)
     return out
+
+
+def _fill(out: Floats, file: pq.ParquetFile, names: Sequence[str]) -> None:
+    """Copy columns (rows,) into `out` (rows, columns), some rows at a time."""
+    at = 0
+    for batch in file.iter_batches(_BATCH_ROWS, columns=list(names), use_threads=False):
+        for column, name in enumerate(names):
+            out[at : at + len(batch), column] = batch[name].to_numpy(zero_copy_only=False)
+        at += len(batch)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from agent.trainer.allocator import keep_memory
 from agent.trainer.arrays import Ints
 from agent.trainer.checkpoint import tensors_from_bytes, tensors_under, weights_to_bytes
 from agent.trainer.config import TorchHyper
@@ -49,11 +51,15 @@ class Fitted:
 
 def start_torch(threads: int, seed: int) -> torch.device:
     """Seed torch, bind it to `threads` threads and deterministic algorithms; return the device."""
+    keep_memory()
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # On CUDA a few backward passes have no deterministic form: better a warning than no model.
     torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
+    # Nothing here reads memory that it has not written: filling it first is for nothing.
+    deterministic: Any = torch.utils.deterministic
+    deterministic.fill_uninitialized_memory = False
     return device
 
 
@@ -110,7 +116,7 @@ class _Training:
             network.parameters(),
             lr=hyper.lr,
             weight_decay=hyper.weight_decay,
-            fused=self._device.type == "cuda",
+            fused=True,
         )
         steps = hyper.epochs * -(-len(train) // hyper.batch_size)
         self._rate = _warm_cosine(steps, hyper)
@@ -283,8 +289,10 @@ def _batches(windows: Tensor, batch_size: int) -> Iterator[Tensor]:
         yield windows[at : at + batch_size]
 
 
-def _autocast(device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+def _autocast(device: torch.device) -> AbstractContextManager[object]:
+    if device.type != "cuda":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def _environment(device: torch.device) -> dict[str, Any]:

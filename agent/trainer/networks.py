@@ -2,55 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
 
 from agent.trainer import config
 from agent.trainer.arrays import Floats, Ints
-from agent.trainer.batches import Batches
+from agent.trainer.batches import Batches, FeatureBatches, mean_and_deviation
 from agent.trainer.fit import LossOf, over_batches
 from agent.trainer.models.cnn import Cnn, CnnSize
 from agent.trainer.models.mlp import Mlp, MlpSize
 from agent.trainer.models.recurrent import Recurrent, RecurrentSize
-from agent.trainer.models.standardise import Standardise
 from agent.trainer.models.transformer import EncoderSize, MaskedAutoencoder, Transformer
-from agent.trainer.models.wide import WideAndDeep
+from agent.trainer.models.wide import WideAndDeep, summary
+
+_CHUNK_WINDOWS: Final = 1_024
 
 
 @dataclass(frozen=True)
 class Built:
-    """A network, the part of it that standardises its inputs, and its size as it is saved."""
+    """A network that standardises its inputs itself, and its size as it is saved."""
 
-    network: nn.Module
-    standardise: Standardise
+    network: Mlp | WideAndDeep
     size: dict[str, Any]
+
+    def fit_statistics(self, batches: Batches, windows: Ints) -> None:
+        """Have the network standardise by the statistics of `windows` (n,)."""
+        network = self.network
+        network.standardise.fit(*batches.statistics(windows))
+        if isinstance(network, WideAndDeep):
+            standardise = network.standardise
+
+            def summaries() -> Iterator[Floats]:
+                for at in range(0, len(windows), _CHUNK_WINDOWS):
+                    chunk = batches.gather(torch.from_numpy(windows[at : at + _CHUNK_WINDOWS]))
+                    yield summary(standardise(chunk)).cpu().numpy()
+
+            network.level.fit(*mean_and_deviation(summaries))
 
 
 def build(model: str, hyper: config.Hyper, inputs: int, classes: int, steps: int) -> Built:
     """Return the untrained network called `model`. Raises KeyError for a name that is none."""
     if isinstance(hyper, config.MlpHyper):
         of_mlp = MlpSize(inputs, classes, hyper.hidden, hyper.layers, hyper.dropout)
-        mlp = Mlp(of_mlp)
-        return Built(mlp, mlp.standardise, asdict(of_mlp))
+        return Built(Mlp(of_mlp), asdict(of_mlp))
     if isinstance(hyper, config.CnnHyper):
         size = CnnSize(inputs, classes, hyper.hidden, hyper.layers, hyper.kernel, hyper.dropout)
         cnn = Cnn(size)
-        return _wide(cnn, cnn.standardise, cnn.head, asdict(size))
+        return Built(_wide(cnn, cnn.head, inputs), asdict(size))
     if isinstance(hyper, config.GruHyper):
         cell: Literal["gru", "lstm"] = "lstm" if isinstance(hyper, config.LstmHyper) else "gru"
         shape = RecurrentSize(inputs, classes, cell, hyper.hidden, hyper.layers, hyper.dropout)
         recurrent = Recurrent(shape)
-        return _wide(recurrent, recurrent.standardise, recurrent.head, asdict(shape))
+        return Built(_wide(recurrent, recurrent.head, inputs), asdict(shape))
     if isinstance(hyper, config.TransformerHyper):
         encoder = encoder_size(hyper, inputs, steps)
         transformer = Transformer(encoder, classes)
-        standardise = transformer.encoder.standardise
         told = asdict(encoder) | {"classes": classes}
-        return _wide(transformer, standardise, transformer.head, told)
+        return Built(_wide(transformer, transformer.head, inputs), told)
     raise KeyError(model)
+
+
+def learner(network: nn.Module, batches: Batches) -> nn.Module:
+    """Return what is to be trained of a network: all of it, or its layers.
+
+    Features that lie in memory are standardised there, once, not anew in each batch.
+    """
+    if isinstance(batches, FeatureBatches) and isinstance(network, Mlp):
+        batches.standardise(network.standardise)
+        return network.layers
+    return network
 
 
 def restore(model: str, size: dict[str, Any]) -> nn.Module:
@@ -63,26 +87,23 @@ def restore(model: str, size: dict[str, Any]) -> nn.Module:
             return Mlp(MlpSize(**size))
         case "cnn":
             cnn = Cnn(CnnSize(**size))
-            return _wide(cnn, cnn.standardise, cnn.head, size).network
+            return _wide(cnn, cnn.head, size["inputs"])
         case "gru" | "lstm":
             recurrent = Recurrent(RecurrentSize(**size))
-            return _wide(recurrent, recurrent.standardise, recurrent.head, size).network
+            return _wide(recurrent, recurrent.head, size["inputs"])
         case "transformer":
             of_encoder = {name: one for name, one in size.items() if name != "classes"}
             transformer = Transformer(EncoderSize(**of_encoder), size["classes"])
-            standardise = transformer.encoder.standardise
-            return _wide(transformer, standardise, transformer.head, size).network
+            return _wide(transformer, transformer.head, size["inputs"])
         case "transformer_ssl":
             return MaskedAutoencoder(EncoderSize(**size))
     raise KeyError(model)
 
 
-def _wide(
-    deep: nn.Module, standardise: Standardise, head: nn.Sequential, size: dict[str, Any]
-) -> Built:
+def _wide(deep: nn.Module, head: nn.Sequential, inputs: int) -> WideAndDeep:
     last = head[-1]
     assert isinstance(last, nn.Linear)  # noqa: S101 - all of them end so
-    return Built(WideAndDeep(deep, standardise, last, size["inputs"]), standardise, size)
+    return WideAndDeep(deep, last, inputs)
 
 
 def encoder_size(

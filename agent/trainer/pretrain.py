@@ -73,10 +73,10 @@ def pretrain(loaded: Loaded, progress: Progress, keeper: Keeper) -> Pretrained:
     size = encoder_size(hyper, len(series.channels), loaded.schema.window)
     network = MaskedAutoencoder(size).to(device)
     train, validation = (_shown(loaded, part) for part in (TRAIN, VALIDATION))
-    network.encoder.standardise.fit(*batches.statistics(train))
+    network.standardise.fit(*batches.statistics(train))
 
     progress.phase("train")
-    loss_of = _masked_loss(batches, size.tokens, hyper.mask_fraction)
+    loss_of = masked_loss(batches, hyper.mask_fraction)
     fitted = fit(
         network,
         loss_of,
@@ -96,8 +96,7 @@ def pretrain(loaded: Loaded, progress: Progress, keeper: Keeper) -> Pretrained:
 
     def embed(windows: Ints) -> Floats:
         def compute(batch: Tensor) -> Tensor:
-            embedded: Tensor = network.encoder(batches.gather(batch))
-            return embedded
+            return network.embed(batches.gather(batch))
 
         return _over(network, compute, windows, hyper.batch_size)
 
@@ -137,14 +136,23 @@ def _shown(loaded: Loaded, part: int) -> Ints:
     return unlabelled if len(unlabelled) else loaded.splits.windows(part)
 
 
-def _masked_loss(batches: WindowBatches, tokens: int, fraction: float) -> LossOf:
+def masked_error(
+    network: MaskedAutoencoder, series: Tensor, fraction: float, generator: torch.Generator
+) -> Tensor:
+    """Return how badly a random `fraction` of each window's tokens is filled in: (batch,)."""
+    tokens = network.encoder.size.tokens
     hidden = min(max(1, round(fraction * tokens)), max(1, tokens - 1))
+    order = torch.rand(len(series), tokens, generator=generator).argsort(dim=1)
+    error: Tensor = network(series, (order < hidden).to(series.device))
+    return error
+
+
+def masked_loss(batches: WindowBatches, fraction: float) -> LossOf:
+    """Return the loss of a window: how badly a random `fraction` of it is filled in."""
 
     def loss_of(network: nn.Module, windows: Tensor, generator: torch.Generator) -> Tensor:
-        order = torch.rand(len(windows), tokens, generator=generator).argsort(dim=1)
-        series = batches.gather(windows)
-        error: Tensor = network(series, (order < hidden).to(series.device))
-        return error
+        assert isinstance(network, MaskedAutoencoder)  # noqa: S101 - no other is pretrained
+        return masked_error(network, batches.gather(windows), fraction, generator)
 
     return loss_of
 

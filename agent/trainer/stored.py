@@ -154,7 +154,7 @@ def _of_autoencoder(
     found = {"score": network.score(batch).double().cpu().numpy()}
     if probe:
         linear = Probe(**{name: one.numpy() for name, one in probe.items()})
-        chances = linear.score(network.encoder(batch).double().cpu().numpy())
+        chances = linear.score(network.embed(batch).double().cpu().numpy())
         found |= {f"p_{name}": chances[:, at] for at, name in enumerate(description.classes)}
     return found
 

@@ -86,7 +86,7 @@ def _train_network(
     from agent.trainer.batches import Batches, FeatureBatches, WindowBatches
     from agent.trainer.checkpoint import weights_to_bytes
     from agent.trainer.fit import fit, start_torch
-    from agent.trainer.networks import build, cross_entropy, probabilities
+    from agent.trainer.networks import build, cross_entropy, learner, probabilities
 
     job, schema, label = loaded.job, loaded.schema, loaded.index.label
     device = start_torch(job.threads, job.seed)
@@ -99,8 +99,9 @@ def _train_network(
         inputs, batches = series.channels, WindowBatches(series, loaded.index, device)
     classes = len(schema.classes)
     built = build(job.model, hyper, len(inputs), classes, schema.window)
-    network = built.network.to(device)
-    built.standardise.fit(*batches.statistics(loaded.train))
+    built.network.to(device)
+    built.fit_statistics(batches, loaded.train)
+    network = learner(built.network, batches)
     weights = class_weights(label[loaded.train], classes, hyper.class_weight)
     progress.phase("train")
     fitted = fit(
@@ -120,7 +121,7 @@ def _train_network(
         inputs=inputs,
         size=built.size,
         weights_file="model.safetensors",
-        weights=weights_to_bytes(network.state_dict()),
+        weights=weights_to_bytes(built.network.state_dict()),
         class_weights=tuple(weights.tolist()),
         training=fitted.facts(device.type),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from agent.trainer.models.standardise import Standardise
+from agent.trainer.models.dropout import Dropout
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class _Block(nn.Module):
             nn.Conv1d(size.hidden, size.hidden, size.kernel, padding="same", bias=False),
             nn.BatchNorm1d(size.hidden),
             nn.ReLU(),
-            nn.Dropout(size.dropout),
+            Dropout(size.dropout),
             nn.Conv1d(size.hidden, size.hidden, size.kernel, padding="same", bias=False),
             nn.BatchNorm1d(size.hidden),
         )
@@ -45,20 +45,17 @@ class Cnn(nn.Module):
 
     def __init__(self, size: CnnSize) -> None:
         super().__init__()
-        self.standardise = Standardise(size.inputs)
         self.stem = nn.Sequential(
             nn.Conv1d(size.inputs, size.hidden, size.kernel, padding="same", bias=False),
             nn.BatchNorm1d(size.hidden),
             nn.ReLU(),
         )
         self.blocks = nn.ModuleList(_Block(size) for _ in range(size.layers))
-        self.head = nn.Sequential(
-            nn.Dropout(size.dropout), nn.Linear(2 * size.hidden, size.classes)
-        )
+        self.head = nn.Sequential(Dropout(size.dropout), nn.Linear(2 * size.hidden, size.classes))
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Return logits (batch, classes) of `windows` (batch, steps, inputs)."""
-        series = self.stem(self.standardise(windows).transpose(1, 2).contiguous())
+        """Return logits (batch, classes) of standardised `windows` (batch, steps, inputs)."""
+        series = self.stem(windows.transpose(1, 2).contiguous())
         for at, block in enumerate(self.blocks):
             if at and series.shape[-1] >= 4:
                 # Means, not maxima: their gradient is deterministic on CUDA too.

@@ -33,9 +33,11 @@ class Part:
     label: Ints
     weight: Floats
 
-    def matrix(self, threads: int) -> xgb.DMatrix:
-        """Return the part as xgboost wants it."""
-        return xgb.DMatrix(self.features, label=self.label, weight=self.weight, nthread=threads)
+    def matrix(self, threads: int, like: xgb.DMatrix | None = None) -> xgb.DMatrix:
+        """Return the part in bins, a byte a value; in those of another part, if one is given."""
+        return xgb.QuantileDMatrix(
+            self.features, label=self.label, weight=self.weight, nthread=threads, ref=like
+        )
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,12 @@ def train_gbt(
     if classes > 2:
         parameters["num_class"] = classes
     log: dict[str, dict[str, list[float]]] = {}
+    learnt = train.matrix(threads)
     booster = xgb.train(
         parameters,
-        train.matrix(threads),
+        learnt,
         num_boost_round=hyper.epochs,
-        evals=[(train.matrix(threads), "train"), (validation.matrix(threads), "val")],
+        evals=[(learnt, "train"), (validation.matrix(threads, learnt), "val")],
         evals_result=log,
         early_stopping_rounds=hyper.patience,
         verbose_eval=False,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from agent.trainer.models.dropout import Dropout
 from agent.trainer.models.standardise import Standardise
 
 
@@ -22,6 +23,20 @@ class MlpSize:
 
 
 class Mlp(nn.Module):
+    """Layers on standardised features; these are apart, so that features that are, are so once."""
+
+    def __init__(self, size: MlpSize) -> None:
+        super().__init__()
+        self.standardise = Standardise(size.inputs)
+        self.layers = _Layers(size)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return logits (batch, classes) of `features` (batch, inputs)."""
+        logits: Tensor = self.layers(self.standardise(features))
+        return logits
+
+
+class _Layers(nn.Module):
     """A linear model, and beside it layers (linear, GELU, dropout) that add what it cannot say.
 
     Both begin at nought: what is linear is learnt first, and little else where data are few.
@@ -29,11 +44,10 @@ class Mlp(nn.Module):
 
     def __init__(self, size: MlpSize) -> None:
         super().__init__()
-        self.standardise = Standardise(size.inputs, squash=True)
         widths = [size.inputs, *[size.hidden] * size.layers]
         body: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
-            body += [nn.Linear(before, after), nn.GELU(), nn.Dropout(size.dropout)]
+            body += [nn.Linear(before, after), nn.GELU(), Dropout(size.dropout)]
         self.linear = nn.Linear(size.inputs, size.classes)
         head = nn.Linear(size.hidden, size.classes)
         for layer in (self.linear, head):
@@ -41,8 +55,6 @@ class Mlp(nn.Module):
             nn.init.zeros_(layer.bias)
         self.body = nn.Sequential(*body, head)
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Return logits (batch, classes) of `features` (batch, inputs)."""
-        inputs = self.standardise(features)
+    def forward(self, inputs: Tensor) -> Tensor:
         logits: Tensor = self.linear(inputs) + self.body(inputs)
         return logits

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from agent.trainer.models.standardise import Standardise
+from agent.trainer.models.dropout import Dropout
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,6 @@ class Recurrent(nn.Module):
 
     def __init__(self, size: RecurrentSize) -> None:
         super().__init__()
-        self.standardise = Standardise(size.inputs)
         cell = nn.GRU if size.cell == "gru" else nn.LSTM
         self.cell = cell(
             size.inputs,
@@ -38,12 +37,10 @@ class Recurrent(nn.Module):
             bidirectional=True,
             dropout=size.dropout if size.layers > 1 else 0.0,
         )
-        self.head = nn.Sequential(
-            nn.Dropout(size.dropout), nn.Linear(4 * size.hidden, size.classes)
-        )
+        self.head = nn.Sequential(Dropout(size.dropout), nn.Linear(4 * size.hidden, size.classes))
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Return logits (batch, classes) of `windows` (batch, steps, inputs)."""
-        states, _ = self.cell(self.standardise(windows))
+        """Return logits (batch, classes) of standardised `windows` (batch, steps, inputs)."""
+        states, _ = self.cell(windows)
         logits: Tensor = self.head(torch.cat([states.mean(1), states.amax(1)], dim=1))
         return logits

@@ -8,6 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from agent.trainer.models.dropout import Dropout
 from agent.trainer.models.standardise import Standardise
 
 _ROUNDS: Final = 4  # scoring hides every token once, a quarter of them at a time
@@ -45,14 +46,14 @@ class _Layer(nn.Module):
         self.attention_norm = nn.LayerNorm(size.width)
         self.query_key_value = nn.Linear(size.width, 3 * size.width)
         self.out = nn.Linear(size.width, size.width)
-        self.dropout = nn.Dropout(size.dropout)
+        self.dropout = Dropout(size.dropout)
         self.feed_forward = nn.Sequential(
             nn.LayerNorm(size.width),
             nn.Linear(size.width, 4 * size.width),
             nn.GELU(),
-            nn.Dropout(size.dropout),
+            Dropout(size.dropout),
             nn.Linear(4 * size.width, size.width),
-            nn.Dropout(size.dropout),
+            Dropout(size.dropout),
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -66,12 +67,11 @@ class _Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Standardises windows, cuts them into tokens, and encodes these."""
+    """Cuts standardised windows into tokens, and encodes these."""
 
     def __init__(self, size: EncoderSize) -> None:
         super().__init__()
         self.size = size
-        self.standardise = Standardise(size.inputs)
         self.embed = nn.Linear(size.patch * size.inputs, size.width)
         self.position = nn.Parameter(0.02 * torch.randn(size.tokens, size.width))
         self.hidden = nn.Parameter(0.02 * torch.randn(size.width))
@@ -82,7 +82,7 @@ class Encoder(nn.Module):
         """Return (batch, tokens, patch * inputs); steps that are short of a patch are zero."""
         size = self.size
         short = size.tokens * size.patch - size.steps
-        padded = nn.functional.pad(self.standardise(windows), (0, 0, 0, short))
+        padded = nn.functional.pad(windows, (0, 0, 0, short))
         return padded.reshape(len(windows), size.tokens, size.patch * size.inputs)
 
     def encode(self, patches: Tensor, masked: Tensor | None = None) -> Tensor:
@@ -97,7 +97,7 @@ class Encoder(nn.Module):
         return encoded
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Return the mean token (batch, width) of `windows` (batch, steps, inputs)."""
+        """Return the mean token (batch, width) of standardised `windows` (batch, steps, inputs)."""
         return self.encode(self.patches(windows)).mean(1)
 
 
@@ -107,10 +107,10 @@ class Transformer(nn.Module):
     def __init__(self, size: EncoderSize, classes: int) -> None:
         super().__init__()
         self.encoder = Encoder(size)
-        self.head = nn.Sequential(nn.Dropout(size.dropout), nn.Linear(size.width, classes))
+        self.head = nn.Sequential(Dropout(size.dropout), nn.Linear(size.width, classes))
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Return logits (batch, classes) of `windows` (batch, steps, inputs)."""
+        """Return logits (batch, classes) of standardised `windows` (batch, steps, inputs)."""
         logits: Tensor = self.head(self.encoder(windows))
         return logits
 
@@ -120,16 +120,22 @@ class MaskedAutoencoder(nn.Module):
 
     def __init__(self, size: EncoderSize) -> None:
         super().__init__()
+        self.standardise = Standardise(size.inputs)
         self.encoder = Encoder(size)
         self.head = nn.Linear(size.width, size.patch * size.inputs)
 
     def forward(self, windows: Tensor, masked: Tensor) -> Tensor:
         """Return the mean squared error (batch,) of the tokens `masked` (batch, tokens)."""
-        patches = self.encoder.patches(windows)
+        patches = self.encoder.patches(self.standardise(windows))
         filled = self.head(self.encoder.encode(patches, masked))
         error = (filled.float() - patches).square().mean(-1)
         mean: Tensor = (error * masked).sum(1) / masked.sum(1)
         return mean
+
+    def embed(self, windows: Tensor) -> Tensor:
+        """Return the mean token (batch, width) of `windows` (batch, steps, inputs)."""
+        tokens: Tensor = self.encoder(self.standardise(windows))
+        return tokens
 
     def score(self, windows: Tensor) -> Tensor:
         """Return how badly each window (batch,) is filled in, every token hidden once."""

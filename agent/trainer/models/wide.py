@@ -18,30 +18,29 @@ STATISTICS = 5
 class WideAndDeep(nn.Module):
     """Adds to the logits of `deep` those of a linear model of mean, spread, extremes and change.
 
-    `deep` takes windows (batch, steps, inputs), standardises them by `standardise`, and ends in the
-    linear layer `head`.
+    Both see windows (batch, steps, inputs) standardised; `deep` ends in the linear layer `head`.
+    The statistics are standardised again by `level`, each by its own mean and deviation.
     """
 
-    def __init__(
-        self, deep: nn.Module, standardise: Standardise, head: nn.Linear, inputs: int
-    ) -> None:
+    def __init__(self, deep: nn.Module, head: nn.Linear, inputs: int) -> None:
         super().__init__()
+        self.standardise = Standardise(inputs)
+        self.level = Standardise(STATISTICS * inputs)
         self.deep = deep
         self.wide = nn.Linear(STATISTICS * inputs, head.out_features)
-        self._standardise = [standardise]  # in a list: it is the deep part's, and saved there
         for layer in (self.wide, head):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
 
     def forward(self, windows: Tensor) -> Tensor:
         """Return logits (batch, classes) of `windows` (batch, steps, inputs)."""
-        logits: Tensor = self.deep(windows) + self.wide(self.summary(windows))
+        series = self.standardise(windows)
+        logits: Tensor = self.deep(series) + self.wide(self.level(summary(series)))
         return logits
 
-    def summary(self, windows: Tensor) -> Tensor:
-        """Return (batch, 5 inputs): mean, deviation, least, most, mean change; squashed."""
-        series = self._standardise[0].centred(windows)
-        change = series.diff(dim=1).abs().mean(1)
-        parts = [series.mean(1), series.std(1, correction=0), series.amin(1), series.amax(1)]
-        found = torch.cat([*parts, change], dim=1)
-        return found.sign() * found.abs().log1p()
+
+def summary(series: Tensor) -> Tensor:
+    """Return (batch, 5 inputs) of windows: mean, deviation, least, most, mean change by a step."""
+    change = (series[:, 1:] - series[:, :-1]).abs().mean(1)
+    deviation = series.std(1, correction=0)
+    return torch.cat([series.mean(1), deviation, series.amin(1), series.amax(1), change], dim=1)

@@ -132,7 +132,7 @@ def test_every_network_survives_saving(
     shape = (5, 3) if model == "mlp" else (5, steps, 3)
     inputs = torch.rand(shape)
     built = build(model, hyper, inputs=3, classes=4, steps=steps)
-    built.standardise.fit(np.full(3, 0.5), np.array([0.3, 0.3, 0.0]))
+    built.network.standardise.fit(np.full(3, 0.5), np.array([0.3, 0.3, 0.0]))
     logits = built.network.eval()(inputs)
     assert logits.shape == (5, 4)
     path = tmp_path / "model.safetensors"
