@@ -16,7 +16,7 @@ from agent.trainer.errors import BadInputError
 from agent.trainer.models.standardise import Standardise
 
 _CHUNK_ROWS: Final = 65_536
-_CHUNK_WINDOWS: Final = 4_096
+_CHUNK_WINDOWS: Final = 1_024
 _DEVICE_SHARE: Final = 0.5  # of the free memory of a device that the series may take
 
 

@@ -22,7 +22,6 @@ from agent.trainer.schema import TENSORS_INDEX_FILE, FeatureSchema, TensorsIndex
 
 UNLABELLED: Final = -1
 _REMEDY: Final = "prepare the data anew"
-_BATCH_ROWS: Final = 8_192
 _INDEX_COLUMNS: Final = ("host", "episode", "offset", "start", "length", "label")
 
 
@@ -112,12 +111,14 @@ def load_features(path: Path, schema: FeatureSchema, mode: str, rows: int) -> Fl
 
 
 def _fill(out: Floats, file: pq.ParquetFile, names: Sequence[str]) -> None:
-    """Copy columns (rows,) into `out` (rows, columns), some rows at a time."""
+    """Copy columns (rows,) into `out` (rows, columns), one column of one row group at a time."""
     at = 0
-    for batch in file.iter_batches(_BATCH_ROWS, columns=list(names), use_threads=False):
+    for group in range(file.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
         for column, name in enumerate(names):
-            out[at : at + len(batch), column] = batch[name].to_numpy(zero_copy_only=False)
-        at += len(batch)
+            table = file.read_row_group(group, columns=[name], use_threads=False)
+            out[at : at + rows, column] = table[name].to_numpy()
+        at += rows
 
 
 @dataclass(frozen=True)

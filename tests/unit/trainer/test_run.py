@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from agent.trainer import config, run
 from agent.trainer.errors import BadInputError, DivergedError
@@ -53,6 +54,27 @@ def test_the_same_job_gives_the_same_bytes(
         text = first[name].decode()
         assert str(tmp_path) not in text
         assert platform.node() not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", SEVEN)
+def test_other_processes_in_other_places_give_the_same_bytes(
+    model: str, simulated: Path, tmp_path: Path
+) -> None:
+    """Neither the hashing of strings, nor the folder, nor what a process did before has a say."""
+    found = []
+    for seed in ("1", "2"):
+        here = tmp_path / seed
+        here.mkdir()
+        flags = ("--model", model, "--mode", "oracle", "--threads", "2", *QUICK)
+        place = ("--data", str(simulated), "--out-dir", "out")
+        subprocess.run(
+            [sys.executable, "-m", config.TRAINERS[model].module, *flags, *place],
+            cwd=here, env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120,
+        )  # fmt: skip
+        found.append(_files(here / "out"))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("model", ["gbt", "cnn", "transformer_ssl"])
@@ -214,6 +236,10 @@ def test_divergence_and_lack_of_memory_are_told_apart(capsys: pytest.CaptureFixt
 
     assert failing(DivergedError("nan"))["kind"] == "diverged"
     assert failing(MemoryError("16 GiB"))["kind"] == "out_of_memory"
+    full = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB"
+    on_device = failing(torch.OutOfMemoryError(full))
+    assert on_device["kind"] == "out_of_memory"
+    assert full in on_device["message"]
     bug = failing(ZeroDivisionError("one\ntwo"))
     assert (bug["kind"], bug["message"]) == ("internal", "ZeroDivisionError: one two")
     assert "Traceback" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""What the fleet adds to a job: the same training by hand and as a job, in turn.
+
+    python -m benchmarks.overhead [DATA] [--rounds 500,4000,12000] [--repeats 5]
+
+DATA is a folder that `prepare` wrote; without it telemetry is simulated. By hand is the command
+`python -m agent.trainer.run`, from its start to its end. As a job it goes from the request to
+reload the manifest until an operator's client hears that the model is home: assigned, trained, sent
+over the embedded broker, checked, stored. All of the fleet's programs are on this machine.
+
+Three lengths of job tell what is added to each job from what grows with it: a line is laid through
+the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from agent.trainer.prepare import prepare
+from agent.trainer.simulate import simulate
+from tests.harness.brokers import embedded
+from tests.harness.fleet import Fleet
+
+HYPER = {"patience": 20_000, "lr": 0.001}
+
+
+def by_hand(data: Path, folder: Path, rounds: int) -> float:
+    """Return the seconds that the command takes."""
+    flags = [f"--{name}={value}" for name, value in HYPER.items()]
+    command = [
+        sys.executable, "-m", "agent.trainer.run", "--model=gbt", "--mode=realistic",
+        f"--data={data}", f"--out-dir={folder / 'by-hand'}", "--threads=1",
+        f"--epochs={rounds}", *flags,
+    ]  # fmt: skip
+    begun_s = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - begun_s
+
+
+def as_a_job(fleet: Fleet, name: str, rounds: int) -> float:
+    """Return the seconds from the manifest's reload until the job is completed."""
+    hyper = "\n".join(f"hyper.{key} = {value}" for key, value in HYPER.items())
+    fleet.plan(
+        f'name = "{name}"\nmodel = "gbt"\nmode = "realistic"\nhyper.epochs = {rounds}\n{hyper}'
+    )
+    begun_s = time.perf_counter()
+    fleet.reload()
+    fleet.until(name, "completed")
+    return time.perf_counter() - begun_s
+
+
+def measure(arguments: argparse.Namespace, folder: Path) -> list[tuple[float, float]]:
+    """Print a line for each length of job; return medians (by hand, as a job)."""
+    found = []
+    broker = embedded()
+    broker.start()
+    fleet = Fleet(folder, broker.url, arguments.data)
+    try:
+        fleet.plan()
+        fleet.coordinator()
+        fleet.agent(heartbeat_s=10.0, stop_grace_s=10.0)
+        for rounds in arguments.rounds:
+            runs = [
+                (
+                    by_hand(arguments.data, folder, rounds),
+                    as_a_job(fleet, f"r{rounds}-{number}", rounds),
+                )
+                for number in range(arguments.repeats)
+            ]
+            hand_s, job_s = (statistics.median(one) for one in zip(*runs, strict=True))
+            spread_s = max(job - hand for hand, job in runs) - min(job - hand for hand, job in runs)
+            print(
+                f"| {rounds} | {hand_s:.2f} | {job_s:.2f} | {job_s - hand_s:.2f} "
+                f"| {spread_s:.2f} | {job_s / hand_s - 1:.1%} |",
+                flush=True,
+            )
+            found.append((hand_s, job_s))
+    finally:
+        fleet.close()
+        broker.end()
+    return found
+
+
+def simulated(folder: Path) -> Path:
+    """Make a data set of some size."""
+    files = simulate(folder / "raw", hosts=8, episodes=3, rows=3_000, seed=0)
+    raw, schema = sorted(files, key=lambda path: path.name.endswith(".schema.json"))
+    prepare(raw, schema, folder / "data", window=60, stride=10, log=lambda _: None)
+    return folder / "data"
+
+
+def main() -> None:
+    """Print the table, and what the line through it says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path, nargs="?", help="folder that prepare wrote")
+    parser.add_argument(
+        "--rounds",
+        type=lambda text: [int(one) for one in text.split(",")],
+        default=[500, 4_000, 12_000],
+    )
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        arguments.data = arguments.data or simulated(folder)
+        print("| rounds | by hand s | as a job s | more s | spread s | more |")
+        print("| --- | --- | --- | --- | --- | --- |")
+        hand_s, job_s = np.array(measure(arguments, folder)).T
+        slope, fixed_s = np.polyfit(hand_s, job_s - hand_s, 1)
+        print(f"\n{fixed_s:.2f} s for each job, and {slope:.2%} of its time")
+
+
+if __name__ == "__main__":
+    main()
