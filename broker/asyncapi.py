@@ -14,7 +14,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from broker import messages as m
-from broker.topics import HEX_PATTERN, HOST_PATTERN, Kind, Topics
+from broker.topics import HEX_PATTERN, HOST_PATTERN, USER_PATTERN, Kind, Topics
 
 _RAW: Final = "raw"
 _TEXT: Final = "text"
@@ -92,26 +92,27 @@ CHANNELS: Final[dict[Kind, Channel]] = {
         _T.job("{job_id}"), "coordinator", "observer", 1, True, m.JOB_ROW, "One job's row."
     ),
     Kind.OPERATOR_REQUEST: Channel(
-        _T.operator_request("{client}"), "operator", "coordinator", 1, False, m.OPERATOR_REQUEST,
-        "What an operator asks.",
+        _T.operator_request("{user}/{client}"), "operator", "coordinator", 1, False,
+        m.OPERATOR_REQUEST, "What an operator asks.",
     ),
     Kind.OPERATOR_RESPONSE: Channel(
-        _T.operator_response("{client}"), "coordinator", "operator", 1, False,
+        _T.operator_response("{user}/{client}"), "coordinator", "operator", 1, False,
         m.OPERATOR_RESPONSE, "The answer.",
     ),
     Kind.DOWNLOAD_CHUNK: Channel(
-        _T.download_chunk("{client}", 0)[:-1] + "{index}", "coordinator", "operator", 0, False,
-        _RAW, "One chunk of an artifact that a client fetches.",
+        _T.download_chunk("{user}/{client}", 0)[:-1] + "{index}", "coordinator", "operator", 0,
+        False, _RAW, "One chunk of an artifact that a client fetches.",
     ),
     Kind.DOWNLOAD_GRANT: Channel(
-        _T.download_grant("{client}"), "operator", "coordinator", 1, False, m.GRANT,
+        _T.download_grant("{user}/{client}"), "operator", "coordinator", 1, False, m.GRANT,
         "What the client still misses.",
     ),
 }  # fmt: skip
 
 _PARAMETERS: Final = {
     "host": f"A host's name, {HOST_PATTERN}",
-    "client": f"An operator client's name, {HOST_PATTERN}",
+    "user": f"Who asks, {USER_PATTERN}",
+    "client": f"One run of a program of theirs, {HOST_PATTERN}",
     "job_id": f"A job's id, {HEX_PATTERN}",
     "artifact_id": f"The sha256 of a bundle, {HEX_PATTERN}",
     "index": "Index of the chunk, from 0",

@@ -15,12 +15,15 @@ from broker.errors import BadTopic, ConfigError
 
 HOST_PATTERN: Final = r"[a-z0-9][a-z0-9._-]{0,62}"
 HEX_PATTERN: Final = r"[0-9a-f]{64}"
-RESERVED: Final = frozenset({"coordinator", "jobs", "operator", "artifact"})
+USER_PATTERN: Final = r"(?:operator|observer):[a-z0-9][a-z0-9._-]{0,62}|homeassistant"
+LOCAL_USER: Final = "operator:local"  # where the broker asks nobody who they are
+RESERVED: Final = frozenset({"coordinator", "jobs", "operator", "artifact", "homeassistant"})
 MAX_TOPIC_CHARS: Final = 512
 MAX_CHUNKS: Final = 1 << 24
 
 _HOST = re.compile(HOST_PATTERN)
 _HEX = re.compile(HEX_PATTERN)
+_USER = re.compile(USER_PATTERN)
 _INDEX = re.compile(r"0|[1-9][0-9]{0,7}")
 _ROOT_LEVEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -45,13 +48,13 @@ class Kind(StrEnum):
     JOB = "jobs"
     OPERATOR_REQUEST = "operator/request"
     OPERATOR_RESPONSE = "operator/response"
-    DOWNLOAD_CHUNK = "operator/artifact/chunk"
-    DOWNLOAD_GRANT = "operator/artifact/grant"
+    DOWNLOAD_CHUNK = "operator/chunk"
+    DOWNLOAD_GRANT = "operator/grant"
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A parsed topic. `host` is the agent's host, or the operator's client for operator topics."""
+    """A parsed topic. `host` is the agent's host, or in operator topics `user/client`."""
 
     kind: Kind
     host: str = ""
@@ -61,8 +64,18 @@ class Topic:
 
 
 def is_host(name: str) -> bool:
-    """Tell whether `name` may stand in a host's (or an operator client's) place in a topic."""
+    """Tell whether `name` may stand in a host's place in a topic."""
     return _HOST.fullmatch(name) is not None and name not in RESERVED
+
+
+def is_user(name: str) -> bool:
+    """Tell whether `name` may ask the coordinator: `operator:NAME`, `observer:NAME`, and so on."""
+    return _USER.fullmatch(name) is not None
+
+
+def user_of(client: str) -> str:
+    """Return the user in `user/client`."""
+    return client.partition("/")[0]
 
 
 class Topics:
@@ -143,7 +156,7 @@ class Topics:
         return f"{self.root}/jobs/{job_id}"
 
     def operator_request(self, client: str) -> str:
-        """An operator asks."""
+        """An operator asks; `client` is `user/client`."""
         return f"{self.root}/operator/{client}/request"
 
     def operator_response(self, client: str) -> str:
@@ -152,11 +165,11 @@ class Topics:
 
     def download_chunk(self, client: str, index: int) -> str:
         """One chunk of the artifact that an operator's client downloads."""
-        return f"{self.root}/operator/artifact/{client}/chunk/{index}"
+        return f"{self.root}/operator/{client}/chunk/{index}"
 
     def download_grant(self, client: str) -> str:
         """What that client still misses."""
-        return f"{self.root}/operator/artifact/{client}/grant"
+        return f"{self.root}/operator/{client}/grant"
 
     def for_coordinator(self) -> tuple[tuple[str, int], ...]:
         """Return the (filter, QoS) pairs that a coordinator subscribes to."""
@@ -171,8 +184,8 @@ class Topics:
             (f"{root}/+/artifact/+/offer", 1),
             (f"{root}/+/artifact/+/chunk/+", 0),
             (f"{root}/+/checkpoint/+/grant", 1),
-            (f"{root}/operator/+/request", 1),
-            (f"{root}/operator/artifact/+/grant", 1),
+            (f"{root}/operator/+/+/request", 1),
+            (f"{root}/operator/+/+/grant", 1),
         )
 
     def for_agent(self, host: str) -> tuple[tuple[str, int], ...]:
@@ -190,7 +203,7 @@ class Topics:
         root = self.root
         return (
             (f"{root}/operator/{client}/response", 1),
-            (f"{root}/operator/artifact/{client}/chunk/+", 0),
+            (f"{root}/operator/{client}/chunk/+", 0),
         )
 
     def parse(self, topic: str) -> Topic:
@@ -208,7 +221,11 @@ _FIXED: Final = {
     ("coordinator", "status"): Kind.COORDINATOR_STATUS,
     ("coordinator", "summary"): Kind.SUMMARY,
 }
-_OPERATOR: Final = {"request": Kind.OPERATOR_REQUEST, "response": Kind.OPERATOR_RESPONSE}
+_OPERATOR: Final = {
+    "request": Kind.OPERATOR_REQUEST,
+    "response": Kind.OPERATOR_RESPONSE,
+    "grant": Kind.DOWNLOAD_GRANT,
+}
 _PLAIN: Final = {
     ("status",): Kind.STATUS,
     ("capability",): Kind.CAPABILITY,
@@ -227,11 +244,16 @@ def _parse_fixed(levels: list[str]) -> Topic | None:
             return Topic(kind) if kind else None
         case ["jobs", job_id] if _HEX.fullmatch(job_id):
             return Topic(Kind.JOB, job_id=job_id)
-        case ["operator", "artifact", client, "grant"] if is_host(client):
-            return Topic(Kind.DOWNLOAD_GRANT, host=client)
-        case ["operator", "artifact", client, "chunk", index] if is_host(client):
+        case ["operator", user, client, *rest] if is_user(user) and _HOST.fullmatch(client):
+            return _parse_operator(f"{user}/{client}", rest)
+    return None
+
+
+def _parse_operator(client: str, levels: list[str]) -> Topic | None:
+    match levels:
+        case ["chunk", index]:
             return _indexed(Topic(Kind.DOWNLOAD_CHUNK, host=client), index)
-        case ["operator", client, verb] if is_host(client) and verb in _OPERATOR:
+        case [verb] if verb in _OPERATOR:
             return Topic(_OPERATOR[verb], host=client)
     return None
 

@@ -38,7 +38,7 @@ from broker.messages import (
     Summary,
     decode,
 )
-from broker.topics import Kind, Topic, Topics
+from broker.topics import Kind, Topic, Topics, user_of
 from broker.wire import Connected, Disconnected, Incoming
 from coordinator import assignment, downloads, handover, operators, planning, presence
 from coordinator.effects import (
@@ -185,7 +185,7 @@ class Core:
         )
 
     def _on_manifest(self, event: ManifestRead | ManifestRefused, now: Now) -> None:
-        who = f"operator:{event.client}" if event.client else "coordinator"
+        who = user_of(event.client) if event.client else "coordinator"
         if isinstance(event, ManifestRead):
             counts = planning.take_plan(self.world, event.plan, now, who)
             response = OperatorResponse(id=event.request_id or "-", ok=True, data={**counts})

@@ -69,7 +69,7 @@ def on_checkpoint_grant(
     world: World, host: str, artifact_id: str, grant: GrantMessage, now: Now
 ) -> None:
     """A host says what it misses of the checkpoint of a job that it has been given."""
-    receiver = f"{host}/{artifact_id}"  # no client's name has a slash in it
+    receiver = f"{host}/{artifact_id}"  # no client's user is a host
     if receiver not in world.downloads:
         size_bytes = world.stored.get(artifact_id)
         due = any(

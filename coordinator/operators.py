@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from broker.acl import may_change
 from broker.clock import Now
 from broker.messages import (
     AskCancel,
@@ -27,6 +28,7 @@ from broker.messages import (
     OperatorResponse,
     Wire,
 )
+from broker.topics import user_of
 from coordinator import downloads
 from coordinator.assignment import could_run, explain, retry_wait_s, tell_to_stop
 from coordinator.effects import AnswerWithEvents, AnswerWithLog, ReadManifest
@@ -51,6 +53,10 @@ def on_request(world: World, client: str, ask: OperatorRequest, now: Now) -> Non
             reply(world, client, earlier)
         return  # else its answer is on the way
     if isinstance(ask, CHANGING):
+        if not may_change(user_of(client)):
+            message = f"{user_of(client)} may look, and change nothing"
+            reply(world, client, _refusal(ask.id, "refused", message))
+            return
         if ask.expires_at is not None and now.wall_s > ask.expires_at + EXPIRY_SLACK_S:
             message = "the request is older than its expiry; nothing was done (clocks apart?)"
             reply(world, client, _refusal(ask.id, "expired", message))
@@ -234,7 +240,7 @@ def _on_cancel(world: World, client: str, ask: AskCancel, now: Now) -> OperatorR
     if job.state in FINAL:
         message = f"job {job.spec.name} is {job.state.value} already"
         return _refusal(ask.id, "refused", message)
-    after = world.move(job, Event.CANCELLED, now, f"operator:{client}", "")
+    after = world.move(job, Event.CANCELLED, now, user_of(client), "")
     _stop_holder(world, job, "cancelled", now)
     return _moved(ask.id, after)
 
@@ -250,7 +256,7 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
     if not job.in_plan:
         message = f"job {job.spec.name} is not in the manifest any more; put it back, and reload"
         return _refusal(ask.id, "refused", message)
-    who, kept = f"operator:{client}", job.artifact_id
+    who, kept = user_of(client), job.artifact_id
     after = world.move(
         job, Event.REQUEUED, now, who, "", host=None, losses=0, failures=0, checkpoint=None
     )
@@ -271,7 +277,7 @@ def _on_drain(world: World, client: str, ask: AskDrain, now: Now) -> OperatorRes
         return _no_host(ask.id, ask.host)
     if record.drained:
         return _refusal(ask.id, "refused", f"host {ask.host} is drained already")
-    world.remember(replace(record, drained=True, at=now.text(), who=f"operator:{client}"))
+    world.remember(replace(record, drained=True, at=now.text(), who=user_of(client)))
     held: list[JsonValue] = [job.spec.name for job in world.held_at(ask.host)]
     return _data(ask.id, {"host": ask.host, "drained": True, "jobs": held})
 
@@ -283,7 +289,7 @@ def _on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorR
     if not record.barred():
         return _refusal(ask.id, "refused", f"host {ask.host} is neither drained nor in quarantine")
     world.evidence.pop(ask.host, None)
-    world.remember(HostRecord(ask.host, at=now.text(), who=f"operator:{client}"))
+    world.remember(HostRecord(ask.host, at=now.text(), who=user_of(client)))
     return _data(ask.id, {"host": ask.host, "drained": False, "was": list(record.barred())})
 
 

@@ -26,7 +26,7 @@ from broker.messages import (
     encode,
 )
 from broker.settings import BrokerSettings
-from broker.topics import Kind, Topic, Topics
+from broker.topics import LOCAL_USER, Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator.cli import NotDone, Unreachable
 
@@ -53,7 +53,8 @@ class OperatorClient:
         """Prepare; entering the context connects."""
         self.topics = Topics(settings.topic_root)
         self.timeout_s = timeout_s
-        self.name = f"cli-{new_id()[:12]}"
+        name = f"cli-{new_id()[:12]}"
+        self.name = f"{LOCAL_USER}/{name}"
         self._patient = patient
         self._address = parse_address(settings.url)
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
@@ -61,7 +62,7 @@ class OperatorClient:
         self._aside: deque[LinkEvent] = deque(maxlen=MAX_ASIDE)
         filters = [*self.topics.for_operator(self.name), *((name, 1) for name in watch)]
         self._link = Link(
-            LinkSettings(self._address, f"fleet-{self.name}", filters),
+            LinkSettings(self._address, f"fleet-{name}", filters),
             feed(self._mailbox),
             will=None,
             new_id=new_id,

@@ -119,7 +119,7 @@ class Fleet:
     def asks(self, ask: Any) -> m.OperatorResponse | None:
         """An operator asks; the answer, if one was published."""
         self.sent.clear()
-        self.handle(Incoming(self.topics.operator_request("op"), m.encode(ask)))
+        self.handle(Incoming(self.topics.operator_request("operator:op/cli"), m.encode(ask)))
         found = [said for topic, said in self.sent if topic.kind is Kind.OPERATOR_RESPONSE]
         return found[0] if found else None
 

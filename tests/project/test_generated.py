@@ -66,6 +66,7 @@ def test_every_topic_is_in_the_protocol() -> None:
         address = channel["address"]
         for name, shown in {
             "{host}": "<host>",
+            "{user}": "<user>",
             "{client}": "<client>",
             "{job_id}": "<job_id>",
             "{artifact_id}": "<sha256>",

@@ -278,7 +278,8 @@ class Operator:
         self._waiting: dict[str, bytes] = {}
         self._new_id = run.id_maker("op")
         self._link = Link(
-            run.broker, "op", TOPICS.for_operator("op"), self._inbox, None, self._new_id,
+            run.broker, "op", TOPICS.for_operator("operator:op/cli"), self._inbox, None,
+            self._new_id,
             random.Random(f"operator {run.scenario.seed}"),
         )  # fmt: skip
 
@@ -314,7 +315,7 @@ class Operator:
 
     def _ask(self, request_id: str) -> None:
         if request_id in self._waiting:
-            topic = TOPICS.operator_request("op")
+            topic = TOPICS.operator_request("operator:op/cli")
             self._link.publish(Outgoing(topic, self._waiting[request_id]))
 
     def _inbox(self, event: LinkEvent) -> None:

@@ -15,6 +15,7 @@ from broker.topics import Kind, Topics
 from broker.wire import LinkEvent, Outgoing
 
 HEX = "ab" * 32
+CLIENT = "operator:someone/cli"
 GARBAGE = [
     b"\xff\xfe\x00garbage",
     b"{",
@@ -36,8 +37,8 @@ def _topics(fleet: Any) -> list[str]:
         topics.response("pi"), topics.log("pi", HEX), topics.progress("pi", HEX),
         topics.offer("pi", HEX), topics.chunk("pi", HEX, 0), topics.grant("pi", HEX),
         topics.coordinator_status(), topics.summary(), topics.job(HEX),
-        topics.operator_request("someone"), topics.operator_response("someone"),
-        topics.download_chunk("someone", 0), topics.download_grant("someone"),
+        topics.operator_request(CLIENT), topics.operator_response(CLIENT),
+        topics.download_chunk(CLIENT, 0), topics.download_grant(CLIENT),
     ]  # fmt: skip
     strange = ["operator/status", "UPPER/status", "-x/heartbeat", "pi/job/../log", "a b/capability"]
     return found + [f"{fleet.root}/{name}" for name in strange]
@@ -95,7 +96,7 @@ def test_garbage_on_every_topic_is_counted_and_changes_nothing(
             stranger.publish(topic, payload)
     expected = {
         "status", "capability", "heartbeat", "job/response", "job/progress", "artifact/offer",
-        "coordinator/status", "operator/request", "operator/artifact/grant", "unknown",
+        "coordinator/status", "operator/request", "operator/grant", "unknown",
     }  # fmt: skip
     wait_for(lambda: expected <= set(fleet.status()["dropped"]), "the counts")
     # Heartbeats replace each other while they wait; reports do not.

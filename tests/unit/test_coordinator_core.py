@@ -443,7 +443,9 @@ def test_retained_commands_and_reports_are_replays() -> None:
     """T2: nothing happens."""
     fleet = Fleet(spec())
     ask = m.AskCancel(id="x", job="job")
-    fleet.handle(Incoming(fleet.topics.operator_request("op"), m.encode(ask), retained=True))
+    fleet.handle(
+        Incoming(fleet.topics.operator_request("operator:op/cli"), m.encode(ask), retained=True)
+    )
     assert fleet.job().state == "pending"
 
 

@@ -78,10 +78,10 @@ TOPICS = {
     T.coordinator_status(): Topic(Kind.COORDINATOR_STATUS),
     T.summary(): Topic(Kind.SUMMARY),
     T.job(HEX): Topic(Kind.JOB, job_id=HEX),
-    T.operator_request("cli-1"): Topic(Kind.OPERATOR_REQUEST, "cli-1"),
-    T.operator_response("cli-1"): Topic(Kind.OPERATOR_RESPONSE, "cli-1"),
-    T.download_chunk("cli-1", 0): Topic(Kind.DOWNLOAD_CHUNK, "cli-1"),
-    T.download_grant("cli-1"): Topic(Kind.DOWNLOAD_GRANT, "cli-1"),
+    T.operator_request("operator:ann/cli-1"): Topic(Kind.OPERATOR_REQUEST, "operator:ann/cli-1"),
+    T.operator_response("operator:ann/cli-1"): Topic(Kind.OPERATOR_RESPONSE, "operator:ann/cli-1"),
+    T.download_chunk("operator:ann/cli-1", 0): Topic(Kind.DOWNLOAD_CHUNK, "operator:ann/cli-1"),
+    T.download_grant("operator:ann/cli-1"): Topic(Kind.DOWNLOAD_GRANT, "operator:ann/cli-1"),
 }
 
 
@@ -103,7 +103,8 @@ def test_every_topic_is_parsed_as_it_was_built() -> None:
         f"site/fleet/pi/artifact/{HEX}/chunk/99999999", f"site/fleet/pi/artifact/{HEX}/chunk/",
         f"site/fleet/pi/artifact/{HEX}/chunk/1/2", "site/fleet/coordinator/heartbeat",
         "site/fleet/jobs/status", "site/fleet/operator/status", f"site/fleet/{'x/' * 300}",
-        "site/fleet/operator/artifact/request", "",
+        "site/fleet/operator/ann/cli/request", "site/fleet/operator/pi/request",
+        "site/fleet/operator/operator:/cli/request", "site/fleet/operator/root:ann/cli/request", "",
     ],
 )  # fmt: skip
 def test_what_is_outside_the_tree_is_refused(topic: str) -> None:
