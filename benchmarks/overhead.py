@@ -29,28 +29,29 @@ from agent.trainer.simulate import simulate
 from tests.harness.brokers import embedded
 from tests.harness.fleet import Fleet
 
-HYPER = {"patience": 20_000, "lr": 0.001}
+
+def hyper_of(rounds: int, number: int) -> dict[str, float]:
+    """Return hyperparameters; every run has its own, or it would be the same job."""
+    return {"epochs": rounds, "patience": 10_000, "lr": round(0.001 + number * 1e-6, 6)}
 
 
-def by_hand(data: Path, folder: Path, rounds: int) -> float:
+def by_hand(data: Path, folder: Path, hyper: dict[str, float]) -> float:
     """Return the seconds that the command takes."""
-    flags = [f"--{name}={value}" for name, value in HYPER.items()]
+    flags = [f"--{name}={value}" for name, value in hyper.items()]
     command = [
         sys.executable, "-m", "agent.trainer.run", "--model=gbt", "--mode=realistic",
         f"--data={data}", f"--out-dir={folder / 'by-hand'}", "--threads=1",
-        f"--epochs={rounds}", *flags,
+        *flags,
     ]  # fmt: skip
     begun_s = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - begun_s
 
 
-def as_a_job(fleet: Fleet, name: str, rounds: int) -> float:
+def as_a_job(fleet: Fleet, name: str, hyper: dict[str, float]) -> float:
     """Return the seconds from the manifest's reload until the job is completed."""
-    hyper = "\n".join(f"hyper.{key} = {value}" for key, value in HYPER.items())
-    fleet.plan(
-        f'name = "{name}"\nmodel = "gbt"\nmode = "realistic"\nhyper.epochs = {rounds}\n{hyper}'
-    )
+    lines = "\n".join(f"hyper.{key} = {value}" for key, value in hyper.items())
+    fleet.plan(f'name = "{name}"\nmodel = "gbt"\nmode = "realistic"\n{lines}')
     begun_s = time.perf_counter()
     fleet.reload()
     fleet.until(name, "completed")
@@ -69,11 +70,11 @@ def measure(arguments: argparse.Namespace, folder: Path) -> list[tuple[float, fl
         fleet.agent(heartbeat_s=10.0, stop_grace_s=10.0)
         for rounds in arguments.rounds:
             runs = [
-                (
-                    by_hand(arguments.data, folder, rounds),
-                    as_a_job(fleet, f"r{rounds}-{number}", rounds),
+                (by_hand(arguments.data, folder, hyper), as_a_job(fleet, name, hyper))
+                for name, hyper in (
+                    (f"r{rounds}-{number}", hyper_of(rounds, number))
+                    for number in range(arguments.repeats)
                 )
-                for number in range(arguments.repeats)
             ]
             hand_s, job_s = (statistics.median(one) for one in zip(*runs, strict=True))
             spread_s = max(job - hand for hand, job in runs) - min(job - hand for hand, job in runs)

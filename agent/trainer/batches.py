@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agent.trainer.arrays import Bools, Floats, Ints
+from agent.trainer.arrays import Floats, Ints
 from agent.trainer.data import Series, WindowIndex
-from agent.trainer.errors import BadInputError
 from agent.trainer.models.standardise import Standardise
 
-_CHUNK_ROWS: Final = 65_536
+_CHUNK_ROWS: Final = 8_192
 _CHUNK_WINDOWS: Final = 1_024
 _DEVICE_SHARE: Final = 0.5  # of the free memory of a device that the series may take
 
@@ -62,7 +61,6 @@ class WindowBatches:
 
     def __init__(self, series: Series, index: WindowIndex, device: torch.device) -> None:
         self._parts = series.parts
-        self._channels = series.channels
         self._steps = index.length
         self._device = device
         self._offsets = torch.from_numpy(index.offset)
@@ -90,31 +88,26 @@ class WindowBatches:
         return torch.cat(pieces, dim=2).to(self._device)
 
     def statistics(self, windows: Ints) -> tuple[Floats, Floats]:
-        """Return mean and deviation (channels,) over the rows that `windows` cover, each once.
-
-        Raises BadInputError where a value is not finite.
-        """
-        covered = self._covered(windows)
-        found = [mean_and_deviation(partial(self._rows, part, covered)) for part in self._parts]
+        """Return mean and deviation (channels,) over the rows that `windows` cover, each once."""
+        runs = self._runs(windows)
+        found = [mean_and_deviation(partial(_rows_of, part, runs)) for part in self._parts]
         mean, deviation = (np.concatenate(one) for one in zip(*found))
-        if not np.isfinite(mean).all():
-            name = self._channels[int(np.flatnonzero(~np.isfinite(mean))[0])]
-            raise BadInputError.at(
-                "tensors", name, "holds values that are not finite", "prepare the data anew"
-            )
         return mean, deviation
 
-    def _covered(self, windows: Ints) -> Bools:
-        ends = np.zeros(len(self._parts[0]) + 1, dtype=np.int64)
-        np.add.at(ends, self._windows[windows], 1)
-        np.add.at(ends, self._windows[windows] + self._steps, -1)
-        return np.asarray(np.cumsum(ends)[:-1] > 0)
+    def _runs(self, windows: Ints) -> list[tuple[int, int]]:
+        """Return [begin, end) of the rows that the windows cover, where they touch as one."""
+        begins = np.sort(self._windows[windows])
+        breaks = np.flatnonzero(np.diff(begins) > self._steps) + 1
+        firsts = begins[np.concatenate([[0], breaks])]
+        lasts = begins[np.concatenate([breaks - 1, [-1]])]
+        return [(int(first), int(last) + self._steps) for first, last in zip(firsts, lasts)]
 
-    @staticmethod
-    def _rows(part: Floats, covered: Bools) -> Iterator[Floats]:
-        """Yield the covered rows, some at a time."""
-        for at in range(0, len(part), _CHUNK_ROWS):
-            yield part[at : at + _CHUNK_ROWS][covered[at : at + _CHUNK_ROWS]]
+
+def _rows_of(part: Floats, runs: Iterable[tuple[int, int]]) -> Iterator[Floats]:
+    """Yield the rows of all runs, some at a time."""
+    for begin, end in runs:
+        for at in range(begin, end, _CHUNK_ROWS):
+            yield part[at : min(at + _CHUNK_ROWS, end)]
 
 
 def mean_and_deviation(chunks: Callable[[], Iterable[Floats]]) -> tuple[Floats, Floats]:

@@ -21,6 +21,7 @@ from agent.trainer.errors import BadInputError
 from agent.trainer.schema import TENSORS_INDEX_FILE, FeatureSchema, TensorsIndex, read_json
 
 UNLABELLED: Final = -1
+_CHUNK_ROWS: Final = 8_192
 _REMEDY: Final = "prepare the data anew"
 _INDEX_COLUMNS: Final = ("host", "episode", "offset", "start", "length", "label")
 
@@ -103,10 +104,7 @@ def load_features(path: Path, schema: FeatureSchema, mode: str, rows: int) -> Fl
         out = np.empty((rows, len(names)), dtype=np.float32)
         with _readable(path):
             _fill(out, file, names)
-    finite = np.isfinite(out.sum(axis=0, dtype=np.float64))  # sums overflow later than values do
-    if not finite.all():
-        name = names[int(np.flatnonzero(~finite)[0])]
-        raise BadInputError.at(path, name, "holds values that are not finite", _REMEDY)
+    _check_finite(path, out, names)
     return out
 
 
@@ -148,8 +146,18 @@ def open_series(folder: Path, schema: FeatureSchema, mode: str) -> Series:
             raise BadInputError.at(
                 path, "shape", f"is {part.dtype}{part.shape}, not what the schema says", _REMEDY
             )
+        for at in range(0, len(part), _CHUNK_ROWS):
+            _check_finite(path, part[at : at + _CHUNK_ROWS], group.channels)
         parts.append(part)
     return Series(channels, tuple(parts))
+
+
+def _check_finite(path: Path, values: Floats, names: Sequence[str]) -> None:
+    """Raise BadInputError for a column of `values` (n, names) that is not finite throughout."""
+    finite = np.isfinite(values.sum(axis=0, dtype=np.float64))  # such sums overflow last of all
+    if not finite.all():
+        name = names[int(np.flatnonzero(~finite)[0])]
+        raise BadInputError.at(path, name, "holds values that are not finite", _REMEDY)
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
