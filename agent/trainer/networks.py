@@ -39,7 +39,7 @@ class Built:
             def summaries() -> Iterator[Floats]:
                 for at in range(0, len(windows), _CHUNK_WINDOWS):
                     chunk = batches.gather(torch.from_numpy(windows[at : at + _CHUNK_WINDOWS]))
-                    yield summary(standardise(chunk)).cpu().numpy()
+                    yield summary(standardise.deviations(chunk)).cpu().numpy()
 
             network.level.fit(*mean_and_deviation(summaries))
 

@@ -35,5 +35,13 @@ class Standardise(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """Return `values` standardised and squashed; same shape."""
-        standardised = (values - self.mean) / self.scale
-        return standardised.abs().log1p().copysign(standardised)
+        return squash(self.deviations(values))
+
+    def deviations(self, values: Tensor) -> Tensor:
+        """Return how many deviations `values` are from the mean; same shape."""
+        return (values - self.mean) / self.scale
+
+
+def squash(values: Tensor) -> Tensor:
+    """Return sign(z) log(1 + |z|) of `values`; same shape."""
+    return values.abs().log1p().copysign(values)

@@ -10,16 +10,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from agent.trainer.models.standardise import Standardise
+from agent.trainer.models.standardise import Standardise, squash
 
 STATISTICS = 5
+_FAR = 10.0  # deviations at which a statistic is cut off
 
 
 class WideAndDeep(nn.Module):
     """Adds to the logits of `deep` those of a linear model of mean, spread, extremes and change.
 
-    Both see windows (batch, steps, inputs) standardised; `deep` ends in the linear layer `head`.
-    The statistics are standardised again by `level`, each by its own mean and deviation.
+    Both see windows (batch, steps, inputs) standardised. `deep`, which ends in the linear layer
+    `head`, sees them squashed; the statistics are standardised again, each by its own mean and
+    deviation, and cut off: squashed, they carry over to other hosts worse.
     """
 
     def __init__(self, deep: nn.Module, head: nn.Linear, inputs: int) -> None:
@@ -34,8 +36,9 @@ class WideAndDeep(nn.Module):
 
     def forward(self, windows: Tensor) -> Tensor:
         """Return logits (batch, classes) of `windows` (batch, steps, inputs)."""
-        series = self.standardise(windows)
-        logits: Tensor = self.deep(series) + self.wide(self.level(summary(series)))
+        series = self.standardise.deviations(windows)
+        level = self.level.deviations(summary(series)).clamp(-_FAR, _FAR)
+        logits: Tensor = self.deep(squash(series)) + self.wide(level)
         return logits
 
 
