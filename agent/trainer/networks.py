@@ -19,7 +19,7 @@ from agent.trainer.models.recurrent import Recurrent, RecurrentSize
 from agent.trainer.models.transformer import EncoderSize, MaskedAutoencoder, Transformer
 from agent.trainer.models.wide import WideAndDeep, summary
 
-_CHUNK_WINDOWS: Final = 1_024
+_CHUNK_WINDOWS: Final = 128
 
 
 @dataclass(frozen=True)
