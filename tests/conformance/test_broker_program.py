@@ -24,7 +24,7 @@ DEADLINE_S = 10.0
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org", ""])  # noqa: S104 - refused
 def test_it_listens_on_loopback_only(host: str) -> None:
     """Anything else is refused, and the error says what to do instead."""
-    with pytest.raises(ConfigError, match="run mosquitto for a network"):
+    with pytest.raises(ConfigError, match="make one with 'fleet init'"):
         ServerSettings(host, 1883).check()
 
 
@@ -70,7 +70,7 @@ def _has_ipv6() -> bool:
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        (("--listen", "0.0.0.0:1883"), "run mosquitto for a network"),
+        (("--listen", "0.0.0.0:1883"), "make one with 'fleet init'"),
         (("--listen", "1883"), "write it as HOST:PORT"),
         (("--listen", "127.0.0.1:mqtt"), "write it as HOST:PORT"),
         (("--listen", "127.0.0.1:\u00b2"), "write it as HOST:PORT"),
