@@ -164,8 +164,8 @@ class Entrance:
             handler, session = await Handler.init_from_connect(body, wire, self._plugins_manager)
         except BAD_PACKET as error:
             raise RefusedError(Reason.CONNECT, str(error)) from None
-        if not body.used_up:
-            raise RefusedError(Reason.MALFORMED, "a CONNECT longer than it says")
+        if not body.fitted:
+            raise RefusedError(Reason.MALFORMED, "a CONNECT that is not as long as it says")
         return session, handler
 
     def _recognise(self, certificate: bytes | None) -> tuple[Guest | None, Rights | None]:

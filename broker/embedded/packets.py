@@ -99,12 +99,22 @@ class PacketReader(StreamReaderAdapter):
 
 
 class Body(BufferReader):
-    """The bytes of one packet, for amqtt's decoders; knows whether all were used."""
+    """The bytes of one packet, for amqtt's decoders, some of which bear that there are too few."""
+
+    def __init__(self, buffer: bytes) -> None:
+        super().__init__(buffer)
+        self._short = False
+
+    async def read(self, n: int = -1) -> bytes:
+        """Return the next bytes, fewer than asked for at the end."""
+        data = bytes(await super().read(n))
+        self._short = self._short or len(data) < n
+        return data
 
     @property
-    def used_up(self) -> bool:
-        """Whether nothing is left."""
-        return not self._stream.read(1)
+    def fitted(self) -> bool:
+        """Whether it was read to its end, and no further."""
+        return not self._short and not self._stream.read(1)
 
 
 async def decode(frame: Frame) -> Any:
@@ -118,6 +128,6 @@ async def decode(frame: Frame) -> Any:
         packet = await packet_class(frame.header).from_stream(body, fixed_header=frame.header)
     except BAD_PACKET as error:
         raise MalformedPacketError(f"packet type {kind}: {error}") from None
-    if not body.used_up:
-        raise MalformedPacketError(f"packet type {kind}: longer than it says")
+    if not body.fitted:
+        raise MalformedPacketError(f"packet type {kind}: not as long as it says")
     return packet

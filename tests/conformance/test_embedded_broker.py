@@ -22,6 +22,7 @@ from amqtt.session import OutgoingApplicationMessage, Session
 
 from broker.embedded import EmbeddedBroker, Reason, ServerSettings
 from broker.errors import LinkError
+from tests.harness.inthread import InThread
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -31,34 +32,6 @@ STOCK = {
     "listeners": {"default": {"type": "tcp", "bind": "127.0.0.1:0", "max_connections": 1000}},
     "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {}},
 }
-
-
-class InThread:
-    """A broker on an event loop in a thread, so that a test can look into it."""
-
-    def __init__(self, make: Callable[[], Broker]) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.broker: Any = self.call(self._start(make))
-        sockets = self.broker._servers["default"].instance.sockets
-        self.port: int = next(iter(sockets)).getsockname()[1]
-
-    async def _start(self, make: Callable[[], Broker]) -> Broker:
-        broker = make()
-        await broker.start()
-        return broker
-
-    def call(self, coroutine: Any) -> Any:
-        """Run a coroutine on the broker's loop and return its result."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE_S)
-
-    def stop(self) -> None:
-        """Shut it down."""
-        self.call(self.broker.shutdown())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(DEADLINE_S)
-        self._loop.close()
 
 
 @pytest.fixture(autouse=True)
