@@ -31,6 +31,7 @@ from broker.errors import LinkError
 AMQTT_VERSION: Final = "0.12.1"
 MAX_QUEUED: Final = 64  # messages between who sent them and whom they are for
 WATCH_EVERY_S: Final = 0.5
+PACKETS_AT_ONCE: Final = 50  # of one client, before others have their turn
 REFUSED: Final = 0x80  # in a SUBACK
 SCAN_AT_ONCE: Final = 1_000  # retained topics, before others have their turn
 
@@ -163,7 +164,11 @@ class EmbeddedBroker(Broker):
 
         Replaces: amqtt starts a task for each packet, without limit.
         """
+        handled = 0
         while (frame := await client.arrival.packets.frame()) is not None:
+            handled += 1
+            if handled % PACKETS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # what has come already is read without a pause
             packet = await decode(frame)
             client.last_s = self._loop.time()
             if isinstance(packet, DisconnectPacket):

@@ -150,15 +150,13 @@ class Entrance:
 
     async def _read_connect(self, packets: PacketReader, wire: Wire) -> tuple[Session, Handler]:
         try:
-            frame = await packets.frame()
+            frame = await packets.frame(only=CONNECT)
         except OversizePacketError as error:
             raise RefusedError(Reason.OVERSIZE, str(error)) from None
         except MalformedPacketError as error:
             raise RefusedError(Reason.MALFORMED, str(error)) from None
         if frame is None:
             raise RefusedError(Reason.CONNECT, "the connection ended before its CONNECT")
-        if frame.header.packet_type != CONNECT:
-            raise RefusedError(Reason.MALFORMED, "the first packet is no CONNECT")
         body = Body(frame.header.to_bytes() + frame.body)
         try:
             handler, session = await Handler.init_from_connect(body, wire, self._plugins_manager)

@@ -69,13 +69,16 @@ class PacketReader(StreamReaderAdapter):
         super().__init__(reader)
         self._limits = limits
 
-    async def frame(self) -> Frame | None:
+    async def frame(self, only: int | None = None) -> Frame | None:
         """Return the next packet, or none at the end of the connection.
 
-        Raises `OversizePacketError` before the body is read, and `MalformedPacketError`.
+        Raises, before the body is read, `OversizePacketError`, and `MalformedPacketError` also for
+        another type than `only`.
         """
         try:
             first = (await self._reader.readexactly(1))[0]
+            if only not in {None, first >> 4}:
+                raise MalformedPacketError(f"packet type {first >> 4}, not {only}")
             size_bytes = await self._length()
             limit_bytes = self._limits.of(first >> 4)
             if size_bytes > limit_bytes:
