@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import logging
 from collections import deque
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ from broker.embedded.refusals import Reason, Refusals
 from broker.embedded.retained import Allowance, RetainedQuota
 from broker.embedded.settings import ServerSettings
 from broker.errors import LinkError
+
+log = logging.getLogger("fleet.broker")
 
 AMQTT_VERSION: Final = "0.12.1"
 MAX_QUEUED: Final = 64  # messages between who sent them and whom they are for
@@ -113,7 +116,13 @@ class EmbeddedBroker(Broker):
         if arrival is None:
             return
         try:
-            await self._attend(await self._let_in(arrival))
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                client = await self._let_in(arrival)
+            await self._attend(client)
+        except TimeoutError:
+            self._refusals.add(
+                Reason.TIMEOUT, f"the old connection of {arrival.session.client_id!r} does not end"
+            )
         finally:
             self._doors.leave(arrival.name)
             arrival.wire.cut()
@@ -213,14 +222,26 @@ class EmbeddedBroker(Broker):
         Replaces: amqtt ends no client that is silent, and publishes no will of it.
         """
         while True:
+            begun_s = self._loop.time()
             await asyncio.sleep(WATCH_EVERY_S)
-            if self._identity is not None:
-                self._identity.refresh()
-            for client in list(self._clients.values()):
-                reason = self._why_end(client)
-                if reason is not None:
-                    self._refusals.add(reason, f"client {client.id!r} was disconnected")
-                    client.arrival.wire.cut()
+            try:
+                self._look_round(self._loop.time() - begun_s - WATCH_EVERY_S)
+            except Exception:
+                log.exception("could not look after the connections")
+
+    def _look_round(self, late_s: float) -> None:
+        """Look after the identity and everybody once. `late_s` after it should have been.
+
+        While the broker itself stands still, nobody else is silent: that time does not count.
+        """
+        if self._identity is not None:
+            self._identity.refresh()
+        for client in list(self._clients.values()):
+            client.last_s += late_s
+            reason = self._why_end(client)
+            if reason is not None:
+                self._refusals.add(reason, f"client {client.id!r} was disconnected")
+                client.arrival.wire.cut()
 
     def _why_end(self, client: Client) -> Reason | None:
         guest = client.arrival.guest

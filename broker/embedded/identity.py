@@ -123,14 +123,15 @@ class Identity:
         try:
             revoked = x509.load_pem_x509_crl(path.read_bytes())
             authorities = x509.load_pem_x509_certificates((self._folder / CA).read_bytes())
+            issuer = revoked.issuer.public_bytes()
+            serials = frozenset((issuer, one.serial_number) for one in revoked)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"{path}: cannot be read: {error}; 'fleet revoke' writes it"
             ) from None
         if not any(_signed(revoked, one) for one in authorities):
             raise ConfigError(f"{path}: not signed by the CA in {CA}; 'fleet revoke' writes it")
-        issuer = revoked.issuer.public_bytes()
-        return frozenset((issuer, one.serial_number) for one in revoked)
+        return serials
 
 
 def _signed(revoked: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:

@@ -50,7 +50,10 @@ class Refusals:
         return dict(self._counts)
 
     def add(self, reason: Reason, detail: str) -> None:
-        """Count one. `detail` is for the log: names and sizes, never a payload."""
+        """Count one. `detail` is for the log: names and sizes, never a payload.
+
+        What a client has chosen in it cannot begin a line of its own.
+        """
         self._counts[reason] += 1
         now_s = self._now_s()
         told_s = self._told_s.get(reason)
@@ -60,4 +63,5 @@ class Refusals:
         self._told_s[reason] = now_s
         more = self._untold.pop(reason, 0)
         since = f" (and {more} more since the last line)" if more else ""
-        log.warning("refused (%s): %s%s", reason, detail[:MAX_DETAIL_CHARS], since)
+        plain = "".join(one if one.isprintable() else "?" for one in detail[:MAX_DETAIL_CHARS])
+        log.warning("refused (%s): %s%s", reason, plain, since)

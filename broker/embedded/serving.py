@@ -15,6 +15,7 @@ from broker.embedded.settings import ServerSettings
 from broker.errors import LinkError
 
 STOP_TIMEOUT_S: Final = 5.0
+SPARE_FILES: Final = 256
 
 
 async def serve(
@@ -28,6 +29,7 @@ async def serve(
     # What amqtt says at ERROR are clients' faults and tracebacks of what is told better here.
     logging.getLogger("amqtt").setLevel(logging.CRITICAL)
     logging.getLogger("transitions").setLevel(logging.ERROR)
+    _raise_file_limit(settings.max_connections + SPARE_FILES)
     broker = EmbeddedBroker(settings)
     try:
         await broker.start()
@@ -40,6 +42,19 @@ async def serve(
     await stop.wait()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(broker.shutdown(), STOP_TIMEOUT_S)
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """Allow for as many connections as there may be, or strangers could take all there are."""
+    try:
+        import resource
+    except ImportError:
+        return  # Windows has no such limit
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _plain(error: BaseException) -> str:

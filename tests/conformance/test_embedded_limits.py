@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,21 @@ def test_a_client_that_pings_stays(network: Any) -> None:
     agent = network.client("gaming-pc", keepalive_s=1)
     assert not agent.gone.wait(4.0)
     assert not quiet.gone.is_set()
+    assert not network.refused
+
+
+def test_a_broker_that_stood_still_ends_nobody(network: Any) -> None:
+    """It was the broker that was silent; who says something then is still there."""
+
+    async def stand_still() -> None:
+        time.sleep(3.0)  # noqa: ASYNC251 - as a machine that sleeps does
+
+    with wire(network.port, network.tls("gaming-pc")) as connection:
+        connection.sendall(connect("x", keepalive_s=1))
+        assert heard(connection, 4) == ACCEPTED
+        network.running.call(stand_still())
+        connection.sendall(b"\xc0\0")
+        assert heard(connection, 2) == b"\xd0\0"
     assert not network.refused
 
 
@@ -266,6 +282,20 @@ def test_what_is_refused_is_logged_once_and_then_once_a_minute(
     assert lines[2].endswith("(and 5 more since the last line)")
     assert len(lines[2]) < 400
     assert refusals.counts == {Reason.PUBLISH: 7, Reason.WILL: 1}
+
+
+def test_no_client_writes_a_line_of_its_own_into_the_log(
+    network: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By whatever it names."""
+    odd = text("MQ\nERROR: all is lost\nTT") + b"\4\2\0\x3c" + text("x")
+    with wire(network.port, network.tls("gaming-pc")) as connection:
+        connection.sendall(packet(0x10, odd))
+        assert heard(connection, 1) == b""
+    network.refuses({Reason.CONNECT: 1})
+    (line,) = [record.message for record in caplog.records if "refused" in record.message]
+    assert "all is lost" in line
+    assert "\n" not in line
 
 
 def test_a_refusal_tells_no_password(network: Any, caplog: pytest.LogCaptureFixture) -> None:
