@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import queue
 import socket
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -309,3 +310,111 @@ def test_a_refusal_tells_no_password(network: Any, caplog: pytest.LogCaptureFixt
         (session, _), *_ = network.running.broker.sessions.values()
         assert session.password is None
     assert "s3cret" not in caplog.text
+
+
+@pytest.fixture
+def ours() -> Iterator[InThread]:
+    """The embedded broker on loopback, at its usual limits."""
+    made = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
+    yield made
+    made.stop()
+
+
+def _pings_in_a_ping(running: InThread) -> bytes:
+    with wire(running.port) as connection:
+        connection.sendall(connect("x"))
+        assert heard(connection, 4) == ACCEPTED
+        connection.sendall(packet(0xC0, b"\xc0\0"))
+        return heard(connection, 4)
+
+
+def test_stock_takes_the_rest_of_a_packet_for_the_next(new_stock: Make) -> None:
+    """So that what it counts as packets is not what they say they are."""
+    assert _pings_in_a_ping(new_stock()) == b"\xd0\0\xd0\0"
+
+
+def test_ours_takes_a_packet_as_long_as_it_says(ours: InThread) -> None:
+    """More than there should be is no packet at all."""
+    assert _pings_in_a_ping(ours) == b""
+
+
+def _received_of_40(running: InThread) -> int:
+    with wire(running.port) as connection:
+        connection.sendall(connect("x"))
+        assert heard(connection, 4) == ACCEPTED
+        for number in range(1, 41):
+            connection.sendall(publish("a", b"x", qos=2, number=number))
+        return len(heard(connection, 40 * 4)) // 4
+
+
+def test_stock_keeps_all_that_is_not_released(new_stock: Make) -> None:
+    """QoS 2, up to 65,535 messages of any size."""
+    assert _received_of_40(new_stock()) == 40
+
+
+def test_ours_keeps_few_that_are_not_released(ours: InThread) -> None:
+    """Then the connection ends."""
+    assert _received_of_40(ours) == 20
+
+
+def _filters_left(running: InThread, connect_client: Make) -> int:
+    one = connect_client(running.port, "one")
+    for number in range(5):
+        one.subscribe(f"own/{number}")
+        one.unsubscribe(f"own/{number}")
+    return len(running.broker.subscriptions)
+
+
+def test_stock_remembers_every_filter_that_there_was(new_stock: Make, client: Make) -> None:
+    """A client can have it remember any number."""
+    assert _filters_left(new_stock(), client) == 5
+
+
+def test_ours_remembers_no_filter_that_is_gone(ours: InThread, client: Make) -> None:
+    """Nothing is left of it."""
+    assert _filters_left(ours, client) == 0
+
+
+def _qos_after_both(running: InThread, connect_client: Make) -> int:
+    one = connect_client(running.port, "one")
+    one.subscribe("own", 0)
+    one.subscribe("own", 1)
+    one.publish("own", b"x", 1)
+    qos: int = one.got.get(timeout=10).qos
+    return qos
+
+
+def test_stock_keeps_the_first_qos_of_a_filter(new_stock: Make, client: Make) -> None:
+    """Although its SUBACK grants the second."""
+    assert _qos_after_both(new_stock(), client) == 0
+
+
+def test_ours_takes_the_newest_qos_of_a_filter(ours: InThread, client: Make) -> None:
+    """A subscription to the same filter replaces the first (MQTT 3.1.1, 3.8.4-3)."""
+    assert _qos_after_both(ours, client) == 1
+
+
+def _retained_of_1100(running: InThread, context: ssl.SSLContext | None) -> int:
+    with wire(running.port, context) as connection:
+        connection.sendall(connect("x"))
+        assert heard(connection, 4) == ACCEPTED
+        for number in range(1_100):
+            topic = f"fleet/gaming-pc/job/{number}/progress"
+            connection.sendall(packet(0x31, text(topic) + b"x"))
+        connection.sendall(b"\xc0\0")
+        assert heard(connection, 2) == b"\xd0\0"
+    until(lambda: not running.broker._broadcast_queue.qsize(), "they are not delivered")
+    return len(running.broker.retained_messages)
+
+
+def test_stock_retains_whatever_is_sent(new_stock: Make) -> None:
+    """By anybody, any number."""
+    stock = new_stock()
+    _retained_of_1100(stock, None)
+    until(lambda: len(stock.broker.retained_messages) == 1_100, "it kept less")
+
+
+def test_ours_retains_so_much_of_a_name(network: Any) -> None:
+    """At its usual limits."""
+    assert _retained_of_1100(network.running, network.tls("gaming-pc")) == 1_000
+    assert network.refused == {Reason.RETAINED: 100}
