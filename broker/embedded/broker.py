@@ -256,6 +256,8 @@ class EmbeddedBroker(Broker):
         """Replaces: amqtt asks plugins, of which some cannot be configured and others admit
         `pub/#` to whoever may have `pub/+`.
         """  # noqa: D205 - one sentence
+        if action is Action.PUBLISH and topic.startswith("$"):
+            return False  # those are the broker's own (MQTT 3.1.1, 4.7.2)
         if self._identity is None:
             return True
         client = self._clients.get(session.client_id or "")

@@ -263,6 +263,17 @@ def test_a_sender_that_does_not_read_is_not_read_either(client: Make) -> None:
     running.stop()
 
 
+def test_topics_with_a_dollar_are_nobodys_on_loopback_either(ours: InThread, client: Make) -> None:
+    """Dropped and counted; the client stays."""
+    one = client(ours.port, "one")
+    one.subscribe("$SYS/#")
+    one.subscribe("own")
+    one.publish("$SYS/broker/uptime", b"lie")
+    one.publish("own", b"fine")
+    assert one.next() == ("own", b"fine")
+    assert ours.broker.refused == {Reason.PUBLISH: 1}
+
+
 def test_what_is_refused_is_logged_once_and_then_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
