@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from amqtt.mqtt.pingreq import PingReqPacket
 from amqtt.mqtt.puback import PubackPacket
@@ -15,16 +15,13 @@ from amqtt.mqtt.subscribe import SubscribePacket
 from amqtt.mqtt.unsubscribe import UnsubscribePacket
 
 from broker.embedded.client import Client
+from broker.embedded.distribution import REFUSED, Distribution
 from broker.embedded.packets import MalformedPacketError
 
-if TYPE_CHECKING:
-    from broker.embedded.broker import EmbeddedBroker
-
 MAX_HELD: Final = 20  # QoS 2 messages that their sender has not released
-REFUSED: Final = 0x80
 
 
-async def handle(broker: EmbeddedBroker, client: Client, packet: Any) -> None:
+async def handle(broker: Distribution, client: Client, packet: Any) -> None:
     """Do what a packet asks for. Raises `MalformedPacketError` for one that no client may send."""
     found = _HANDLERS.get(type(packet))
     if found is None:
@@ -32,7 +29,7 @@ async def handle(broker: EmbeddedBroker, client: Client, packet: Any) -> None:
     await found(broker, client, packet)
 
 
-async def _publish(broker: EmbeddedBroker, client: Client, packet: PublishPacket) -> None:
+async def _publish(broker: Distribution, client: Client, packet: PublishPacket) -> None:
     topic = packet.topic_name
     if not topic or "\0" in topic:
         raise MalformedPacketError("a message to no topic")
@@ -47,14 +44,14 @@ async def _publish(broker: EmbeddedBroker, client: Client, packet: PublishPacket
         await client.arrival.handler.reply(PubackPacket.build(packet.packet_id))
 
 
-async def _release(broker: EmbeddedBroker, client: Client, packet: PubrelPacket) -> None:
+async def _release(broker: Distribution, client: Client, packet: PubrelPacket) -> None:
     held = client.held.pop(packet.packet_id, None)
     if held is not None:
         await broker.take(client, held.topic_name, held.data, 2, retain=held.retain_flag)
     await client.arrival.handler.reply(PubcompPacket.build(packet.packet_id))
 
 
-async def _subscribe(broker: EmbeddedBroker, client: Client, packet: SubscribePacket) -> None:
+async def _subscribe(broker: Distribution, client: Client, packet: SubscribePacket) -> None:
     filters = packet.payload.topics
     if not filters or any(qos > 2 or not name or "\0" in name for name, qos in filters):
         raise MalformedPacketError("a SUBSCRIBE to nothing, or at a QoS that is none")
@@ -66,7 +63,7 @@ async def _subscribe(broker: EmbeddedBroker, client: Client, packet: SubscribePa
             broker.tell_retained(client, name, code)
 
 
-async def _unsubscribe(broker: EmbeddedBroker, client: Client, packet: UnsubscribePacket) -> None:
+async def _unsubscribe(broker: Distribution, client: Client, packet: UnsubscribePacket) -> None:
     for name in packet.payload.topics:
         broker.unsubscribe(client, name)
         client.asked.pop(name, None)
@@ -74,19 +71,19 @@ async def _unsubscribe(broker: EmbeddedBroker, client: Client, packet: Unsubscri
     await client.arrival.handler.mqtt_acknowledge_unsubscription(packet_id)
 
 
-async def _ping(_broker: EmbeddedBroker, client: Client, packet: PingReqPacket) -> None:
+async def _ping(_broker: Distribution, client: Client, packet: PingReqPacket) -> None:
     await client.arrival.handler.handle_pingreq(packet)
 
 
-async def _puback(_broker: EmbeddedBroker, client: Client, packet: PubackPacket) -> None:
+async def _puback(_broker: Distribution, client: Client, packet: PubackPacket) -> None:
     await client.arrival.handler.handle_puback(packet)
 
 
-async def _pubrec(_broker: EmbeddedBroker, client: Client, packet: PubrecPacket) -> None:
+async def _pubrec(_broker: Distribution, client: Client, packet: PubrecPacket) -> None:
     await client.arrival.handler.handle_pubrec(packet)
 
 
-async def _pubcomp(_broker: EmbeddedBroker, client: Client, packet: PubcompPacket) -> None:
+async def _pubcomp(_broker: Distribution, client: Client, packet: PubcompPacket) -> None:
     await client.arrival.handler.handle_pubcomp(packet)
 
 
