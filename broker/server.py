@@ -7,27 +7,34 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from broker.embedded import ServerSettings, serve
 from broker.errors import ConfigError, LocalError
 from broker.logs import setup
 from broker.parent import end_with_parent
+from broker.settings import BrokerSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the broker; return 0 when it was told to stop, 1 when it could not serve, 2 for usage."""
     parser = argparse.ArgumentParser(prog="fleet broker", description=__doc__)
-    parser.add_argument("--listen", default="127.0.0.1:1883", help="HOST:PORT, loopback only")
+    parser.add_argument("--listen", default="127.0.0.1:1883", help="HOST:PORT")
+    parser.add_argument("--identity", type=Path, help="folder of ca.crt, broker.crt, broker.key")
+    parser.add_argument("--config", type=Path, help="configuration file")
+    parser.add_argument("--root", help="first level(s) of every topic")
     parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
     arguments = parser.parse_args(argv)
     try:
         setup(arguments.log_level)
-        asyncio.run(_serve(_settings(arguments.listen)))
+        topics = BrokerSettings.load(arguments.config, {"topic_root": arguments.root})
+        asyncio.run(_serve(_settings(arguments.listen, arguments.identity, topics.topic_root)))
     except LocalError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
@@ -36,11 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _settings(listen: str) -> ServerSettings:
+def _settings(listen: str, identity: Path | None, topic_root: str) -> ServerSettings:
     host, colon, port = listen.rpartition(":")
     if not (colon and host and port.isdecimal() and len(port) <= 5):
         raise ConfigError(f"--listen {listen}: write it as HOST:PORT, such as 127.0.0.1:1883")
-    settings = ServerSettings(host.strip("[]"), int(port))
+    settings = ServerSettings(host.strip("[]"), int(port), identity, topic_root)
     settings.check()
     return settings
 
@@ -54,7 +61,11 @@ async def _serve(settings: ServerSettings) -> None:
         except NotImplementedError:
             break
 
-    end_with_parent(lambda: loop.call_soon_threadsafe(stop.set))
+    def end() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended before its parent
+            loop.call_soon_threadsafe(stop.set)
+
+    end_with_parent(end)
 
     def ready(port: int) -> None:
         line = {"event": "listening", "host": settings.host, "port": port}

@@ -5,15 +5,18 @@ from __future__ import annotations
 import queue
 import signal
 import socket
+import ssl
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import paho.mqtt.client as mqtt
 import pytest
 from hypothesis import HealthCheck, settings
 from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.reasoncodes import ReasonCode
 
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
 
@@ -27,7 +30,15 @@ settings.load_profile("fleet")
 class Client:
     """A plain paho client, not a `Link`, that collects what it is sent."""
 
-    def __init__(self, port: int, name: str, will: tuple[str, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        name: str,
+        will: tuple[str, bytes] | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        keepalive_s: int = 60,
+    ) -> None:
         self.got: queue.Queue[mqtt.MQTTMessage] = queue.Queue()
         self.gone = threading.Event()
         self._ready = threading.Event()
@@ -38,19 +49,29 @@ class Client:
         if will is not None:
             self.paho.will_set(will[0], will[1], 1)
         self.paho.on_connect = lambda *_: self._ready.set()
-        self.paho.on_subscribe = lambda *_: self._ready.set()
+        self.codes: list[int] = []
+        self.paho.on_subscribe = self._on_subscribe
         self.paho.on_unsubscribe = lambda *_: self._ready.set()
         self.paho.on_disconnect = lambda *_: self.gone.set()
         self.paho.on_message = lambda _client, _data, message: self.got.put(message)
-        self.paho.connect("127.0.0.1", port)
+        if tls is not None:
+            self.paho.tls_set_context(tls)
+        self.paho.connect("127.0.0.1", port, keepalive_s)
         self.paho.loop_start()
         assert self._ready.wait(DEADLINE_S), f"{name}: no CONNACK"
 
-    def subscribe(self, name: str, qos: int = 1) -> None:
-        """Subscribe, and wait for the answer."""
+    def subscribe(self, name: str, qos: int = 1) -> int:
+        """Subscribe, and return the answer's code."""
         self._ready.clear()
         self.paho.subscribe(name, qos)
         assert self._ready.wait(DEADLINE_S), f"{name}: no SUBACK"
+        return self.codes[-1]
+
+    def _on_subscribe(
+        self, _client: object, _data: object, _mid: int, reasons: list[ReasonCode], _props: object
+    ) -> None:
+        self.codes += [reason.value for reason in reasons]
+        self._ready.set()
 
     def unsubscribe(self, name: str) -> None:
         """Unsubscribe, and wait for the answer."""
@@ -136,8 +157,10 @@ def client() -> Iterator[Callable[..., Client]]:
     """`client(port, name, will=(topic, payload))`: connected; stopped at the test's end."""
     made: list[Client] = []
 
-    def connect(port: int, name: str, will: tuple[str, bytes] | None = None) -> Client:
-        made.append(Client(port, name, will))
+    def connect(
+        port: int, name: str, will: tuple[str, bytes] | None = None, **options: Any
+    ) -> Client:
+        made.append(Client(port, name, will, **options))
         return made[-1]
 
     yield connect

@@ -17,13 +17,23 @@ from coordinator.cli.common import where_options
 
 
 @click.command("broker")
-@click.option("--listen", metavar="HOST:PORT", help="Loopback only.  [default: 127.0.0.1:1883]")
-def broker_command(listen: str | None) -> int:
-    """Run the embedded broker, for a fleet on this machine.
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen.  [default: 127.0.0.1:1883]")
+@click.option("--identity", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder of ca.crt, broker.crt, broker.key: serve a network, TLS.")  # fmt: skip
+@click.option("--config", metavar="FILE", help="Configuration file.")
+@click.option("--root", metavar="ROOT", help="Topic root.")
+def broker_command(**options: Any) -> int:
+    """Run the embedded broker.
 
-    Example: fleet broker --listen 127.0.0.1:1884
+    Without an identity it serves this machine alone. With one it serves a network: every client
+    shows a certificate of the fleet's, and may do what its name may do.
+
+    Example: fleet broker --listen 0.0.0.0:8883 --identity ~/.config/fleet/broker
     """
-    return _become("broker.server", {"listen": listen})
+    given = click.get_current_context().obj or {}
+    for name in ("config", "root"):
+        options[name] = options[name] or given.get(name)
+    return _become("broker.server", options)
 
 
 @click.command("coordinator")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from broker import parent
 from broker.embedded import STOP_TIMEOUT_S, ServerSettings
 from broker.errors import ConfigError
+from tests.harness.certificates import Authority
 
 DEADLINE_S = 10.0
 
@@ -24,7 +26,7 @@ DEADLINE_S = 10.0
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org", ""])  # noqa: S104 - refused
 def test_it_listens_on_loopback_only(host: str) -> None:
     """Anything else is refused, and the error says what to do instead."""
-    with pytest.raises(ConfigError, match="run mosquitto for a network"):
+    with pytest.raises(ConfigError, match="make one with 'fleet init'"):
         ServerSettings(host, 1883).check()
 
 
@@ -70,7 +72,7 @@ def _has_ipv6() -> bool:
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        (("--listen", "0.0.0.0:1883"), "run mosquitto for a network"),
+        (("--listen", "0.0.0.0:1883"), "make one with 'fleet init'"),
         (("--listen", "1883"), "write it as HOST:PORT"),
         (("--listen", "127.0.0.1:mqtt"), "write it as HOST:PORT"),
         (("--listen", "127.0.0.1:\u00b2"), "write it as HOST:PORT"),
@@ -110,3 +112,19 @@ def test_the_program_ends_at_once_with_clients_on_it(
     assert running.end(how) == 0
     assert time.monotonic() - begun_s < STOP_TIMEOUT_S
     assert all(one.gone.wait(DEADLINE_S) for one in clients)
+
+
+def test_the_program_serves_a_network_with_an_identity(tmp_path: Path) -> None:
+    """It takes the folder, listens on every address, and says so as ever."""
+    identity = Authority(tmp_path / "ca").broker()
+    ended = _program("--listen", "0.0.0.0:0", "--identity", str(identity), "--root", "site/fleet")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout)["host"] == "0.0.0.0"  # noqa: S104 - that is the point
+
+
+def test_the_program_tells_an_identity_that_is_none(tmp_path: Path) -> None:
+    """Exit code 2, and one line that names what is missing and how to make it."""
+    ended = _program("--listen", "0.0.0.0:0", "--identity", str(tmp_path))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    remedy = "'fleet init' makes all of them"
+    assert ended.stderr == f"error: --identity {tmp_path}: ca.crt is missing; {remedy}\n"

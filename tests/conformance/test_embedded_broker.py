@@ -20,9 +20,9 @@ import pytest
 from amqtt.broker import Broker
 from amqtt.session import OutgoingApplicationMessage, Session
 
-from broker import embedded
-from broker.embedded import EmbeddedBroker, ServerSettings
+from broker.embedded import EmbeddedBroker, Reason, ServerSettings
 from broker.errors import LinkError
+from tests.harness.inthread import InThread
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -32,34 +32,6 @@ STOCK = {
     "listeners": {"default": {"type": "tcp", "bind": "127.0.0.1:0", "max_connections": 1000}},
     "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {}},
 }
-
-
-class InThread:
-    """A broker on an event loop in a thread, so that a test can look into it."""
-
-    def __init__(self, make: Callable[[], Broker]) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.broker: Any = self.call(self._start(make))
-        sockets = self.broker._servers["default"].instance.sockets
-        self.port: int = next(iter(sockets)).getsockname()[1]
-
-    async def _start(self, make: Callable[[], Broker]) -> Broker:
-        broker = make()
-        await broker.start()
-        return broker
-
-    def call(self, coroutine: Any) -> Any:
-        """Run a coroutine on the broker's loop and return its result."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE_S)
-
-    def stop(self) -> None:
-        """Shut it down."""
-        self.call(self.broker.shutdown())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(DEADLINE_S)
-        self._loop.close()
 
 
 @pytest.fixture(autouse=True)
@@ -226,7 +198,7 @@ def test_a_large_packet_read_in_small_pieces_is_refused_too() -> None:
         assert wire.recv(4) == b"\x20\2\0\0"
         wire.sendall(b"\x82\xa0\x9c\x01")  # 20,000 bytes to come
         assert wire.recv(4) == b""
-    assert running.broker._oversize == 1
+    assert running.broker.refused == {Reason.OVERSIZE: 1}
     running.stop()
 
 
@@ -246,7 +218,7 @@ def test_ours_ends_the_connection_of_a_packet_that_is_too_large(
     rude, polite = client(running.port, "rude"), client(running.port, "polite")
     rude.paho.publish("big", b"x" * 200_000, 0)
     assert rude.gone.wait(DEADLINE_S)
-    assert running.broker._oversize == 1
+    assert running.broker.refused == {Reason.OVERSIZE: 1}
     assert "packet of 200005 bytes, at most 100000" in caplog.text
     polite.subscribe("polite/own")
     polite.publish("polite/own", b"y" * 90_000)
@@ -280,13 +252,14 @@ def test_stock_keeps_everything_for_a_subscriber_that_does_not_read(
 
 
 def test_ours_bounds_what_waits_for_a_subscriber_that_does_not_read(
-    ours: InThread, client: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Connect,
 ) -> None:
     """What waits for it stays under the limit, and nothing of the others' is kept with it."""
-    monkeypatch.setattr(embedded, "MAX_UNSENT_BYTES", 4_000_000)
-    assert _kept_for_sleepy(ours, client) <= 40
-    assert ours.broker._unsent_bytes["sleepy"] <= 4_000_000
-    assert "sleepy" in ours.broker._slow
+    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0, max_unsent_bytes=4_000_000)))
+    assert _kept_for_sleepy(running, client) <= 40
+    assert running.broker._clients["sleepy"].outbox.unsent_bytes <= 4_000_000
+    assert running.broker.refused[Reason.SLOW] > 50
+    running.stop()
 
 
 def _hung_stops(running: InThread, connect: Connect) -> int:

@@ -1,0 +1,63 @@
+"""Where the embedded broker listens, as whom, and its limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from broker.errors import ConfigError
+from broker.messages import MAX_CHUNK_BYTES
+
+TOPIC_ROOM_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Where the embedded broker listens, and its limits. Port 0 takes a free one.
+
+    `identity` is a folder with `ca.crt`, `broker.crt`, `broker.key` and, where anybody was revoked,
+    `crl.pem`. With it the broker speaks TLS alone, and knows its clients by their certificates.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 1883
+    identity: Path | None = None
+    topic_root: str = "fleet"
+
+    # Of every connection.
+    max_packet_bytes: int = MAX_CHUNK_BYTES + TOPIC_ROOM_BYTES  # a PUBLISH
+    max_control_bytes: int = 64 * 1024  # any other packet of a client that is let in
+    max_connect_bytes: int = 16 * 1024  # the first packet, of somebody yet unknown
+    max_unsent_bytes: int = 64 * 1024 * 1024  # what waits for one client
+    max_unsent: int = 20_000
+    max_filters: int = 1_000
+    connect_timeout_s: float = 10.0  # from accept to the last byte of CONNECT
+    max_connections: int = 10_000
+
+    # With an identity, too: a network may be hostile.
+    max_waiting: int = 1_000  # connections that have not shown yet who they are
+    max_waiting_per_address: int = 64
+    max_connections_per_name: int = 100
+    max_retained: int = 1_000  # topics, of one name; the coordinator has more (retained.py)
+    max_retained_bytes: int = 16 * 1024 * 1024
+
+    def check(self) -> None:
+        """Raise `ConfigError` for an address that is not one, or that needs an identity."""
+        if self.identity is None and not self._is_loopback():
+            raise ConfigError(
+                f"--listen {self.host}:{self.port}: without an identity the embedded broker serves "
+                "this machine only, since it asks nobody who they are; make one with 'fleet init' "
+                "and name its folder with --identity, or listen on 127.0.0.1"
+            )
+        if not self.host:
+            raise ConfigError("--listen: the host is missing; 0.0.0.0 stands for every address")
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"--listen {self.host}:{self.port}: the port is 0 to 65535")
+
+    def _is_loopback(self) -> bool:
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False

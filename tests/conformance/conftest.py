@@ -1,0 +1,104 @@
+"""The embedded broker on a network that nobody controls: with certificates."""
+
+from __future__ import annotations
+
+import gc
+import ssl
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amqtt.broker import Broker
+
+from broker.embedded import EmbeddedBroker, ServerSettings
+from tests.harness.certificates import Authority, Issued
+from tests.harness.inthread import InThread, until
+
+
+@pytest.fixture(autouse=True)
+def swept() -> Iterator[None]:
+    """Stock amqtt leaves sockets to the garbage collector: not to that of a later test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+class Network:
+    """An embedded broker with an identity, and its clients."""
+
+    def __init__(self, folder: Path, connect: Callable[..., Any], **settings: Any) -> None:
+        self.authority = Authority(folder)
+        self._connect = connect
+        identity = self.authority.broker()
+        self.running = InThread(
+            lambda: EmbeddedBroker(ServerSettings(port=0, identity=identity, **settings))
+        )
+        self.port = self.running.port
+        self._issued: dict[str, Issued] = {}
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """What the broker refused, by reason."""
+        counts: dict[str, int] = self.running.broker.refused
+        return counts
+
+    def refuses(self, counts: dict[str, int]) -> None:
+        """Check what was refused: a client may see its end before it is counted."""
+        until(lambda: self.refused == counts, f"not {counts}, but {self.refused}")
+
+    def issued(self, name: str) -> Issued:
+        """The certificate of somebody, issued when first asked for."""
+        if name not in self._issued:
+            self._issued[name] = self.authority.issue(name)
+        return self._issued[name]
+
+    def tls(self, name: str | None) -> ssl.SSLContext:
+        """What somebody's client needs; without a name, one that shows no certificate."""
+        return self.authority.context(None if name is None else self.issued(name))
+
+    def client(self, name: str, client_id: str | None = None, **options: Any) -> Any:
+        """A paho client of somebody."""
+        return self._connect(self.port, client_id or name, tls=self.tls(name), **options)
+
+
+@pytest.fixture
+def new_network(tmp_path: Path, client: Callable[..., Any]) -> Iterator[Callable[..., Network]]:
+    """`new_network(setting=...)`: an embedded broker with an identity of its own."""
+    made: list[Network] = []
+
+    def start(**settings: Any) -> Network:
+        made.append(Network(tmp_path / f"ca-{len(made)}", client, **settings))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.running.stop()
+
+
+@pytest.fixture
+def network(new_network: Callable[..., Network]) -> Network:
+    """An embedded broker with an identity, at its usual limits."""
+    return new_network()
+
+
+@pytest.fixture
+def new_stock() -> Iterator[Callable[..., InThread]]:
+    """`new_stock(listener={...}, plugins={...})`: stock amqtt."""
+    made: list[InThread] = []
+
+    def start(
+        listener: dict[str, Any] | None = None, plugins: dict[str, Any] | None = None
+    ) -> InThread:
+        config = {
+            "listeners": {"default": {"type": "tcp", "bind": "127.0.0.1:0", **(listener or {})}},
+            "plugins": plugins or {"amqtt.plugins.authentication.AnonymousAuthPlugin": {}},
+        }
+        made.append(InThread(lambda: Broker(config)))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.stop()

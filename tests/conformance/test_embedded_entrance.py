@@ -1,0 +1,448 @@
+"""Who gets into the embedded broker on a network, and who does not.
+
+As in test_embedded_broker.py: when a `stock` test fails, upstream has mended the fault.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from broker.embedded import Reason, ServerSettings
+from broker.embedded.identity import Identity
+from broker.errors import ConfigError
+from tests.harness.certificates import HOUR, Authority, key_pem
+from tests.harness.inthread import until
+from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, wire
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+DEADLINE_S = 10.0
+Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_stock`
+ACCEPTED, BAD_ID, UNAVAILABLE, NOT_AUTHORIZED = b"\0", b"\2", b"\3", b"\5"
+KNOWN_ONLY = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": False}}
+
+
+def _knock(port: int, context: ssl.SSLContext | None, first: bytes) -> bytes:
+    """Connect, say something, and return the answer: four bytes at most, none if closed."""
+    try:
+        with wire(port, context) as connection:
+            connection.sendall(first)
+            return heard(connection, 4)
+    except OSError:
+        return b""
+
+
+def test_a_certificate_of_the_fleet_gets_in(network: Any) -> None:
+    """By TLS 1.3, and by 1.2 as well."""
+    agent = network.client("gaming-pc")
+    assert agent.paho.socket().version() == "TLSv1.3"
+    older = network.tls("gaming-pc")
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert _knock(network.port, older, connect("old")) == CONNACK + ACCEPTED
+    assert not network.refused
+
+
+def test_stock_takes_a_client_without_a_certificate(tmp_path: Path, new_stock: Make) -> None:
+    """The listener asks for one, and goes on without."""
+    authority = Authority(tmp_path)
+    own = authority.issue("broker", server=True)
+    files = {"ssl": True, "cafile": str(tmp_path / "ca.crt")}
+    stock = new_stock({**files, "certfile": str(own.crt), "keyfile": str(own.key)})
+    assert _knock(stock.port, authority.context(None), connect("x")) == CONNACK + ACCEPTED
+
+
+def _impostors(tmp_path: Path, network: Any) -> dict[str, ssl.SSLContext | None]:
+    """Everybody who has no good certificate of this fleet's."""
+    authority = network.authority
+    other = Authority(tmp_path / "other")  # a CA of the same name, with another key
+    foreign = authority.context(other.issue("gaming-pc"))
+    own = authority.context(None)
+    self_signed = other.folder / "ca.crt", other.folder / "self.key"
+    self_signed[1].write_bytes(key_pem(other._key))
+    own.load_cert_chain(*self_signed)
+    expired = authority.issue("late", begins=-3 * HOUR, ends=-HOUR)
+    early = authority.issue("early", begins=HOUR, ends=2 * HOUR)
+    server = authority.issue("gaming-pc", file="server", server=True)
+    return {
+        "no certificate": authority.context(None),
+        "another CA's": foreign,
+        "self-signed": own,
+        "expired": authority.context(expired),
+        "not yet good": authority.context(early),
+        "a server's": authority.context(server),
+        "no TLS at all": None,
+    }
+
+
+def test_nobody_else_gets_in(tmp_path: Path, network: Any) -> None:
+    """None of them is answered by a CONNACK; each is counted; the fleet does not notice."""
+    agent = network.client("gaming-pc")
+    impostors = _impostors(tmp_path, network)
+    for who, context in impostors.items():
+        assert _knock(network.port, context, connect("x")) == b"", who
+    network.refuses({Reason.TLS: len(impostors)})
+    agent.publish("fleet/gaming-pc/heartbeat", b"{}")
+
+
+def test_tls_of_long_ago_is_refused(network: Any) -> None:
+    """TLS 1.1 is no option, even for a good certificate."""
+    ancient = network.tls("gaming-pc")
+    ancient.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        ancient.minimum_version = ssl.TLSVersion.TLSv1
+        ancient.maximum_version = ssl.TLSVersion.TLSv1_1
+    assert _knock(network.port, ancient, connect("x")) == b""
+    network.refuses({Reason.TLS: 1})
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("Gaming PC",), ("operator:",), ("operator",), ("jobs",), ("a/b",), ("+",), (), ("a", "b")],
+    ids=str,
+)
+def test_a_name_that_is_nobodys_is_not_authorised(network: Any, names: tuple[str, ...]) -> None:
+    """The certificate is the fleet's own, but nobody is called like that."""
+    issued = network.authority.issue(*names, file="odd")
+    context = network.authority.context(issued)
+    assert _knock(network.port, context, connect("x")) == CONNACK + NOT_AUTHORIZED
+    network.refuses({Reason.NOBODY: 1})
+
+
+def test_the_user_name_has_no_say(network: Any) -> None:
+    """Who claims to be an operator has the rights of the certificate: no `#` for an agent."""
+    with wire(network.port, network.tls("gaming-pc")) as connection:
+        connection.sendall(connect("operator:alice", user="operator:alice"))
+        assert heard(connection, 4) == CONNACK + ACCEPTED
+        connection.sendall(subscribe("fleet/#"))
+        assert heard(connection, 5) == b"\x90\x03\0\1\x80"
+
+
+def test_stock_lets_a_refused_connect_silence_somebody(new_stock: Make, client: Make) -> None:
+    """It deletes the session of that client id first, and asks who it is afterwards."""
+    stock = new_stock(plugins=KNOWN_ONLY)
+    with (
+        wire(stock.port) as victim,
+        wire(stock.port) as speaker,
+    ):
+        for connection, name in ((victim, "victim"), (speaker, "speaker")):
+            connection.sendall(connect(name, user="known"))
+            assert heard(connection, 4) == CONNACK + ACCEPTED
+        victim.sendall(subscribe("to/victim"))
+        assert heard(victim, 5) == b"\x90\x03\0\1\0"
+        assert _knock(stock.port, None, connect("victim")) == CONNACK + NOT_AUTHORIZED
+        speaker.sendall(publish("to/victim", b"hello"))
+        victim.settimeout(2.0)
+        with pytest.raises(TimeoutError):
+            heard(victim, 1)
+
+
+def test_ours_asks_who_it_is_before_it_touches_a_session(network: Any) -> None:
+    """Nobody's name, a revoked one, a will that is not allowed: the victim hears everything."""
+    victim, coordinator = network.client("gaming-pc", "victim"), network.client("coordinator")
+    victim.subscribe("fleet/gaming-pc/job/request")
+    nobody = network.authority.context(network.authority.issue("Nobody"))
+    will = ("fleet/other/status", b"offline")
+    for context, first in (
+        (nobody, connect("victim")),
+        (network.tls("gaming-pc"), connect("victim", will=will)),
+        (network.tls("gaming-pc"), connect("v" * 300)),
+    ):
+        assert _knock(network.port, context, first) in {CONNACK + NOT_AUTHORIZED, CONNACK + BAD_ID}
+    coordinator.publish("fleet/gaming-pc/job/request", b"hello")
+    assert victim.next() == ("fleet/gaming-pc/job/request", b"hello")
+    assert not victim.gone.is_set()
+
+
+def test_a_client_id_is_its_names_own(network: Any) -> None:
+    """Another host with the same client id gets in, and neither loses anything."""
+    mine, other = network.client("gaming-pc", "same"), network.client("pi-4", "same")
+    coordinator = network.client("coordinator", "same")
+    for agent, host in ((mine, "gaming-pc"), (other, "pi-4")):
+        agent.subscribe(f"fleet/{host}/job/request")
+    for agent, host in ((mine, "gaming-pc"), (other, "pi-4")):
+        coordinator.publish(f"fleet/{host}/job/request", host.encode())
+        assert agent.next() == (f"fleet/{host}/job/request", host.encode())
+    assert not mine.gone.is_set()
+
+
+def test_stock_leaves_the_old_connection_at_a_takeover(new_stock: Make, client: Make) -> None:
+    """It stays open, hears nothing any more, and its will is not published."""
+    stock = new_stock()
+    watcher = client(stock.port, "watcher")
+    watcher.subscribe("will")
+    old = client(stock.port, "same", ("will", b"lost"))
+    client(stock.port, "same")
+    assert not old.gone.wait(1.0)
+    assert watcher.got.empty()
+
+
+def test_ours_ends_the_old_connection_at_a_takeover(network: Any) -> None:
+    """Its will is published, since it said no goodbye (MQTT 3.1.1, 3.1.4-2 and 3.1.2.5)."""
+    watcher = network.client("operator:alice")
+    watcher.subscribe("fleet/gaming-pc/#")
+    old = network.client("gaming-pc", will=("fleet/gaming-pc/status", b"lost"))
+    new = network.client("gaming-pc")
+    assert old.gone.wait(DEADLINE_S)
+    assert watcher.next() == ("fleet/gaming-pc/status", b"lost")
+    new.subscribe("fleet/gaming-pc/job/request")
+    network.client("coordinator").publish("fleet/gaming-pc/job/request", b"work")
+    assert new.next() == ("fleet/gaming-pc/job/request", b"work")
+
+
+def test_a_goodbye_takes_the_will_away(network: Any) -> None:
+    """Even one in the same breath as the CONNECT: the next will is that of another."""
+    watcher = network.client("operator:alice")
+    watcher.subscribe("fleet/+/status")
+    context = network.tls("gaming-pc")
+    polite = connect("x", will=("fleet/gaming-pc/status", b"polite"))
+    with wire(network.port, context) as connection:
+        connection.sendall(polite + b"\xe0\0")
+        assert heard(connection, 5) == CONNACK + ACCEPTED
+    network.client("gaming-pc", will=("fleet/gaming-pc/status", b"rude")).break_off()
+    assert watcher.next() == ("fleet/gaming-pc/status", b"rude")
+
+
+@pytest.mark.filterwarnings("ignore:The 'acl' option:DeprecationWarning")
+def test_stock_takes_any_will(new_stock: Make, client: Make) -> None:
+    """Even where it is told that nobody may publish to that topic."""
+    plugins = {
+        "amqtt.plugins.authentication.AnonymousAuthPlugin": {},
+        "amqtt.plugins.topic_checking.TopicAccessControlListPlugin": {
+            "publish_acl": {"anonymous": ["own/#"]},
+            "acl": {"anonymous": ["#"]},
+        },
+    }
+    stock = new_stock(plugins=plugins)
+    watcher = client(stock.port, "watcher")
+    watcher.subscribe("others/status")
+    watcher.publish("others/status", b"not allowed")
+    client(stock.port, "liar", ("others/status", b"lie")).break_off()
+    assert watcher.next() == ("others/status", b"lie")
+
+
+def test_ours_refuses_a_will_outside_the_rights(network: Any) -> None:
+    """Not authorised, and counted; the same client with a will of its own gets in."""
+    agent = network.tls("gaming-pc")
+    for topic in ("fleet/pi-4/status", "fleet/coordinator/status", "$SYS/x", "other"):
+        refused = connect("x", will=(topic, b"lie"))
+        assert _knock(network.port, agent, refused) == CONNACK + NOT_AUTHORIZED
+    good = connect("x", will=("fleet/gaming-pc/status", b"lost"))
+    assert _knock(network.port, agent, good) == CONNACK + ACCEPTED
+    network.refuses({Reason.WILL: 4})
+
+
+@pytest.mark.parametrize("topic", ["", "fleet/+/status", "#", "a\0b"])
+def test_a_will_to_no_topic_is_refused_everywhere(embedded_broker: Any, topic: str) -> None:
+    """On loopback as well; the connection is closed."""
+    assert _knock(embedded_broker.port, None, connect("x", will=(topic, b"lie"))) == b""
+
+
+def _slow_starts(port: int, context: ssl.SSLContext) -> list[socket.socket]:
+    """Connections that stop half-way: before TLS, within it, before CONNECT, within it."""
+    half_hello = bytes.fromhex("16030100ff010000fb0303")
+    made = [socket.create_connection(("127.0.0.1", port), DEADLINE_S) for _ in range(2)]
+    made[1].sendall(half_hello)
+    made += [wire(port, context), wire(port, context)]
+    made[3].sendall(connect("slow")[:9])
+    return made
+
+
+def test_stock_waits_for_ever_for_a_connect(new_stock: Make) -> None:
+    """And for the rest of it."""
+    stock = new_stock()
+    with wire(stock.port) as connection:
+        connection.sendall(connect("slow")[:9])
+        connection.settimeout(1.5)
+        with pytest.raises(TimeoutError):
+            heard(connection, 1)
+
+
+def test_ours_ends_whoever_does_not_connect_in_time(new_network: Make) -> None:
+    """At each stage; the certificate does not help. Those who are in stay."""
+    network = new_network(connect_timeout_s=0.8)
+    agent = network.client("gaming-pc")
+    for connection in _slow_starts(network.port, network.tls("gaming-pc")):
+        with connection:
+            assert heard(connection, 1) == b""
+    network.refuses({Reason.TIMEOUT: 4})
+    agent.publish("fleet/gaming-pc/heartbeat", b"{}")
+
+
+def test_an_address_has_few_connections_that_say_nothing(new_network: Make) -> None:
+    """One too many is closed at once; when the others are gone, there is room again."""
+    network = new_network(max_waiting_per_address=3, connect_timeout_s=1.0)
+    inside = network.client("gaming-pc")  # does not count: it has shown who it is
+    waiting = [socket.create_connection(("127.0.0.1", network.port), 10) for _ in range(3)]
+    with socket.create_connection(("127.0.0.1", network.port), DEADLINE_S) as one_more:
+        begun_s = time.monotonic()
+        assert heard(one_more, 1) == b""
+        assert time.monotonic() - begun_s < 0.8, "not by the time that it may take to connect"
+    for connection in waiting:
+        assert heard(connection, 1) == b""
+        connection.close()
+    assert network.client("pi-4")
+    network.refuses({Reason.CROWD: 1, Reason.TIMEOUT: 3})
+    assert not inside.gone.is_set()
+
+
+def test_a_name_has_so_many_connections(new_network: Make) -> None:
+    """One certificate cannot take all the room; others get in."""
+    network = new_network(max_connections_per_name=2)
+    for number in range(2):
+        network.client("gaming-pc", f"c{number}")
+    context = network.tls("gaming-pc")
+    assert _knock(network.port, context, connect("c3")) == CONNACK + UNAVAILABLE
+    assert _knock(network.port, network.tls("pi-4"), connect("c3")) == CONNACK + ACCEPTED
+
+
+def test_an_oversize_connect_is_refused_before_it_is_read(network: Any) -> None:
+    """At its length: not a byte of what it announces has to come."""
+    announced = b"\x10\x80\x80\x02"  # 32 KiB
+    assert _knock(network.port, network.tls("gaming-pc"), announced) == b""
+    network.refuses({Reason.OVERSIZE: 1})
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        publish("a", b"b"), b"\x10\xff\xff\xff\xff\x01", b"\x10\0", b"\xf0\0", b"GET / HTTP",
+        packet(0x10, connect("x")[2:] + b"more"), b"\x10\x0d\0\4MQTT\4\2\0\x3c\0\x09z",
+    ],
+    ids=["publish", "endless length", "empty", "reserved", "http", "trailing", "short"],
+)  # fmt: skip
+def test_what_is_no_connect_ends_the_connection(network: Any, first: bytes) -> None:
+    """Whatever it is instead."""
+    assert _knock(network.port, network.tls("gaming-pc"), first) == b""
+    until(lambda: sum(network.refused.values()) == 1, "nothing was counted")
+
+
+def test_a_revoked_certificate_is_out_at_once(network: Any) -> None:
+    """The connection ends, its will is published, and it does not get in again; others stay."""
+    watcher = network.client("operator:alice")
+    watcher.subscribe("fleet/gaming-pc/status")
+    agent = network.client("gaming-pc", will=("fleet/gaming-pc/status", b"lost"))
+    network.authority.revoke(network.issued("gaming-pc"))
+    assert agent.gone.wait(DEADLINE_S)
+    assert watcher.next() == ("fleet/gaming-pc/status", b"lost")
+    again = _knock(network.port, network.tls("gaming-pc"), connect("x"))
+    assert again == CONNACK + NOT_AUTHORIZED
+    assert network.refused[Reason.REVOKED] == 2
+    renewed = network.authority.context(network.authority.issue("gaming-pc", file="renewed"))
+    assert _knock(network.port, renewed, connect("x")) == CONNACK + ACCEPTED
+    assert not watcher.gone.is_set()
+
+
+def test_an_old_list_of_revocations_still_counts(network: Any) -> None:
+    """One past its next update: nobody is let in by it, and nobody else is locked out."""
+    network.authority.revoke(network.issued("gaming-pc"), lasts=-HOUR)
+    agent = network.client("pi-4")
+    network.authority.revoke(network.issued("pi-4"), lasts=-HOUR)
+    assert agent.gone.wait(DEADLINE_S), "the list was read"
+    again = _knock(network.port, network.tls("gaming-pc"), connect("x"))
+    assert again == CONNACK + NOT_AUTHORIZED
+    assert _knock(network.port, network.tls("third"), connect("x")) == CONNACK + ACCEPTED
+
+
+@pytest.mark.parametrize("how", ["garbage", "another CA's", "gone"])
+def test_a_list_that_is_none_changes_nothing(
+    tmp_path: Path, network: Any, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """Who was revoked stays so; the log says what is wrong with the file."""
+    agent = network.client("gaming-pc")
+    network.authority.revoke(network.issued("gaming-pc"))
+    assert agent.gone.wait(DEADLINE_S)
+    crl = network.authority.folder / "crl.pem"
+    if how == "garbage":
+        crl.write_text("nonsense")
+    elif how == "gone":
+        crl.unlink()
+    else:
+        other = Authority(tmp_path / "other")
+        other.revoke(other.issue("x"))
+        crl.write_bytes((other.folder / "crl.pem").read_bytes())
+    until(lambda: "those revoked before stay so" in caplog.text, "the log says nothing")
+    again = _knock(network.port, network.tls("gaming-pc"), connect("x"))
+    assert again == CONNACK + NOT_AUTHORIZED
+
+
+def test_a_certificate_that_expires_ends_its_connection(network: Any) -> None:
+    """It was good when it was shown; it is not any more."""
+    short = network.authority.issue("pi-4", file="short", ends=timedelta(seconds=3))
+    with wire(network.port, network.authority.context(short)) as connection:
+        connection.sendall(connect("x"))
+        assert heard(connection, 4) == CONNACK + ACCEPTED
+        assert heard(connection, 1) == b""
+    network.refuses({Reason.EXPIRED: 1})
+
+
+def _serial(network: Any) -> int:
+    with wire(network.port, network.tls("gaming-pc")) as connection:
+        assert isinstance(connection, ssl.SSLSocket)
+        shown = connection.getpeercert()
+        assert shown is not None
+        return int(str(shown["serialNumber"]), 16)
+
+
+def test_a_renewed_certificate_of_the_broker_is_taken(network: Any) -> None:
+    """For new connections, without a restart; those that are there stay."""
+    agent = network.client("gaming-pc")
+    before = _serial(network)
+    network.authority.broker()
+    until(lambda: _serial(network) != before, "the old one is still shown")
+    agent.publish("fleet/gaming-pc/heartbeat", b"{}")
+
+
+def test_a_renewal_gone_wrong_keeps_the_old_certificate(
+    network: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The new files do not go together; the log says so, and everybody gets in as before."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    (network.authority.folder / "broker.key").write_bytes(key_pem(key))
+    until(lambda: "the old certificates stay in use" in caplog.text, "the log says nothing")
+    assert _knock(network.port, network.tls("pi-4"), connect("x")) == CONNACK + ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("break_it", "told"),
+    [
+        (lambda folder: (folder / "ca.crt").unlink(), "ca.crt is missing; 'fleet init'"),
+        (lambda folder: (folder / "broker.key").unlink(), "broker.key is missing; 'fleet init'"),
+        (lambda folder: (folder / "ca.crt").write_text("x"), "ca.crt: no certificate in it"),
+        (lambda folder: (folder / "broker.crt").write_text("x"), "do not go together"),
+        (lambda folder: (folder / "crl.pem").write_text("x"), "crl.pem: cannot be read"),
+        (
+            lambda folder: (folder / "broker.key").write_bytes(
+                key_pem(ec.generate_private_key(ec.SECP256R1()), b"secret")
+            ),
+            "the key must not be encrypted",
+        ),
+    ],
+    ids=["no CA", "no key", "CA", "certificate", "list", "encrypted key"],
+)
+def test_an_identity_that_is_not_usable_is_told(
+    tmp_path: Path, break_it: Callable[[Path], object], told: str
+) -> None:
+    """At the start, in one line, with the file; it asks for no password."""
+    folder = Authority(tmp_path / "ca").broker()
+    break_it(folder)
+    with pytest.raises(ConfigError) as caught:
+        Identity(folder)
+    assert told in str(caught.value)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_with_an_identity_it_may_listen_anywhere(tmp_path: Path) -> None:
+    """Without one, on loopback alone (test_broker_program.py)."""
+    ServerSettings("0.0.0.0", 8883, tmp_path).check()  # noqa: S104 - that is the point

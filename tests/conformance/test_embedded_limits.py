@@ -1,0 +1,431 @@
+"""What the embedded broker bears: silence, malice, greed, and clients that do not keep up."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker.embedded import EmbeddedBroker, Reason, ServerSettings
+from broker.embedded.refusals import Refusals
+from tests.harness.inthread import InThread, until
+from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, text, wire
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_stock`
+ACCEPTED = CONNACK + b"\0"
+
+
+def _silent(running: InThread, connect_client: Make) -> Any:
+    """A watcher, while somebody with a keepalive of a second says nothing after its CONNECT."""
+    watcher = connect_client(running.port, "watcher")
+    watcher.subscribe("will")
+    return watcher
+
+
+def test_stock_never_notices_a_silent_client(new_stock: Make, client: Make) -> None:
+    """Its connection stays, and its will is not published."""
+    stock = new_stock()
+    watcher = _silent(stock, client)
+    with wire(stock.port) as connection:
+        connection.sendall(connect("silent", keepalive_s=1, will=("will", b"lost")))
+        assert heard(connection, 4) == ACCEPTED
+        with pytest.raises(queue.Empty):
+            watcher.got.get(timeout=4.0)
+
+
+@pytest.mark.parametrize("last", [b"", b"\x30\x7f\0\4"], ids=["nothing", "half a packet"])
+def test_ours_ends_a_silent_client(client: Make, last: bytes) -> None:
+    """After 1.5 times its keepalive, and publishes its will; half a packet is no packet."""
+    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
+    watcher = _silent(running, client)
+    with wire(running.port) as connection:
+        connection.sendall(connect("silent", keepalive_s=1, will=("will", b"lost")) + last)
+        assert heard(connection, 4) == ACCEPTED
+        assert heard(connection, 1) == b""
+    assert watcher.next() == ("will", b"lost")
+    assert running.broker.refused == {Reason.SILENT: 1}
+    running.stop()
+
+
+def test_a_client_that_pings_stays(network: Any) -> None:
+    """For as long as it does; one without a keepalive too."""
+    quiet = network.client("pi-4", keepalive_s=0)
+    agent = network.client("gaming-pc", keepalive_s=1)
+    assert not agent.gone.wait(4.0)
+    assert not quiet.gone.is_set()
+    assert not network.refused
+
+
+def test_a_broker_that_stood_still_ends_nobody(network: Any) -> None:
+    """It was the broker that was silent; who says something then is still there."""
+
+    async def stand_still() -> None:
+        time.sleep(3.0)  # noqa: ASYNC251 - as a machine that sleeps does
+
+    with wire(network.port, network.tls("gaming-pc")) as connection:
+        connection.sendall(connect("x", keepalive_s=1))
+        assert heard(connection, 4) == ACCEPTED
+        network.running.call(stand_still())
+        connection.sendall(b"\xc0\0")
+        assert heard(connection, 2) == b"\xd0\0"
+    assert not network.refused
+
+
+@pytest.mark.parametrize("name", ["gaming-pc", None], ids=["network", "loopback"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        packet(0x36, text("fleet/gaming-pc/status") + b"\0\1x"),  # QoS 3
+        packet(0x30, text("fleet/+/status") + b"x"),
+        packet(0x30, text("") + b"x"),
+        packet(0x30, text("fleet/a\0b") + b"x"),
+        packet(0x30, b"\0\4fl\xffx" + b"x" * 20),
+        packet(0x30, b"\0\xfffleet"),
+        packet(0x80, b"\0\1" + text("fleet/#") + b"\0"),  # the flags of no SUBSCRIBE
+        packet(0x82, b"\0\1"),
+        packet(0x82, b"\0\1" + text("fleet/#") + b"\3"),
+        packet(0x82, b"\0\1\0\xff"),
+        packet(0xC0, b"\xd0\0"),  # a PINGREQ with another packet in it
+        packet(0x20, b"\0\0"),  # a CONNACK
+        connect("again"),
+        b"\x00\x00",
+        b"\xf0\x00",
+        b"\x30\xff\xff\xff\xff\xff",
+    ],
+    ids=str,
+)
+def test_what_is_no_packet_ends_the_connection(
+    request: pytest.FixtureRequest, bad: bytes, name: str | None
+) -> None:
+    """Nothing after it is taken for a packet; the others do not notice."""
+    if name is None:
+        running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
+        request.addfinalizer(running.stop)
+        context = None
+    else:
+        network = request.getfixturevalue("network")
+        running, context = network.running, network.tls(name)
+    with wire(running.port, context) as connection:
+        connection.sendall(connect("x"))
+        assert heard(connection, 4) == ACCEPTED
+        connection.sendall(bad + b"\xc0\0")
+        assert heard(connection, 1) == b""
+    until(lambda: running.broker.refused == {Reason.MALFORMED: 1}, "it was not counted")
+
+
+def test_a_packet_that_is_too_large_ends_the_connection_by_tls_too(new_network: Make) -> None:
+    """A PUBLISH has a limit of its own; the others' is smaller."""
+    network = new_network(max_packet_bytes=100_000)
+    for kind, length in ((b"\x30", b"\xa1\x8d\x06"), (b"\x82", b"\x81\x80\x04")):
+        with wire(network.port, network.tls("gaming-pc")) as connection:
+            connection.sendall(connect("x"))
+            assert heard(connection, 4) == ACCEPTED
+            connection.sendall(kind + length)
+            assert heard(connection, 1) == b""
+    network.refuses({Reason.OVERSIZE: 2})
+
+
+def test_messages_that_are_never_released_end_the_connection(network: Any) -> None:
+    """QoS 2 has the broker keep them until then."""
+    with wire(network.port, network.tls("gaming-pc")) as connection:
+        connection.sendall(connect("x"))
+        assert heard(connection, 4) == ACCEPTED
+        for number in range(1, 40):
+            connection.sendall(publish("fleet/gaming-pc/status", b"x", qos=2, number=number))
+        received = heard(connection, 40 * 4)
+    assert len(received) == 20 * 4
+
+
+def test_a_client_has_so_many_filters(new_network: Make) -> None:
+    """One more is refused, and counted; what is unsubscribed makes room, and leaves nothing."""
+    network = new_network(max_filters=3)
+    agent = network.client("gaming-pc")
+    names = [f"fleet/gaming-pc/artifact/{number}/grant" for number in range(4)]
+    assert [agent.subscribe(name) for name in names] == [1, 1, 1, 0x80]
+    assert agent.subscribe(names[0]) == 1, "one that it has already"
+    agent.unsubscribe(names[0])
+    assert agent.subscribe(names[3]) == 1
+    assert network.refused == {Reason.SUBSCRIBE: 1}
+    assert len(network.running.broker.subscriptions) == 3
+    agent.stop()
+    until(lambda: not network.running.broker.subscriptions, "filters of a client that has left")
+
+
+def test_a_name_has_so_many_retained_messages(new_network: Make) -> None:
+    """Beyond that they reach whoever listens, and are not kept; other names have their own."""
+    network = new_network(max_retained=2, max_retained_bytes=10_000)
+    agent = network.client("gaming-pc")
+    live = network.client("operator:alice", "live")
+    live.subscribe("fleet/+/job/+/progress")
+    for number in range(3):
+        agent.publish(f"fleet/gaming-pc/job/{number}/progress", b"%d" % number, retain=True)
+        assert live.next()[1] == b"%d" % number
+    agent.publish("fleet/gaming-pc/job/0/progress", b"new", retain=True)
+    agent.publish("fleet/gaming-pc/job/1/progress", b"x" * 20_000, retain=True)
+    network.client("pi-4").publish("fleet/pi-4/job/0/progress", b"other", retain=True)
+    late = network.client("operator:alice", "late")
+    late.subscribe("fleet/+/job/+/progress")
+    got = dict(late.next() for _ in range(2))
+    assert got == {"fleet/gaming-pc/job/0/progress": b"new", "fleet/pi-4/job/0/progress": b"other"}
+    assert late.got.empty()
+    assert network.refused == {Reason.RETAINED: 2}
+    agent.publish("fleet/gaming-pc/job/0/progress", b"", retain=True)
+    agent.publish("fleet/gaming-pc/job/2/progress", b"room", retain=True)
+    third = network.client("operator:alice", "third")
+    third.subscribe("fleet/gaming-pc/job/+/progress")
+    assert third.next() == ("fleet/gaming-pc/job/2/progress", b"room")
+
+
+def _sleepy(network: Any) -> Any:
+    """An operator's client whose socket is open, and that does not read it."""
+    sleepy = network.client("operator:alice", "sleepy")
+    sleepy.paho.loop_stop()
+    return sleepy
+
+
+def _unsent_bytes(network: Any) -> int:
+    one = network.running.broker._clients["operator:alice/sleepy"]
+    size_bytes: int = one.outbox.unsent_bytes
+    return size_bytes
+
+
+def test_a_slow_subscriber_by_tls_is_bounded(new_network: Make) -> None:
+    """What waits for it stays under the limit; the others get everything."""
+    network = new_network(max_unsent_bytes=4_000_000)
+    sleepy = network.client("operator:alice", "sleepy")
+    sleepy.subscribe("fleet/#", 0)
+    sleepy.paho.loop_stop()
+    awake, agent = network.client("operator:carol"), network.client("gaming-pc")
+    awake.subscribe("fleet/#", 0)
+    for number in range(100):
+        agent.publish(f"fleet/gaming-pc/artifact/a/chunk/{number}", b"z" * 200_000)
+        assert awake.next()[0].endswith(f"/{number}")
+        assert _unsent_bytes(network) <= 4_000_000
+    assert network.refused[Reason.SLOW] > 50
+
+
+def test_retained_messages_for_a_slow_subscriber_are_bounded(new_network: Make) -> None:
+    """They wait as what they are, retained, not as copies; awake again, it gets every one."""
+    network = new_network(max_unsent_bytes=2_000_000, max_retained_bytes=100_000_000)
+    agent = network.client("gaming-pc")
+    for number in range(50):
+        topic = f"fleet/gaming-pc/job/{number}/progress"
+        agent.publish(topic, b"z" * 200_000, retain=True)
+    sleepy = _sleepy(network)
+    for _ in range(5):
+        sleepy.paho.subscribe("fleet/#")
+        sleepy.paho.loop_write()
+    until(lambda: _unsent_bytes(network) > 0, "nothing is sent")
+    for _ in range(50):
+        agent.publish("fleet/gaming-pc/heartbeat", b"{}")
+        assert _unsent_bytes(network) <= 2_000_000
+    sleepy.paho.loop_start()
+    got = set()
+    while len(got) < 50:
+        got.add(sleepy.next()[0])
+    assert Reason.SLOW not in network.refused
+
+
+def test_a_client_that_takes_nothing_can_be_ended(network: Any) -> None:
+    """By a takeover, a revocation or a stop: nobody waits for it to read."""
+    sleepy = network.client("operator:alice", "sleepy")
+    sleepy.subscribe("fleet/#", 0)
+    sleepy.paho.loop_stop()
+    agent = network.client("gaming-pc")
+    for number in range(40):
+        agent.publish(f"fleet/gaming-pc/artifact/a/chunk/{number}", b"z" * 200_000)
+    network.authority.revoke(network.issued("operator:alice"))
+    until(lambda: len(network.running.broker.sessions) == 1, "it is still there")
+
+
+def test_a_sender_that_does_not_read_is_not_read_either(client: Make) -> None:
+    """Its answers would pile up; others are served meanwhile."""
+    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
+    other = client(running.port, "other")
+    other.subscribe("o")
+    with wire(running.port) as connection:
+        connection.sendall(connect("flood"))
+        assert heard(connection, 4) == ACCEPTED
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            connection.sendall(b"\xc0\0" * 50_000_000)
+        other.publish("o", b"fine")
+        assert other.next() == ("o", b"fine")
+    running.stop()
+
+
+def test_topics_with_a_dollar_are_nobodys_on_loopback_either(ours: InThread, client: Make) -> None:
+    """Dropped and counted; the client stays."""
+    one = client(ours.port, "one")
+    one.subscribe("$SYS/#")
+    one.subscribe("own")
+    one.publish("$SYS/broker/uptime", b"lie")
+    one.publish("own", b"fine")
+    assert one.next() == ("own", b"fine")
+    assert ours.broker.refused == {Reason.PUBLISH: 1}
+
+
+def test_what_is_refused_is_logged_once_and_then_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By reason, with how many there were since."""
+    now_s = 0.0
+    refusals = Refusals(lambda: now_s)
+    with caplog.at_level(logging.WARNING, "fleet.broker"):
+        for _ in range(5):
+            refusals.add(Reason.PUBLISH, "client 'a' may not publish to 'b'")
+        refusals.add(Reason.WILL, "client 'a' may not have a will")
+        now_s = 59.0
+        refusals.add(Reason.PUBLISH, "again")
+        now_s = 61.0
+        refusals.add(Reason.PUBLISH, "again" * 1000)
+    lines = [record.message for record in caplog.records]
+    assert len(lines) == 3
+    assert lines[0] == "refused (publish): client 'a' may not publish to 'b'"
+    assert lines[2].endswith("(and 5 more since the last line)")
+    assert len(lines[2]) < 400
+    assert refusals.counts == {Reason.PUBLISH: 7, Reason.WILL: 1}
+
+
+def test_no_client_writes_a_line_of_its_own_into_the_log(
+    network: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By whatever it names."""
+    odd = text("MQ\nERROR: all is lost\nTT") + b"\4\2\0\x3c" + text("x")
+    with wire(network.port, network.tls("gaming-pc")) as connection:
+        connection.sendall(packet(0x10, odd))
+        assert heard(connection, 1) == b""
+    network.refuses({Reason.CONNECT: 1})
+    (line,) = [record.message for record in caplog.records if "refused" in record.message]
+    assert "all is lost" in line
+    assert "\n" not in line
+
+
+def test_a_refusal_tells_no_password(network: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the log nor the session has what a CONNECT said."""
+    body = text("MQTT") + b"\4\xc2\0\x3c" + text("x") + text("gaming-pc") + text("s3cret")
+    with wire(network.port, network.tls("gaming-pc")) as connection:
+        connection.sendall(packet(0x10, body))
+        assert heard(connection, 4) == ACCEPTED
+        connection.sendall(subscribe("#"))
+        assert heard(connection, 5)[4] == 0x80
+        (session, _), *_ = network.running.broker.sessions.values()
+        assert session.password is None
+    assert "s3cret" not in caplog.text
+
+
+@pytest.fixture
+def ours() -> Iterator[InThread]:
+    """The embedded broker on loopback, at its usual limits."""
+    made = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
+    yield made
+    made.stop()
+
+
+def _pings_in_a_ping(running: InThread) -> bytes:
+    with wire(running.port) as connection:
+        connection.sendall(connect("x"))
+        assert heard(connection, 4) == ACCEPTED
+        connection.sendall(packet(0xC0, b"\xc0\0"))
+        return heard(connection, 4)
+
+
+def test_stock_takes_the_rest_of_a_packet_for_the_next(new_stock: Make) -> None:
+    """So that what it counts as packets is not what they say they are."""
+    assert _pings_in_a_ping(new_stock()) == b"\xd0\0\xd0\0"
+
+
+def test_ours_takes_a_packet_as_long_as_it_says(ours: InThread) -> None:
+    """More than there should be is no packet at all."""
+    assert _pings_in_a_ping(ours) == b""
+
+
+def _received_of_40(running: InThread) -> int:
+    with wire(running.port) as connection:
+        connection.sendall(connect("x"))
+        assert heard(connection, 4) == ACCEPTED
+        for number in range(1, 41):
+            connection.sendall(publish("a", b"x", qos=2, number=number))
+        return len(heard(connection, 40 * 4)) // 4
+
+
+def test_stock_keeps_all_that_is_not_released(new_stock: Make) -> None:
+    """QoS 2, up to 65,535 messages of any size."""
+    assert _received_of_40(new_stock()) == 40
+
+
+def test_ours_keeps_few_that_are_not_released(ours: InThread) -> None:
+    """Then the connection ends."""
+    assert _received_of_40(ours) == 20
+
+
+def _filters_left(running: InThread, connect_client: Make) -> int:
+    one = connect_client(running.port, "one")
+    for number in range(5):
+        one.subscribe(f"own/{number}")
+        one.unsubscribe(f"own/{number}")
+    return len(running.broker.subscriptions)
+
+
+def test_stock_remembers_every_filter_that_there_was(new_stock: Make, client: Make) -> None:
+    """A client can have it remember any number."""
+    assert _filters_left(new_stock(), client) == 5
+
+
+def test_ours_remembers_no_filter_that_is_gone(ours: InThread, client: Make) -> None:
+    """Nothing is left of it."""
+    assert _filters_left(ours, client) == 0
+
+
+def _qos_after_both(running: InThread, connect_client: Make) -> int:
+    one = connect_client(running.port, "one")
+    one.subscribe("own", 0)
+    one.subscribe("own", 1)
+    one.publish("own", b"x", 1)
+    qos: int = one.got.get(timeout=10).qos
+    return qos
+
+
+def test_stock_keeps_the_first_qos_of_a_filter(new_stock: Make, client: Make) -> None:
+    """Although its SUBACK grants the second."""
+    assert _qos_after_both(new_stock(), client) == 0
+
+
+def test_ours_takes_the_newest_qos_of_a_filter(ours: InThread, client: Make) -> None:
+    """A subscription to the same filter replaces the first (MQTT 3.1.1, 3.8.4-3)."""
+    assert _qos_after_both(ours, client) == 1
+
+
+def _retained_of_1100(running: InThread, context: ssl.SSLContext | None) -> int:
+    with wire(running.port, context) as connection:
+        connection.sendall(connect("x"))
+        assert heard(connection, 4) == ACCEPTED
+        for number in range(1_100):
+            topic = f"fleet/gaming-pc/job/{number}/progress"
+            connection.sendall(packet(0x31, text(topic) + b"x"))
+        connection.sendall(b"\xc0\0")
+        assert heard(connection, 2) == b"\xd0\0"
+    until(lambda: not running.broker._broadcast_queue.qsize(), "they are not delivered")
+    return len(running.broker.retained_messages)
+
+
+def test_stock_retains_whatever_is_sent(new_stock: Make) -> None:
+    """By anybody, any number."""
+    stock = new_stock()
+    _retained_of_1100(stock, None)
+    until(lambda: len(stock.broker.retained_messages) == 1_100, "it kept less")
+
+
+def test_ours_retains_so_much_of_a_name(network: Any) -> None:
+    """At its usual limits."""
+    assert _retained_of_1100(network.running, network.tls("gaming-pc")) == 1_000
+    assert network.refused == {Reason.RETAINED: 100}
