@@ -25,12 +25,15 @@ def check_data(folder: Path | None, clock: Callable[[], float] = time.monotonic)
     if folder is None:
         remedy = "set `data` in [agent], or --data"
         return warn("data", "no folder of prepared data is named: no job can be taken", remedy)
-    if not (folder / SCHEMA_FILE).is_file():
-        return fail("data", f"{folder}: no prepared data is there", _MAKE)
     try:
+        if not (folder / SCHEMA_FILE).is_file():
+            return fail("data", f"{folder}: no prepared data is there", _MAKE)
         schema = read_json(folder / SCHEMA_FILE, FeatureSchema)
     except BadInputError as error:
         return fail("data", f"{folder}: {error}", _MAKE)
+    except OSError as error:
+        remedy = "let the user that the agent runs as read it"
+        return fail("data", f"{folder}: {error.strerror or error}", remedy)
     deadline_s = clock() + HASHING_S
     for count, (name, digest) in enumerate(sorted(schema.files.items())):
         if clock() > deadline_s:

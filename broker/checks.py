@@ -50,8 +50,9 @@ def check_state(state: Path) -> Iterator[Finding]:
 
     A folder that is not there yet is made by the program itself: then its nearest parent counts.
     """
-    place = next((one for one in (state, *state.parents) if one.exists()), state)
+    place = state
     try:
+        place = next(one for one in (state, *state.parents) if one.exists())
         with tempfile.NamedTemporaryFile(prefix=".fleet-doctor-", dir=place):
             pass
         free_bytes = shutil.disk_usage(place).free

@@ -99,6 +99,10 @@ function Get-Fingerprint {
 function Install-Package {
     & $Python -c 'import sys; sys.exit(sys.version_info < (3, 11))'
     if ($LASTEXITCODE -ne 0) { throw "$Python is not Python 3.11 or newer; name one by -Python" }
+    $base = & $Python -c 'import sys; print(sys.base_prefix)'
+    if (-not $Root -and $env:USERPROFILE -and $base.StartsWith((Split-Path $env:USERPROFILE))) {
+        throw "$Python is installed for one user, and the service cannot read it; install it for all users"
+    }
     $wanted = Get-Fingerprint
     if ((Test-Path $Fleet) -and (Test-Path $Stamp) -and ((Get-Content $Stamp -Raw).Trim() -eq $wanted)) {
         Write-Output "the package is there already, in $Venv"

@@ -160,8 +160,6 @@ make_folders() {
     [ "$(stat -c %a "$state" 2>/dev/null)" = 700 ] || run chmod 0700 "$state"
     owned_by fleet:fleet "$state"
     [ -d "$etc" ] || run mkdir -p "$etc"
-    owned_by root:fleet "$etc"
-    [ "$(stat -c %a "$etc" 2>/dev/null)" = 750 ] || run chmod 0750 "$etc"
 }
 
 # Say what would be installed: the same words, the same installation.
@@ -243,7 +241,9 @@ install_config() {
             /^#host = / && ENVIRON["FLEET_NAME"] { said("host", ENVIRON["FLEET_NAME"]) }
             /^#manifest = / && ENVIRON["FLEET_PLAN"] { said("manifest", ENVIRON["FLEET_PLAN"]) }
             !value_said' "$here/fleet.toml.example" >"$work/fleet.toml"
-        install -m 0640 "$work/fleet.toml" "$config" # it may have the broker's password in it
+        mode=0644 # whoever works on this machine may ask the fleet how it is
+        case $broker in *@*) mode=0640 ;; esac
+        install -m "$mode" "$work/fleet.toml" "$config"
         owned_by root:fleet "$config"
     fi
 }
@@ -307,8 +307,12 @@ enable_units() {
             run systemctl --quiet --root="$root" enable "$@"
         fi
     else
-        run systemctl --quiet enable --now "$@"
-        [ -z "$changed" ] || run systemctl restart "$@"
+        run systemctl --quiet enable "$@"
+        if [ -n "$changed" ]; then
+            run systemctl restart "$@"
+        else
+            run systemctl start "$@"
+        fi
         say "started; what it says: journalctl -u $1 -f"
     fi
 }

@@ -98,6 +98,9 @@ def test_the_windows_installer_is_well_formed() -> None:
     for option in asked:
         assert re.search(rf"^\s+\[(string|switch)\]\${option}\b", text, re.MULTILINE), option
         assert re.search(rf"^\.PARAMETER {option}$", text, re.MULTILINE), option
+    code = re.sub(r"(?s:<#.*?#>)|'[^'\n]*'|\"[^\"\n]*\"|#.*", "", text)
+    for opening, closing in ("{}", "()", "[]"):
+        assert code.count(opening) == code.count(closing), opening
     assert text.isascii()  # Windows PowerShell reads a file without a mark as the local code page
     if (pwsh := shutil.which("pwsh")) is not None:
         parse = "[void][Management.Automation.Language.Parser]::ParseFile('{}',[ref]$null,[ref]$e);"

@@ -50,7 +50,7 @@ def test_an_agent_is_installed_once_and_removed(
     assert "ExecStart=/opt/fleet/bin/fleet agent\n" in unit.read_text()
     assert (unit.parent / "multi-user.target.wants/fleet-agent.service").is_symlink()
     assert stat.S_IMODE((root / "var/lib/fleet").stat().st_mode) == 0o700
-    assert stat.S_IMODE(config.stat().st_mode) == 0o640
+    assert stat.S_IMODE(config.stat().st_mode) == 0o644
     shown = subprocess.run(
         [root / "usr/local/bin/fleet", "--version"],
         capture_output=True, text=True, check=True, timeout=60,
@@ -109,10 +109,16 @@ def test_a_dry_run_changes_nothing(install: Install, wheel: Path, tmp_path: Path
 
 
 def test_what_fails_is_not_started(install: Install, wheel: Path, tmp_path: Path) -> None:
-    """No broker: told in a line, and not enabled, unless it is forced."""
-    where = [f"--root={tmp_path / 'root'}", f"--from={wheel}", "--broker=mqtt://127.0.0.1:1"]
+    """No broker: told in a line, and not enabled, unless it is forced.
+
+    A password in the address is not shown, and not everybody may read the settings then.
+    """
+    broker = "--broker=mqtt://ann:hunter22@127.0.0.1:1"
+    where = [f"--root={tmp_path / 'root'}", f"--from={wheel}", broker]
     done = install("coordinator", *where)
     assert done.returncode == 1
+    assert "hunter22" not in done.stdout + done.stderr
+    assert stat.S_IMODE((tmp_path / "root/etc/fleet/fleet.toml").stat().st_mode) == 0o640
     assert "fail  broker" in done.stdout
     assert "not started" in done.stderr
     wants = tmp_path / "root/etc/systemd/system/multi-user.target.wants"

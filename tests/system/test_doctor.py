@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from agent.datacheck import check_data
 from agent.gpucheck import check_gpu
-from broker.checks import check_clock
+from broker.checks import check_clock, check_lock, check_state
 from broker.clock import Now
 from tests.harness.brokers import BrokerProcess, mosquitto
 from tests.harness.fleet import ROOT, Program
@@ -211,6 +212,28 @@ def test_a_state_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "file" / "state"
     done = _doctor("--role=coordinator", f"--broker={NOWHERE}", f"--state={folder}", "--json")
     assert _checks(done)["state"][0] == "fail"
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be somebody else"
+)
+def test_what_may_not_be_looked_at_is_told(tmp_path: Path) -> None:
+    """Somebody else's folders: the doctor says so and goes on."""
+    closed = tmp_path / "closed"
+    (closed / "state").mkdir(parents=True)
+    (closed / "state" / "lock").write_text("1\n")
+    closed.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        state = [*check_state(closed / "state")]
+        lock, running = check_lock(closed / "state", "agent")
+        data = check_data(closed / "data")
+    finally:
+        os.seteuid(0)
+    assert [one.level for one in state] == ["fail"]
+    assert (lock.level, running) == ("warn", False)
+    assert "run this as the user that runs the agent" in lock.remedy
+    assert (data.level, "Permission denied" in data.text) == ("fail", True)
 
 
 def test_damaged_data_and_a_trainer_that_is_not_there_are_told(
