@@ -11,7 +11,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ SCHEMA_FILE: Final = "feature_schema_v1.json"
 
 _PROBE: Final = """
 import importlib.metadata as metadata, json
-found = {"torch": None, "xgboost": None, "gpus": [], "problem": ""}
+found = {"torch": None, "xgboost": None, "cuda": None, "gpus": [], "problem": ""}
 for name in ("torch", "xgboost"):
     try:
         found[name] = metadata.version(name)
@@ -40,6 +40,7 @@ for name in ("torch", "xgboost"):
         pass
 if found["torch"]:
     import torch
+    found["cuda"] = torch.version.cuda
     try:
         for index in range(torch.cuda.device_count()):
             free, total = torch.cuda.mem_get_info(index)
@@ -67,7 +68,7 @@ def probe_capability(
     own: Mapping[str, OwnTrainer],
 ) -> Capability:
     """Return what this host is, in some seconds. A fault of torch or CUDA is told, not raised."""
-    found = _probe_torch()
+    found = probe_torch()
     gpus = tuple(Gpu.model_validate(gpu) for gpu in found["gpus"]) if cuda else ()
     memory = psutil.virtual_memory()
     return Capability(
@@ -135,22 +136,43 @@ def _has_battery() -> bool:
         return False
 
 
-def _probe_torch() -> dict[str, Any]:
-    nothing: dict[str, Any] = {"torch": None, "xgboost": None, "gpus": []}
+def probe_torch() -> dict[str, Any]:
+    """Return what torch and xgboost say of themselves, in a process of its own.
+
+    `torch`, `xgboost` and `cuda` are versions or none (`cuda`: what torch was built for), `gpus`
+    what torch sees, `problem` what went wrong.
+    """
+    nothing: dict[str, Any] = {"torch": None, "xgboost": None, "cuda": None, "gpus": []}
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROBE],
-            capture_output=True,
-            timeout=PROBE_TIMEOUT_S,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        found: dict[str, Any] = json.loads(done.stdout.decode("utf-8", "replace").splitlines()[-1])
-    except subprocess.TimeoutExpired:
+        done = answer_of([sys.executable, "-c", _PROBE], PROBE_TIMEOUT_S)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except TimeoutError:
         return nothing | {"problem": f"torch did not answer in {PROBE_TIMEOUT_S:.0f} s"}
     except (OSError, ValueError, IndexError):
         return nothing | {"problem": "torch could not be asked: its process crashed"}
     return found
+
+
+def answer_of(
+    command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that answers and ends.
+
+    Raises OSError when it cannot be started, `TimeoutError` when it has not ended by then.
+    """
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"no answer in {timeout_s:.0f} s") from None
 
 
 def _trainers(has_torch: bool, has_xgboost: bool) -> dict[str, TrainerInfo]:
@@ -177,31 +199,24 @@ def clean_schema(schema: dict[str, Any]) -> dict[str, Any]:
 def _commit() -> str | None:
     """Return the git commit of the trainers, when they run out of a checkout."""
     try:
-        done = subprocess.run(
-            ["git", "-C", str(PACKAGE_ROOT), "rev-parse", "--short=12", "HEAD"],  # noqa: S607 - git is where PATH says
-            capture_output=True,
-            timeout=GIT_TIMEOUT_S,
-            stdin=subprocess.DEVNULL,
-            check=False,
+        done = answer_of(
+            ["git", "-C", str(PACKAGE_ROOT), "rev-parse", "--short=12", "HEAD"], GIT_TIMEOUT_S
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
-    text = done.stdout.decode("ascii", "replace").strip()
+    text = done.stdout.strip()
     return text if done.returncode == 0 and text.isalnum() else None
 
 
 def _measure_gpus(known: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """Ask the driver what is free on each GPU, everybody's processes counted."""
     try:
-        done = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"],  # noqa: S607 - likewise
-            capture_output=True,
-            timeout=SMI_TIMEOUT_S,
-            stdin=subprocess.DEVNULL,
-            check=False,
+        done = answer_of(
+            ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"],
+            SMI_TIMEOUT_S,
         )
-        rows = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
-    except (OSError, subprocess.TimeoutExpired):
+        rows = done.stdout.splitlines() if done.returncode == 0 else []
+    except OSError:
         rows = []
     measured = {gpu.index: gpu for gpu in map(_smi_row, rows) if gpu is not None}
     blind = {"vram_free_bytes": None, "use_percent": None, "power_w": None}

@@ -38,6 +38,7 @@ from broker.machine import boot_id, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
+from broker.systemd import Notifier
 from broker.topics import Topics
 from broker.trainers import OwnTrainer, load_trainers
 from broker.wire import Connected, Disconnected, Outgoing
@@ -59,12 +60,14 @@ class Service:
         settings: AgentSettings,
         broker: BrokerSettings,
         own: Mapping[str, OwnTrainer],
+        manager: Notifier,
     ) -> None:
         """Load the spool, end what an earlier agent left behind, prepare the link.
 
-        `own` are the trainers of this host's configuration.
+        `own` are the trainers of this host's configuration; `manager` is who started this program.
         """
         self._settings = settings
+        self._manager = manager
         self._own = own
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
@@ -107,16 +110,18 @@ class Service:
         self._link.start()
         self._workers.submit(self._probe)
         pending = {"connected", "probed"}
+        # A broker that is not there yet is no reason to be started again: the loop runs, so ready.
+        self._manager.ready("connecting to the broker")
         try:
             while not self._shell.left:
                 deadline_s = self._shell.next_deadline()
                 mono_s = system_clock().mono_s
-                events = self.mailbox.take(
-                    None if deadline_s is None else max(0.0, deadline_s - mono_s)
-                )
+                timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
+                events = self.mailbox.take(self._manager.wait_s(timeout_s, mono_s))
                 for event in events:
                     self._note(event, pending, ready)
                 self._shell.turn(events, system_clock())
+                self._manager.alive(system_clock().mono_s)
         finally:
             self._end()
 
@@ -128,9 +133,13 @@ class Service:
             log.warning(
                 "not connected: %s; trying again (is the broker there? --broker)", event.why
             )
+            self._manager.status(f"not connected: {event.why}")
             return
+        if isinstance(event, Shutdown):
+            self._manager.stopping()
         if isinstance(event, Connected):
             log.info("connected to the broker as %s", self._settings.host)
+            self._manager.status(f"connected to the broker as {self._settings.host}")
         name = {Connected: "connected", Probed: "probed"}.get(type(event), "")
         if name in pending:
             pending.discard(name)
@@ -147,6 +156,7 @@ class Service:
         self._link.stop([] if goodbye is None else [goodbye])
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._lock.release()
+        self._manager.close()
 
     def _core_settings(self) -> CoreSettings:
         settings = self._settings
@@ -226,7 +236,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             },
         )
         own = load_trainers(arguments.config, TRAINERS, programs=True)
-        service = Service(settings, broker, own)
+        service = Service(settings, broker, own, Notifier.take(os.environ, os.getpid()))
     except (ConfigError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         sys.stderr.write(f"error: {told}\n")

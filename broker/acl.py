@@ -83,6 +83,7 @@ TABLE: Final[dict[Role, Rights]] = {
             "{root}/{name}/status",
             "{root}/{name}/capability",
             "{root}/{name}/heartbeat",
+            "{root}/{name}/echo",
             "{root}/{name}/job/response",
             "{root}/{name}/job/+/log",
             "{root}/{name}/job/+/progress",
@@ -91,6 +92,8 @@ TABLE: Final[dict[Role, Rights]] = {
             "{root}/{name}/checkpoint/+/grant",
         ),
         subscribe=(
+            "{root}/{name}/status",
+            "{root}/{name}/echo",
             "{root}/{name}/job/request",
             "{root}/{name}/artifact/+/grant",
             "{root}/{name}/checkpoint/+/chunk/+",
@@ -101,6 +104,7 @@ TABLE: Final[dict[Role, Rights]] = {
         publish=(
             "{root}/coordinator/status",
             "{root}/coordinator/summary",
+            "{root}/coordinator/echo",
             "{root}/jobs/+",
             "{root}/+/job/request",
             "{root}/+/artifact/+/grant",
@@ -115,6 +119,7 @@ TABLE: Final[dict[Role, Rights]] = {
             "{root}/+/status",
             "{root}/+/capability",
             "{root}/+/heartbeat",
+            "{root}/coordinator/echo",
             "{root}/+/job/response",
             "{root}/+/job/+/log",
             "{root}/+/job/+/progress",

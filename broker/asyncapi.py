@@ -45,6 +45,10 @@ CHANNELS: Final[dict[Kind, Channel]] = {
         _T.heartbeat("{host}"), "agent", "coordinator", 0, False, m.HEARTBEAT,
         "What a host is doing; renews the leases of the jobs that it lists.",
     ),
+    Kind.ECHO: Channel(
+        _T.echo("{host}"), "agent", "agent", 0, False, _TEXT,
+        "A word to itself, to see whether it gets through; a coordinator's is coordinator/echo.",
+    ),
     Kind.REQUEST: Channel(
         _T.request("{host}"), "coordinator", "agent", 1, False, m.AGENT_REQUEST,
         "What an agent is asked to do.",

@@ -41,6 +41,24 @@ class FolderLock:
         self._file.close()
 
 
+def holder(folder: Path) -> str | None:
+    """Return the process that holds the lock of a folder, or none; changes nothing.
+
+    Raises OSError when the lock cannot be looked at.
+    """
+    try:
+        file = (folder / "lock").open("r+b")
+    except FileNotFoundError:
+        return None
+    with file:
+        try:
+            _take(file)
+        except OSError:
+            file.seek(0)
+            return file.read(20).decode("ascii", "replace").strip() or "?"
+    return None
+
+
 if sys.platform == "win32":
     import msvcrt
 

@@ -18,8 +18,10 @@ from pathlib import Path
 from broker.embedded import ServerSettings, serve
 from broker.errors import ConfigError, LocalError
 from broker.logs import setup
+from broker.machine import system_clock
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
+from broker.systemd import Notifier
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         setup(arguments.log_level)
         topics = BrokerSettings.load(arguments.config, {"topic_root": arguments.root})
-        asyncio.run(_serve(_settings(arguments.listen, arguments.identity, topics.topic_root)))
+        settings = _settings(arguments.listen, arguments.identity, topics.topic_root)
+        manager = Notifier.take(os.environ, os.getpid())
+        asyncio.run(_serve(settings, manager))
     except LocalError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
@@ -52,7 +56,7 @@ def _settings(listen: str, identity: Path | None, topic_root: str) -> ServerSett
     return settings
 
 
-async def _serve(settings: ServerSettings) -> None:
+async def _serve(settings: ServerSettings, manager: Notifier) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -71,8 +75,22 @@ async def _serve(settings: ServerSettings) -> None:
         line = {"event": "listening", "host": settings.host, "port": port}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
+        manager.ready(f"listening on {settings.host}:{port}")
 
-    await serve(settings, ready, stop)
+    alive = asyncio.ensure_future(_keep_alive(manager))
+    try:
+        await serve(settings, ready, stop)
+    finally:
+        alive.cancel()
+        manager.stopping()
+        manager.close()
+
+
+async def _keep_alive(manager: Notifier) -> None:
+    """Give signs of life from the loop that serves the clients; a loop that hangs gives none."""
+    while manager.ping_s is not None:
+        manager.alive(system_clock().mono_s)
+        await asyncio.sleep(manager.ping_s)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ class Kind(StrEnum):
     STATUS = "status"
     CAPABILITY = "capability"
     HEARTBEAT = "heartbeat"
+    ECHO = "echo"
     REQUEST = "job/request"
     RESPONSE = "job/response"
     LOG = "job/log"
@@ -54,7 +55,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A parsed topic. `host` is the agent's host, or in operator topics `user/client`."""
+    """A parsed topic.
+
+    `host` is the agent's host, in operator topics `user/client`, and in the echo's who it is.
+    """
 
     kind: Kind
     host: str = ""
@@ -106,6 +110,10 @@ class Topics:
     def heartbeat(self, host: str) -> str:
         """What one host is doing now."""
         return f"{self.root}/{host}/heartbeat"
+
+    def echo(self, name: str) -> str:
+        """What a host, or `coordinator`, says to itself, to see whether it gets through."""
+        return f"{self.root}/{name}/echo"
 
     def request(self, host: str) -> str:
         """Coordinator to agent."""
@@ -230,6 +238,7 @@ _PLAIN: Final = {
     ("status",): Kind.STATUS,
     ("capability",): Kind.CAPABILITY,
     ("heartbeat",): Kind.HEARTBEAT,
+    ("echo",): Kind.ECHO,
     ("job", "request"): Kind.REQUEST,
     ("job", "response"): Kind.RESPONSE,
 }
@@ -239,6 +248,8 @@ _ARTIFACT: Final = {"offer": Kind.OFFER, "grant": Kind.GRANT}
 
 def _parse_fixed(levels: list[str]) -> Topic | None:
     match levels:
+        case ["coordinator", "echo"]:
+            return Topic(Kind.ECHO, "coordinator")
         case ["coordinator", _]:
             kind = _FIXED.get(("coordinator", levels[1]))
             return Topic(kind) if kind else None

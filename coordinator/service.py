@@ -31,12 +31,13 @@ from broker.machine import boot_id, machine_name, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
+from broker.systemd import Notifier
 from broker.topics import Topics
 from broker.trainers import OwnTrainer, load_trainers
-from broker.wire import Connected, Outgoing
+from broker.wire import Connected, Disconnected, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
-from coordinator.effects import ManifestRead, ReloadAsked
+from coordinator.effects import ManifestRead, ManifestRefused, ReloadAsked
 from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.manifest import ManifestError, load_manifest
@@ -69,12 +70,16 @@ class Service:
         settings: CoordinatorSettings,
         broker: BrokerSettings,
         own: Mapping[str, OwnTrainer],
+        manager: Notifier,
     ) -> None:
         """Open the ledger and the store, read the manifest, prepare the link.
 
-        `own` are the trainers of the configuration, known before a host that has them has come.
+        `own` are the trainers of the configuration, known before a host that has them has come;
+        `manager` is who started this program.
         """
         self._settings = settings
+        self._manager = manager
+        self._reloading = False
         self._own = own
         address = parse_address(broker.url)
         topics = Topics(broker.topic_root)
@@ -120,28 +125,53 @@ class Service:
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until `Stop`; `ready` is called at the first connection."""
         self._link.start()
+        # A broker that is not there yet is no reason to be started again: the loop runs, so ready.
+        self._manager.ready("connecting to the broker")
         try:
             while self._turn(ready):
-                pass
+                self._manager.alive(system_clock().mono_s)
         finally:
+            self._manager.stopping()
             self._hasher.shutdown(wait=False, cancel_futures=True)
             goodbye = self._shell.goodbye()
             self._link.stop([] if goodbye is None else [goodbye])
             self._shell.close()
             self._lock.release()
+            self._manager.close()
 
     def _turn(self, ready: Callable[[], None]) -> bool:
         deadline_s = self._shell.next_deadline()
-        timeout_s = None if deadline_s is None else max(0.0, deadline_s - system_clock().mono_s)
+        mono_s = system_clock().mono_s
+        timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
         events: list[Event] = []
-        for event in self.mailbox.take(timeout_s):
+        for event in self.mailbox.take(self._manager.wait_s(timeout_s, mono_s)):
             if isinstance(event, Stop):
                 return False
             if isinstance(event, Connected):
                 ready()
+            self._tell_manager(event)
             events.append(event)
         self._shell.turn(events, system_clock())
+        if self._reloading and not any(isinstance(event, ReloadAsked) for event in events):
+            self._reloading = False
+            self._manager.ready()
         return True
+
+    def _tell_manager(self, event: Event) -> None:
+        match event:
+            case Connected():
+                self._manager.status("connected to the broker")
+            case Disconnected():
+                self._manager.status(f"not connected: {event.why}")
+            case ReloadAsked():
+                # What it reads comes by the mailbox: the next turn is the one that ends it.
+                self._reloading = self._settings.manifest is not None
+                if self._reloading:
+                    self._manager.reloading(system_clock().mono_s)
+            case ManifestRead(plan):
+                self._manager.status(f"manifest reloaded: {len(plan.jobs)} jobs")
+            case ManifestRefused():
+                self._manager.status("the manifest has errors; the running plan is unchanged")
 
     def _will(self, session: str) -> Outgoing:
         return self._shell.will(session)
@@ -208,7 +238,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             },
         )
         own = load_trainers(arguments.config, builtin_trainers(), programs=False)
-        service = Service(settings, broker, own)
+        service = Service(settings, broker, own, Notifier.take(os.environ, os.getpid()))
     except (ConfigError, StorageError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         sys.stderr.write(f"error: {told}\n")

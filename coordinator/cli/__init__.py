@@ -28,6 +28,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "broker": ("serve", "Run the embedded broker."),
     "coordinator": ("serve", "Run the coordinator."),
     "agent": ("serve", "Run this host's agent."),
+    "doctor": ("doctor", "Check whether this machine will work."),
     "check": ("check", "Check a manifest; needs no coordinator."),
     "status": ("status", "How many jobs and hosts are in which state."),
     "list": ("list_", "The jobs."),

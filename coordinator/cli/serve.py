@@ -7,6 +7,7 @@ process turns into it.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def broker_command(**options: Any) -> int:
     given = click.get_current_context().obj or {}
     for name in ("config", "root"):
         options[name] = options[name] or given.get(name)
-    return _become("broker.server", options)
+    return become_module("broker.server", options)
 
 
 @click.command("coordinator")
@@ -46,7 +47,7 @@ def coordinator_command(**options: Any) -> int:
 
     Example: fleet coordinator --manifest plan.toml --broker mqtt://192.0.2.7:1883
     """
-    return _become("coordinator.service", options)
+    return become_module("coordinator.service", options)
 
 
 @click.command("agent")
@@ -62,10 +63,14 @@ def agent_command(**options: Any) -> int:
 
     Example: fleet agent --broker mqtt://192.0.2.7:1883 --data /srv/telemetry
     """
-    return _become("agent.service", options)
+    return become_module("agent.service", options)
 
 
-def _become(module: str, options: dict[str, Any]) -> int:
+def become_module(module: str, options: dict[str, Any], flags: Sequence[str] = ()) -> int:
+    """Turn into a program of the package, given those options that were said, and `flags`.
+
+    Raises `LocalError` when the program is not installed.
+    """
     from coordinator.cli.processes import become
 
     try:
@@ -74,7 +79,7 @@ def _become(module: str, options: dict[str, Any]) -> int:
         found = None  # not even the package that it would be in
     if found is None:
         raise LocalError(f"{module} is not installed here; install the whole package")
-    arguments: list[str] = []
+    arguments = [*flags]
     for name, value in options.items():
         if value is not None:
             text = str(value.resolve()) if isinstance(value, Path) else str(value)

@@ -66,6 +66,8 @@ TOPICS = {
     T.status("pi"): Topic(Kind.STATUS, "pi"),
     T.capability("pi"): Topic(Kind.CAPABILITY, "pi"),
     T.heartbeat("pi"): Topic(Kind.HEARTBEAT, "pi"),
+    T.echo("pi"): Topic(Kind.ECHO, "pi"),
+    T.echo("coordinator"): Topic(Kind.ECHO, "coordinator"),
     T.request("pi"): Topic(Kind.REQUEST, "pi"),
     T.response("pi"): Topic(Kind.RESPONSE, "pi"),
     T.log("pi", HEX): Topic(Kind.LOG, "pi", HEX),

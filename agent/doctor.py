@@ -1,0 +1,128 @@
+"""`fleet doctor` of an agent: will this host work? `python -m agent.doctor --help`.
+
+A line a check, each with its remedy. Nothing is changed, and nothing waits for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from agent.capability import answer_of, probe_torch
+from agent.command import trainer_environment
+from agent.datacheck import check_data
+from agent.gpucheck import check_gpu
+from agent.settings import AgentSettings
+from agent.trainer.config import TRAINERS
+from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
+from broker.errors import ConfigError
+from broker.findings import Finding, fail, ok, tell, warn
+from broker.machine import system_clock
+from broker.reach import check_broker
+from broker.settings import BrokerSettings
+from broker.trainers import OwnTrainer, load_trainers
+
+START_S: Final = 90.0
+OWN_START_S: Final = 20.0
+_CANNOT_START: Final = frozenset({126, 127})  # a shell's: not executable, not found
+_NEEDS: Final = {"gbt": "xgboost"}
+_INSTALL: Final = "pip install 'training-fleet[trainers]'"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check this host; return 0 when nothing fails, 1 when something does."""
+    arguments = _parser().parse_args(argv)
+    return tell("agent", findings(arguments), sys.stdout, as_json=arguments.json)
+
+
+def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """Check one thing after the other."""
+    yield check_python()
+    yield check_memory()
+    yield check_clock(system_clock())
+    settings, broker = None, None
+    try:
+        settings = AgentSettings.load(
+            arguments.config,
+            {"state": arguments.state, "data": arguments.data, "host": arguments.host},
+        )
+        broker = BrokerSettings.load(
+            arguments.config, {"url": arguments.broker, "topic_root": arguments.root}
+        )
+        own = load_trainers(arguments.config, TRAINERS, programs=True)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            yield fail("config", line, "etc/fleet.toml.example explains every key")
+        own = {}
+    running = False
+    if settings is not None:
+        yield ok("host", settings.host)
+        yield from check_state(settings.state)
+        lock, running = check_lock(settings.state, "agent")
+        yield lock
+        yield check_data(settings.data)
+    torch = probe_torch()
+    yield from check_trainers(torch, own)
+    yield check_gpu(torch, wanted=settings is None or settings.cuda)
+    if settings is not None and broker is not None:
+        # A broker that takes its clients' names from certificates would throw the agent off.
+        yield from check_broker(broker, settings.host, session=not running)
+
+
+def check_trainers(torch: Mapping[str, Any], own: Mapping[str, OwnTrainer]) -> Iterator[Finding]:
+    """Start every program that trains, to see that it does; `torch` is what the probe said."""
+    has = {name: torch[name] for name in ("torch", "xgboost")}
+    if not any(has.values()) and not own:
+        yield fail("trainers", "neither torch nor xgboost is installed", _INSTALL)
+        return
+    for module in sorted({spec.module for spec in TRAINERS.values()}):
+        models = [name for name, spec in TRAINERS.items() if spec.module == module]
+        there = [name for name in models if has[_NEEDS.get(name, "torch")]]
+        missing = [name for name in models if name not in there]
+        if there:
+            started = [sys.executable, "-m", module, "--help"]
+            yield _start(", ".join(there), started, START_S, _INSTALL)
+        if missing:
+            lacks = " and ".join(sorted({_NEEDS.get(name, "torch") for name in missing}))
+            text = f"{', '.join(missing)}: {lacks} is not installed"
+            yield warn("trainers", text, f"{_INSTALL}, if this host is to train them")
+    for name, trainer in own.items():
+        remedy = f"mend command of [trainers.{name}]"
+        yield _start(name, [*trainer.command, "--help"], OWN_START_S, remedy, own=True)
+
+
+def _start(
+    what: str, command: Sequence[str], timeout_s: float, remedy: str, *, own: bool = False
+) -> Finding:
+    """Start a trainer as the agent would; one of the host's own may not understand `--help`."""
+    try:
+        done = answer_of(command, timeout_s, trainer_environment(os.environ, None, 1))
+    except TimeoutError:
+        return fail("trainers", f"{what}: did not answer --help in {timeout_s:.0f} s", remedy)
+    except OSError as error:
+        return fail("trainers", f"{what}: {command[0]}: {error.strerror}", remedy)
+    code = done.returncode
+    if code == 0 or (own and code > 0 and code not in _CANNOT_START):
+        return ok("trainers", f"{what}: starts")
+    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:300]
+    return fail("trainers", f"{what}: ends with exit code {code}: {last}", remedy)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fleet doctor", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--broker", help="mqtt://HOST:PORT")
+    parser.add_argument("--root", help="topic root")
+    parser.add_argument("--config", type=Path, help="configuration file")
+    parser.add_argument("--state", type=Path, help="folder of the spool and the work folders")
+    parser.add_argument("--data", type=Path, help="folder of the prepared data")
+    parser.add_argument("--host", help="this host's name in the fleet")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""What `fleet doctor` has found, and how it is told: lines for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Final, TextIO
+
+EXIT_FINE: Final = 0
+EXIT_FAILS: Final = 1
+
+
+class Level(StrEnum):
+    """How bad it is: `warn` costs something, `fail` keeps the program from its work."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found; `remedy` is what to do about it, in the imperative."""
+
+    check: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+    def line(self) -> str:
+        """Return it as one line without control characters."""
+        said = f"{self.text}; {self.remedy}" if self.remedy else self.text
+        plain = "".join(one if one.isprintable() else " " for one in said)
+        return f"{self.level:<5} {self.check:<12} {plain}"
+
+
+def ok(check: str, text: str) -> Finding:
+    """All is well."""
+    return Finding(check, Level.OK, text)
+
+
+def warn(check: str, text: str, remedy: str) -> Finding:
+    """It works, at a price."""
+    return Finding(check, Level.WARN, text, remedy)
+
+
+def fail(check: str, text: str, remedy: str) -> Finding:
+    """It will not work."""
+    return Finding(check, Level.FAIL, text, remedy)
+
+
+def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) -> int:
+    """Write each finding as soon as it is there, or all as JSON; return the exit code."""
+    found = []
+    for finding in findings:
+        found.append(finding)
+        if not as_json:
+            out.write(finding.line() + "\n")
+            out.flush()
+    fine = all(finding.level is not Level.FAIL for finding in found)
+    if as_json:
+        checks = [asdict(finding) for finding in found]
+        out.write(json.dumps({"role": role, "ok": fine, "checks": checks}) + "\n")
+    return EXIT_FINE if fine else EXIT_FAILS

@@ -1,0 +1,204 @@
+"""Whether the broker can be reached, and lets one do what a program of the fleet has to do.
+
+Each step is told as one finding; after one that fails, the next are not tried. Every wait has a
+deadline, so that a host which swallows packets holds nobody.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from broker.address import Address, parse_address
+from broker.errors import BadMessage, BadTopic
+from broker.findings import Finding, fail, ok, warn
+from broker.link import Link, LinkSettings
+from broker.machine import new_id
+from broker.messages import STATUS, decode
+from broker.settings import BrokerSettings
+from broker.topics import Kind, Topics
+from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+
+STEP_S: Final = 5.0
+CONNECT_S: Final = 12.0  # a link gives up after 10
+MAX_UNREAD: Final = 1000
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Answers:
+    """What came back from the broker.
+
+    `online` holds who has said on the way that they are: hosts, and `coordinator`.
+    """
+
+    why_not: str = ""
+    round_trip_s: float | None = None
+    online: set[str] = field(default_factory=set)
+
+
+def check_address(address: Address) -> Iterator[Finding]:
+    """Tell what the name stands for, and whether somebody listens there."""
+    where = f"{address.host}:{address.port}"
+    try:
+        found = within(STEP_S, lambda: socket.getaddrinfo(address.host, address.port))
+    except (OSError, UnicodeError) as error:
+        remedy = "correct [broker] url, or the name service"
+        yield fail("broker", f"{address.host} does not resolve: {_plain(error)}", remedy)
+        return
+    numbers = sorted({str(one[4][0]) for one in found})
+    try:
+        socket.create_connection((address.host, address.port), STEP_S).close()
+    except TimeoutError:
+        remedy = "is the address right, does a firewall stand between?"
+        yield fail("broker", f"{where}: no answer in {STEP_S:.0f} s", remedy)
+    except OSError as error:
+        remedy = "start the broker there, or name yours: --broker, [broker] url"
+        yield fail("broker", f"{where}: {_plain(error)}", remedy)
+    else:
+        yield ok("broker", f"{where} takes connections ({', '.join(numbers)})")
+
+
+def check_session(settings: BrokerSettings, name: str) -> Iterator[Finding]:
+    """Connect under an id of its own, publish to `name`'s own topic, and wait for it to come back.
+
+    `name` is a host, or `coordinator`. Tells, too, whether somebody of that name is online
+    already, and to a host whether a coordinator is.
+    """
+    answers = _ask(settings, name)
+    if answers.why_not:
+        remedy = f"let the broker admit {name!r}, and give it the rights of docs/protocol.md"
+        yield fail("session", answers.why_not, remedy)
+        return
+    if answers.round_trip_s is None:
+        yield fail(
+            "session",
+            f"connected, but a message to itself did not come back in {STEP_S:.0f} s",
+            f"give {name!r} the rights of docs/protocol.md: a broker does not say what it denies",
+        )
+        return
+    yield ok("session", f"a message went and came back in {answers.round_trip_s * 1000:.0f} ms")
+    if name in answers.online:
+        what = "another coordinator" if name == "coordinator" else f"another agent called {name!r}"
+        yield warn(
+            "name",
+            f"{what} is online at this broker",
+            "stop that one, or give this one another name (--host) or topic root (--root)",
+        )
+    if name != "coordinator":
+        yield _coordinator(answers)
+
+
+def check_broker(settings: BrokerSettings, name: str, *, session: bool) -> Iterator[Finding]:
+    """Tell all of it; without `session` only that somebody listens there."""
+    found = list(check_address(parse_address(settings.url)))
+    yield from found
+    if session and found[-1].level == "ok":
+        yield from check_session(settings, name)
+
+
+def within(timeout_s: float, function: Callable[[], T]) -> T:
+    """Return what a function returns that knows no deadline.
+
+    Raises `TimeoutError`, or what the function raises.
+    """
+    done: queue.SimpleQueue[T | BaseException] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put(function())
+        except (OSError, ValueError) as error:
+            done.put(error)
+
+    threading.Thread(target=run, name="fleet-doctor", daemon=True).start()
+    try:
+        answer = done.get(timeout=timeout_s)
+    except queue.Empty:
+        raise TimeoutError(f"no answer in {timeout_s:.0f} s") from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def _coordinator(answers: Answers) -> Finding:
+    if "coordinator" in answers.online:
+        return ok("coordinator", "is online")
+    remedy = "start one, or look at its log; jobs come once it is there"
+    return warn("coordinator", "none is online at this broker", remedy)
+
+
+def _ask(settings: BrokerSettings, name: str) -> Answers:
+    topics = Topics(settings.topic_root)
+    events: queue.Queue[LinkEvent] = queue.Queue(MAX_UNREAD)
+    filters = {topics.echo(name): 0, topics.status(name): 1, topics.coordinator_status(): 1}
+    link = Link(
+        LinkSettings(
+            parse_address(settings.url), f"fleet-doctor-{new_id()[:12]}", [*filters.items()]
+        ),
+        lambda event: None if events.full() else events.put_nowait(event),
+        will=None,
+        new_id=new_id,
+        rng=random.Random(),  # noqa: S311 - jitter, no secret
+    )
+    link.start()
+    try:
+        return _talk(link, events, topics, name)
+    finally:
+        # Aside: a connect to a host that swallows packets takes longer to give up than we have.
+        ending = threading.Thread(target=link.stop, name="fleet-doctor-end", daemon=True)
+        ending.start()
+        ending.join(1.0)
+
+
+def _talk(link: Link, events: queue.Queue[LinkEvent], topics: Topics, name: str) -> Answers:
+    answers = Answers()
+    word = new_id().encode()
+    sent_s = 0.0
+    deadline_s = time.monotonic() + CONNECT_S
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        try:
+            event = events.get(timeout=left_s)
+        except queue.Empty:
+            break
+        match event:
+            case Disconnected(why):
+                answers.why_not = why
+                return answers
+            case Connected():
+                sent_s = time.monotonic()
+                deadline_s = sent_s + STEP_S
+                link.publish(Outgoing(topics.echo(name), word, 0))
+            case Incoming(_, payload) if payload == word:
+                answers.round_trip_s = time.monotonic() - sent_s
+                return answers
+            case Incoming():
+                _note(event, topics, answers)
+    if not sent_s:
+        answers.why_not = f"no answer to the connection in {CONNECT_S:.0f} s"
+    return answers
+
+
+def _note(event: Incoming, topics: Topics, answers: Answers) -> None:
+    """Keep who is online; retained statuses come before the answer to what is sent after them."""
+    try:
+        topic = topics.parse(event.topic)
+        if topic.kind not in {Kind.STATUS, Kind.COORDINATOR_STATUS}:
+            return
+        status = decode(STATUS, event.payload)
+    except (BadTopic, BadMessage):
+        return
+    who = topic.host or "coordinator"
+    if status.state == "online":
+        answers.online.add(who)
+    else:
+        answers.online.discard(who)
+
+
+def _plain(error: BaseException) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

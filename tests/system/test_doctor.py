@@ -1,0 +1,324 @@
+"""`fleet doctor`, as a person runs it: real brokers, real trainers, real files."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.datacheck import check_data
+from agent.gpucheck import check_gpu
+from broker.checks import check_clock, check_lock, check_state
+from broker.clock import Now
+from tests.harness.brokers import BrokerProcess, mosquitto
+from tests.harness.fleet import ROOT, Program
+
+NOWHERE = "mqtt://127.0.0.1:1"
+TORCH: dict[str, Any] = {"torch": "2.13.0", "cuda": "13.0", "gpus": [], "problem": ""}
+
+
+def _doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {key: one for key, one in os.environ.items() if not key.startswith("FLEET_")}
+    return subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", "doctor", *arguments],
+        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
+        env={**environment, **variables},
+    )  # fmt: skip
+
+
+def _checks(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[str, str]]:
+    """Return level and text of each check; of several with one name the worst."""
+    found: dict[str, tuple[str, str]] = {}
+    for one in json.loads(done.stdout)["checks"]:
+        if one["level"] != "ok" or one["check"] not in found:
+            found[one["check"]] = (one["level"], f"{one['text']}; {one['remedy']}")
+    return found
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state folder that is not there yet."""
+    return tmp_path / "not yet" / "state"
+
+
+def test_without_a_broker_all_the_rest_is_checked(state: Path, data: Path) -> None:
+    """One line a check with its remedy, exit code 1, and nothing on the disk has changed."""
+    done = _doctor(f"--broker={NOWHERE}", f"--state={state}", f"--data={data}")
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = {line.split()[1]: line for line in done.stdout.splitlines()}
+    assert lines["broker"].startswith("fail  broker       127.0.0.1:1: Connection refused; start")
+    assert [line for line in lines.values() if line.startswith("fail")] == [lines["broker"]]
+    assert lines["data"].endswith("every file checked")
+    assert "transformer_ssl: starts" in done.stdout
+    assert "gbt, mlp, cnn" in done.stdout
+    assert "session" not in lines
+    assert not state.parent.exists()
+
+
+def test_with_a_broker_and_a_coordinator_all_is_well(
+    system_broker: str, state: Path, data: Path, tmp_path: Path
+) -> None:
+    """Exit code 0; without `--data`, no job could be taken, and it says so."""
+    root = f"--root=doctor{os.getpid()}"
+    where = [f"--broker={system_broker}", root]
+    coordinator = Program(
+        "coordinator.service", [*where, f"--state={tmp_path / 'coordinator'}"],
+        dict(os.environ), tmp_path / "log",
+    )  # fmt: skip
+    coordinator.start()
+    try:
+        done = _doctor(*where, f"--state={state}", f"--data={data}", "--json")
+        found = _checks(done)
+        assert done.returncode == 0
+        assert found["session"][1].startswith("a message went and came back in")
+        assert found["coordinator"] == ("ok", "is online; ")
+        assert "name" not in found
+        here = [*where, "--role=coordinator", "--json"]
+        second = _checks(_doctor(*here, f"--state={state}"))
+        assert second["name"][1].startswith("another coordinator is online at this broker")
+        itself = _checks(_doctor(*here, f"--state={tmp_path / 'coordinator'}"))
+        assert f"runs (process {coordinator.process.pid})" in itself["lock"][1]
+        assert "session" not in itself
+    finally:
+        coordinator.kill()
+
+
+def test_an_agent_of_the_same_name_elsewhere_is_told(
+    system_broker: str, state: Path, tmp_path: Path
+) -> None:
+    """The same name on a second machine; the agent that runs here is told from it by its lock."""
+    who = [f"--broker={system_broker}", f"--root=names{os.getpid()}", "--host=desk"]
+    agent = Program(
+        "agent.service", [*who, f"--state={tmp_path / 'agent'}"], dict(os.environ), tmp_path / "log"
+    )
+    agent.start()
+    try:
+        there = _checks(_doctor(*who, f"--state={state}", "--json"))
+        assert there["name"][0] == "warn"
+        assert there["name"][1].startswith("another agent called 'desk' is online")
+        here = _checks(_doctor(*who, f"--state={tmp_path / 'agent'}", "--json"))
+        assert here["lock"][1].startswith("the agent of this host runs (process ")
+        assert "name" not in here
+        assert agent.process.poll() is None
+        assert "not connected" not in agent.said()
+    finally:
+        agent.kill()
+
+
+@pytest.fixture
+def strict_mosquitto(tmp_path: Path) -> Iterator[Callable[[str], BrokerProcess]]:
+    """`strict_mosquitto(lines)`: a mosquitto with further lines of configuration."""
+    made: list[BrokerProcess] = []
+
+    def make(lines: str) -> BrokerProcess:
+        broker = mosquitto(tmp_path)
+        plain = broker.start_command
+
+        def command(port: int) -> list[str]:
+            found = plain(port)
+            config = Path(found[-1])
+            text = config.read_text().replace("allow_anonymous true\n", "")
+            config.write_text(f"user {getpass.getuser()}\n{text}{lines}")  # or it cannot read here
+            return found
+
+        broker.start_command = command
+        broker.start()
+        made.append(broker)
+        return broker
+
+    yield make
+    for broker in made:
+        broker.end()
+
+
+def test_a_broker_that_denies_is_found_out(
+    strict_mosquitto: Callable[[str], BrokerProcess], state: Path, tmp_path: Path
+) -> None:
+    """It acknowledges what it denies: only the message that does not come back tells."""
+    acl = tmp_path / "acl"
+    acl.write_text("topic read fleet/#\n")
+    broker = strict_mosquitto(f"allow_anonymous true\nacl_file {acl}\n")
+    done = _doctor(f"--broker=mqtt://127.0.0.1:{broker.port}", f"--state={state}", "--json")
+    level, text = _checks(done)["session"]
+    assert (done.returncode, level) == (1, "fail")
+    assert text.startswith("connected, but a message to itself did not come back")
+
+
+def test_a_broker_that_asks_for_a_password_says_so_and_none_is_shown(
+    strict_mosquitto: Callable[[str], BrokerProcess], state: Path
+) -> None:
+    """The broker's own words; a password that did not fit is not repeated."""
+    broker = strict_mosquitto("allow_anonymous false\n")
+    url = f"mqtt://ann:hunter22@127.0.0.1:{broker.port}"
+    done = _doctor("--json", f"--state={state}", FLEET_BROKER=url)
+    level, text = _checks(done)["session"]
+    assert (done.returncode, level) == (1, "fail")
+    assert "the broker refused the connection: Not authorized" in text
+    assert "hunter22" not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_listener_that_says_nothing_holds_nobody(state: Path) -> None:
+    """Every wait has a deadline."""
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        url = f"mqtt://127.0.0.1:{mute.getsockname()[1]}"
+        level, text = _checks(_doctor(f"--broker={url}", f"--state={state}", "--json"))["session"]
+    assert level == "fail"
+    assert "no answer to the connection in" in text
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mqtt://no-such-host.invalid", "no-such-host.invalid does not resolve"),
+        ("http://127.0.0.1", "--broker: the scheme is 'http'"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_told(url: str, said: str, state: Path) -> None:
+    """By name, with the remedy."""
+    done = _doctor(f"--broker={url}", f"--state={state}", "--role=coordinator")
+    assert done.returncode == 1
+    assert said in done.stdout
+
+
+def test_a_coordinator_has_its_manifest_checked(state: Path, tmp_path: Path) -> None:
+    """The first error, and how to see the others."""
+    plan = tmp_path / "plan.toml"
+    plan.write_text("schema_version = 1\n[[jobs]]\nmodel = 'gbtt'\nmode = 'oracle'\n")
+    where = ["--role=coordinator", f"--broker={NOWHERE}", f"--state={state}", "--json"]
+    assert _checks(_doctor(*where))["manifest"][0] == "warn"
+    level, text = _checks(_doctor(*where, f"--manifest={plan}"))["manifest"]
+    assert level == "fail"
+    assert "gbtt" in text
+    assert "fleet check" in text
+    plan.write_text(plan.read_text().replace("gbtt", "gbt"))
+    assert _checks(_doctor(*where, f"--manifest={plan}"))["manifest"][1].endswith("1 jobs; ")
+
+
+def test_a_state_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+    """Here: a file stands in its way."""
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "state"
+    done = _doctor("--role=coordinator", f"--broker={NOWHERE}", f"--state={folder}", "--json")
+    assert _checks(done)["state"][0] == "fail"
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be somebody else"
+)
+def test_what_may_not_be_looked_at_is_told(tmp_path: Path) -> None:
+    """Somebody else's folders: the doctor says so and goes on."""
+    closed = tmp_path / "closed"
+    (closed / "state").mkdir(parents=True)
+    (closed / "state" / "lock").write_text("1\n")
+    closed.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        state = [*check_state(closed / "state")]
+        lock, running = check_lock(closed / "state", "agent")
+        data = check_data(closed / "data")
+    finally:
+        os.seteuid(0)
+    assert [one.level for one in state] == ["fail"]
+    assert (lock.level, running) == ("warn", False)
+    assert "run this as the user that runs the agent" in lock.remedy
+    assert (data.level, "Permission denied" in data.text) == ("fail", True)
+
+
+def test_damaged_data_and_a_trainer_that_is_not_there_are_told(
+    tmp_path: Path, data: Path, state: Path
+) -> None:
+    """Data is compared with its own hashes; an own trainer is started as the agent would."""
+    copy = tmp_path / "data"
+    shutil.copytree(data, copy)
+    with (copy / "features_window_v1.parquet").open("r+b") as file:
+        file.seek(100)
+        file.write(b"\0\1\2\3")
+    config = tmp_path / "fleet.toml"
+    config.write_text(
+        "[trainers.broken]\n"
+        f"command = ['{sys.executable}', '-c', 'raise SystemExit(127)']\n"
+        "schema = { type = 'object', properties = {} }\n"
+        "[trainers.mine]\n"
+        f"command = ['{sys.executable}', '-c', 'raise SystemExit(2)']\n"
+        "schema = { type = 'object', properties = {} }\n"
+    )
+    where = [f"--broker={NOWHERE}", f"--state={state}", f"--config={config}", "--json"]
+    done = _doctor(*where, f"--data={copy}")
+    found = _checks(done)
+    assert found["data"][0] == "fail"
+    assert "features_window_v1.parquet: is not the file that the schema names" in found["data"][1]
+    assert found["trainers"][1].startswith("broken: ends with exit code 127")
+    assert "mine: starts" in done.stdout
+    assert _checks(_doctor(*where, f"--data={tmp_path}"))["data"][1].startswith(
+        f"{tmp_path}: no prepared data is there"
+    )
+
+
+def _smi(folder: Path, script: str) -> Path:
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for nvidia-smi")
+@pytest.mark.parametrize(
+    ("script", "torch", "level", "said"),
+    [
+        ("echo NVIDIA-SMI has failed; exit 9", {}, "fail", "the driver does not work: NVIDIA-SMI"),
+        ("echo RTX 9", {"cuda": None}, "warn", "RTX 9 is here, but torch 2.13.0 knows no CUDA"),
+        ("echo RTX 9", {}, "fail", "RTX 9 is here, but torch for CUDA 13.0 sees no GPU"),
+        ("echo RTX 9", {"problem": "out of date"}, "fail", "CUDA: out of date"),
+        ("echo RTX 9", {"gpus": [{"name": "RTX 9"}]}, "ok", "RTX 9 (torch for CUDA 13.0)"),
+        ("exit 0", {}, "ok", "no NVIDIA GPU is here"),
+    ],
+)
+def test_a_broken_driver_and_a_torch_without_cuda_are_told_apart(
+    script: str,
+    torch: dict[str, Any],
+    level: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By what nvidia-smi and torch say."""
+    monkeypatch.setenv("PATH", f"{_smi(tmp_path, script)}:{os.environ['PATH']}")
+    found = check_gpu({**TORCH, **torch}, wanted=True, pci=tmp_path)
+    assert (found.level, found.text[: len(said)]) == (level, said)
+    assert check_gpu({**TORCH, **torch}, wanted=False).level == "ok"
+
+
+def test_a_gpu_without_any_driver_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system sees a card that nothing drives; a network card of the same maker is none."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    card = tmp_path / "0000:01:00.0"
+    card.mkdir()
+    (card / "vendor").write_text("0x10de\n")
+    (card / "class").write_text("0x020000\n")
+    assert check_gpu(TORCH, wanted=True, pci=tmp_path).level == "ok"
+    (card / "class").write_text("0x030000\n")
+    assert "no driver" in check_gpu(TORCH, wanted=True, pci=tmp_path).text
+
+
+def test_a_clock_that_woke_up_in_1970_is_told() -> None:
+    """A board without a battery has the time of its epoch until NTP comes."""
+    assert check_clock(Now(0.0, 0.0)).level == "fail"
+
+
+def test_an_option_of_the_other_role_is_refused() -> None:
+    """Exit code 2, as with every wrong usage."""
+    done = _doctor("--role=coordinator", "--data=/srv")
+    assert done.returncode == 2
+    assert "--data: only with --role agent" in done.stderr
