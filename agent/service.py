@@ -29,7 +29,7 @@ from agent.spool import Spool
 from agent.state import CoreSettings
 from agent.supervisor import Trainer, end_orphan
 from agent.trainer.config import TRAINERS
-from broker.address import parse_address
+from broker.access import AGENT, Access, open_access
 from broker.errors import BadMessage, ConfigError
 from broker.link import Link, LinkSettings, feed
 from broker.lock import FolderLock
@@ -58,11 +58,12 @@ class Service:
         self,
         settings: AgentSettings,
         broker: BrokerSettings,
+        access: Access,
         own: Mapping[str, OwnTrainer],
     ) -> None:
         """Load the spool, end what an earlier agent left behind, prepare the link.
 
-        `own` are the trainers of this host's configuration.
+        `access` is the way to the broker, `own` are the trainers of this host's configuration.
         """
         self._settings = settings
         self._own = own
@@ -83,9 +84,10 @@ class Service:
         core.begin(system_clock())
         self._link = Link(
             LinkSettings(
-                parse_address(broker.url),
-                f"fleet-{settings.host}",
+                access.address,
+                settings.host,
                 topics.for_agent(settings.host),
+                tls=access.tls,
             ),
             feed(self.mailbox),
             will=self._will,
@@ -212,21 +214,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     setup(arguments.log_level)
     try:
         broker = BrokerSettings.load(
-            arguments.config, {"url": arguments.broker, "topic_root": arguments.root}
-        )
-        settings = AgentSettings.load(
             arguments.config,
             {
-                "state": arguments.state,
-                "data": arguments.data,
-                "host": arguments.host,
-                "heartbeat_s": arguments.heartbeat,
-                "slots": arguments.slots,
-                "threads": arguments.threads,
+                "url": arguments.broker,
+                "topic_root": arguments.root,
+                "identity": arguments.identity,
+                "plain": arguments.plain or None,
             },
         )
+        settings, access = _who(arguments, broker)
         own = load_trainers(arguments.config, TRAINERS, programs=True)
-        service = Service(settings, broker, own)
+        service = Service(settings, broker, access, own)
     except (ConfigError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         sys.stderr.write(f"error: {told}\n")
@@ -239,6 +237,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _who(arguments: argparse.Namespace, broker: BrokerSettings) -> tuple[AgentSettings, Access]:
+    """Return the settings and the way to the broker; a certificate's name is the host's."""
+    said = {
+        "state": arguments.state,
+        "data": arguments.data,
+        "host": arguments.host,
+        "heartbeat_s": arguments.heartbeat,
+        "slots": arguments.slots,
+        "threads": arguments.threads,
+    }
+    settings = AgentSettings.load(arguments.config, said)
+    named = settings.host if "host" in settings.model_fields_set else None
+    access = open_access(broker, AGENT, system_clock().wall_s, named)
+    if access.identity is not None and named is None:
+        settings = AgentSettings.load(arguments.config, said | {"host": access.identity.name})
+    return settings, access
+
+
 def _say_ready(host: str) -> None:
     sys.stdout.write(f'{{"event":"ready","host":"{host}"}}\n')
     sys.stdout.flush()
@@ -246,8 +262,10 @@ def _say_ready(host: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet agent", description=__doc__)
-    parser.add_argument("--broker", help="mqtt://HOST:PORT")
+    parser.add_argument("--broker", help="mqtts://HOST:PORT, or mqtt:// on this machine")
     parser.add_argument("--root", help="topic root")
+    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
+    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--state", type=Path, help="folder of the spool and the work folders")
     parser.add_argument("--data", type=Path, help="folder of the prepared data")

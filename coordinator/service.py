@@ -21,7 +21,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from broker.address import parse_address
+from broker.access import COORDINATOR, Access, open_access
+from broker.acl import Role
 from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError
 from broker.link import Link, LinkSettings, feed
@@ -48,7 +49,6 @@ from coordinator.world import CoreSettings
 
 log = logging.getLogger("fleet.coordinator")
 
-CLIENT_ID: Final = "fleet-coordinator"
 LAST_GOOD: Final = "manifest.last-good.toml"
 
 
@@ -68,15 +68,16 @@ class Service:
         self,
         settings: CoordinatorSettings,
         broker: BrokerSettings,
+        access: Access,
         own: Mapping[str, OwnTrainer],
     ) -> None:
         """Open the ledger and the store, read the manifest, prepare the link.
 
-        `own` are the trainers of the configuration, known before a host that has them has come.
+        `access` is the way to the broker; `own` are the trainers of the configuration, known before
+        a host that has them has come.
         """
         self._settings = settings
         self._own = own
-        address = parse_address(broker.url)
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "coordinator")
@@ -84,7 +85,9 @@ class Service:
         self.mailbox: Mailbox[Event | Stop] = Mailbox()
         self._store = Store(settings.state)
         self._link = Link(
-            LinkSettings(address, CLIENT_ID, topics.for_coordinator()),
+            LinkSettings(
+                access.address, Role.COORDINATOR, topics.for_coordinator(), tls=access.tls
+            ),
             feed(self.mailbox),
             will=self._will,
             new_id=new_id,
@@ -102,7 +105,7 @@ class Service:
         )
         now = system_clock()
         self._shell = Shell(
-            self._core_settings(str(address), now.text()),
+            self._core_settings(str(access.address), now.text()),
             around,
             Ledger(settings.state / FILE_NAME),
             self._store,
@@ -197,8 +200,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     setup(arguments.log_level)
     try:
         broker = BrokerSettings.load(
-            arguments.config, {"url": arguments.broker, "topic_root": arguments.root}
+            arguments.config,
+            {
+                "url": arguments.broker,
+                "topic_root": arguments.root,
+                "identity": arguments.identity,
+                "plain": arguments.plain or None,
+            },
         )
+        access = open_access(broker, COORDINATOR, system_clock().wall_s)
         settings = CoordinatorSettings.load(
             arguments.config,
             {
@@ -208,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             },
         )
         own = load_trainers(arguments.config, builtin_trainers(), programs=False)
-        service = Service(settings, broker, own)
+        service = Service(settings, broker, access, own)
     except (ConfigError, StorageError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         sys.stderr.write(f"error: {told}\n")
@@ -241,8 +251,10 @@ def _say_ready_once() -> Callable[[], None]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet coordinator", description=__doc__)
-    parser.add_argument("--broker", help="mqtt://HOST:PORT")
+    parser.add_argument("--broker", help="mqtts://HOST:PORT, or mqtt:// on this machine")
     parser.add_argument("--root", help="topic root")
+    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
+    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--state", type=Path, help="folder of the ledger and the artifact store")
     parser.add_argument("--manifest", type=Path, help="the plan")

@@ -34,7 +34,7 @@ def broker_command(listen: str | None) -> int:
 def coordinator_command(**options: Any) -> int:
     """Run the coordinator.
 
-    Example: fleet coordinator --manifest plan.toml --broker mqtt://192.0.2.7:1883
+    Example: fleet coordinator --manifest plan.toml --broker mqtts://pi.lan
     """
     return _become("coordinator.service", options)
 
@@ -50,7 +50,7 @@ def coordinator_command(**options: Any) -> int:
 def agent_command(**options: Any) -> int:
     """Run this host's agent.
 
-    Example: fleet agent --broker mqtt://192.0.2.7:1883 --data /srv/telemetry
+    Example: fleet agent --broker mqtts://pi.lan --data /srv/telemetry
     """
     return _become("agent.service", options)
 
@@ -66,7 +66,9 @@ def _become(module: str, options: dict[str, Any]) -> int:
         raise LocalError(f"{module} is not installed here; install the whole package")
     arguments: list[str] = []
     for name, value in options.items():
-        if value is not None:
+        if value is True:
+            arguments.append(f"--{name.replace('_', '-')}")
+        elif value is not None:
             text = str(value.resolve()) if isinstance(value, Path) else str(value)
             arguments += [f"--{name.replace('_', '-')}", text]
     return become(module, arguments)
