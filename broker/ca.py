@@ -271,12 +271,11 @@ def _revoked(issued: Sequence[Issued], name: str, now_s: float) -> list[Issued]:
 def _public_key(request: bytes) -> ec.EllipticCurvePublicKey:
     try:
         parsed = x509.load_pem_x509_csr(request)
-        key = parsed.public_key()
-        fits = isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
-        if fits and parsed.is_signature_valid:
-            return key
-    except Exception:  # noqa: BLE001, S110 - whatever a stranger's bytes do to the parser
-        pass
+        key = parsed.public_key() if parsed.is_signature_valid else None
+    except Exception:  # noqa: BLE001 - whatever a stranger's bytes do to the parser
+        key = None
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
+        return key
     raise ConfigError("the certificate request is none, or not of a key on P-256")
 
 

@@ -166,7 +166,7 @@ class Enrolment:
             with _tls(connection, self._tls, server_side=True) as stream:
                 _send(stream, {"v": 1, "ca": self._offer.authority.pem.decode("ascii")})
                 request = _receive(stream)
-                _send(stream, self._answer(request, stream.getpeername()[0]))
+                _send(stream, self._answer(request, _plain(stream.getpeername()[0])))
         except (OSError, ValueError):
             pass  # whatever a stranger does with the connection is the stranger's affair
         finally:
@@ -326,6 +326,10 @@ def _receive(stream: ssl.SSLSocket) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ValueError("no object")  # noqa: TRY004 - of the stream, not of an argument
     return message
+
+
+def _plain(address: str) -> str:
+    return address.removeprefix("::ffff:")  # IPv4 on a socket of both kinds
 
 
 def _server_context(offer: Offer, now_s: float) -> ssl.SSLContext:

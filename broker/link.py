@@ -194,7 +194,9 @@ class _Connection:
         address = self._settings.address
         try:
             if self._settings.tls is not None:
-                self._client.tls_set_context(self._settings.tls())
+                context = self._settings.tls()
+                context.sslsocket_class = _ClosingSocket
+                self._client.tls_set_context(context)
             self._client.connect(address.host, address.port, self._settings.keepalive_s)
         except (OSError, ValueError) as error:
             return f"{address}: {_words(error)}"
@@ -309,6 +311,17 @@ class _Connection:
                 self._outstanding_bytes -= size_bytes
             if not self._outstanding:
                 self._changed.notify_all()
+
+
+class _ClosingSocket(ssl.SSLSocket):
+    """Closes itself when the handshake fails; paho forgets it open."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except BaseException:
+            self.close()
+            raise
 
 
 def lane_of(event: LinkEvent) -> tuple[Lane, str | None]:

@@ -37,7 +37,9 @@ def publish(authority: Authority, home: Path) -> None:
     folder = home / "broker"
     if folder.is_dir():
         data = private.read(authority.folder / CRL_FILE, 64 * 1024 * 1024)
-        private.write(folder / CRL_FILE, data, private.PUBLIC)
+        path = folder / CRL_FILE
+        if not path.exists() or path.read_bytes() != data:
+            private.write(path, data, private.PUBLIC)
 
 
 def broker_url(home: Path) -> str:

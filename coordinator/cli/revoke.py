@@ -20,7 +20,7 @@ def revoke_command(name: str, home: Path | None) -> None:
 
     Example: fleet revoke gaming-pc
     """
-    from broker.ca import Authority, describe
+    from broker.ca import BROKER_NAME, Authority, describe
 
     home = home_of(home)
     authority = Authority(home / "ca")
@@ -28,7 +28,8 @@ def revoke_command(name: str, home: Path | None) -> None:
     ended = authority.revoke(name, system_clock().wall_s)
     publish(authority, home)
     if not ended:
-        known = sorted({one.name for one in authority.issued() if one.revoked_s is None})
+        issued = [one for one in authority.issued() if one.name != BROKER_NAME]
+        known = sorted({one.name for one in issued if one.revoked_s is None})
         raise NotDone(f"{name} has no certificate that holds; there are: {', '.join(known)}")
     for one in ended:
         click.echo(f"revoked {name} ({describe(one)})")
@@ -36,5 +37,6 @@ def revoke_command(name: str, home: Path | None) -> None:
     click.echo(
         f"the broker's list is {crl}\n"
         "  fleet broker: takes it within a second, and ends the host's connection\n"
-        "  mosquitto:    copy it to its crlfile, and restart it"
+        "  mosquitto:    copy it to its crlfile; SIGHUP lets nobody in with it any more,\n"
+        "                and a restart ends a connection that is there"
     )
