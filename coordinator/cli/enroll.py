@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,9 +14,9 @@ from broker import private
 from broker.address import parse_address
 from broker.errors import ConfigError
 from broker.machine import system_clock
+from broker.settings import BrokerSettings
 from coordinator.cli import NotDone
 from coordinator.cli.certificates import broker_url, home_of, home_option, publish
-from coordinator.cli.common import where, where_options
 
 if TYPE_CHECKING:
     from broker.ca import Authority
@@ -36,10 +36,12 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
               help="How long to wait for the host: 90s, 15m, 2h.")  # fmt: skip
 @click.option("--replace", is_flag=True, help="Revoke the certificate that NAME has.")
 @home_option
-@where_options
+@click.option("--broker", metavar="URL", help="Address that the host is to use.")
+@click.option("--config", metavar="FILE", help="Configuration file.")
+@click.pass_context
 def enroll_command(
-    name: str, out: Path | None, address: str | None, lasts: str, replace: bool,
-    home: Path | None, **at: Any,
+    ctx: click.Context, name: str, out: Path | None, address: str | None, lasts: str,
+    replace: bool, home: Path | None, broker: str | None, config: str | None,
 ) -> None:  # fmt: skip
     """Give a host a certificate, on the machine that has the CA.
 
@@ -55,7 +57,8 @@ def enroll_command(
     home = home_of(home)
     authority = Authority(home / "ca")
     ids.folder_name(name)
-    url = _broker(home, at)
+    given = ctx.obj or {}
+    url = _broker(home, broker or given.get("broker"), config or given.get("config"))
     lasts_s = _seconds(lasts)
     _check_free(authority, name, replace=replace)
     if out is not None:
@@ -65,10 +68,10 @@ def enroll_command(
     publish(authority, home)
 
 
-def _broker(home: Path, at: dict[str, Any]) -> str:
+def _broker(home: Path, given: str | None, config: str | None) -> str:
     """Return the broker's address for hosts: the one that is set, else the certificate's."""
-    url = where(**at).url
-    address = parse_address(url)
+    settings = BrokerSettings.load(Path(config) if config else None, {"url": given})
+    address = parse_address(settings.url)
     return str(address) if address.tls else broker_url(home)
 
 
