@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.capability import measure, physical_cores, probe_capability
+from agent.certificate import Certificate
 from agent.checkpoints import Checkpoints
 from agent.command import Place, trainer_command, trainer_environment
 from agent.core import Core
@@ -36,6 +37,7 @@ from broker.lock import FolderLock
 from broker.logs import setup
 from broker.machine import boot_id, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
+from broker.messages import Capability
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
 from broker.topics import Topics
@@ -94,6 +96,12 @@ class Service:
             new_id=new_id,
             rng=rng,
         )
+        self._certificate = (
+            None
+            if access.identity is None
+            else Certificate(access.identity, topics, self._link.publish, rng)
+        )
+        self._capability: Capability | None = None
         around = Surroundings(
             topics=topics,
             publish=self._link.publish,
@@ -111,16 +119,32 @@ class Service:
         pending = {"connected", "probed"}
         try:
             while not self._shell.left:
-                deadline_s = self._shell.next_deadline()
+                deadline_s = self._next_deadline()
                 mono_s = system_clock().mono_s
                 events = self.mailbox.take(
                     None if deadline_s is None else max(0.0, deadline_s - mono_s)
                 )
                 for event in events:
                     self._note(event, pending, ready)
-                self._shell.turn(events, system_clock())
+                self._shell.turn([*events, *self._renewed(events)], system_clock())
         finally:
             self._end()
+
+    def _next_deadline(self) -> float | None:
+        deadlines = [self._shell.next_deadline()]
+        if self._certificate is not None:
+            deadlines.append(self._certificate.next_deadline())
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def _renewed(self, events: Sequence[Event]) -> list[Event]:
+        """See to the certificate; a new one's end is announced with the capability."""
+        if self._certificate is None or not self._certificate.turn(events, system_clock()):
+            return []
+        return [] if self._capability is None else [Probed(self._stated(self._capability))]
+
+    def _stated(self, capability: Capability) -> Capability:
+        ends = None if self._certificate is None else self._certificate.expires_at
+        return capability.model_copy(update={"certificate_expires_at": ends})
 
     def _will(self, session: str) -> Outgoing:
         return self._shell.will(session)
@@ -205,7 +229,8 @@ class Service:
                 "(python -m agent.trainer.prepare --help makes one)",
                 "" if settings.data is None else f" in {settings.data}",
             )
-        self.mailbox.put(Probed(capability))
+        self._capability = capability
+        self.mailbox.put(Probed(self._stated(capability)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ in seconds since the epoch. Every certificate is in the registry before anybody 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import secrets
 import time
@@ -21,6 +22,7 @@ from typing import Final, Self
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from broker import identity as ids
@@ -40,17 +42,22 @@ REGISTRY_FILE: Final = "registry.json"
 KEEP_ENDED_S: Final = 365 * DAY_S
 MAX_REGISTRY_BYTES: Final = 16 * 1024 * 1024
 LOCK_WAIT_S: Final = 10.0
+MAX_HELD: Final = 8  # of one name at once, from renewals whose answers were lost
 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """One certificate that the CA made. Serial and fingerprint are hexadecimal, times epoch, s."""
+    """One certificate that the CA made.
+
+    Serial, fingerprint and the SHA-256 of the public key are hexadecimal, times epoch, in seconds.
+    """
 
     name: str
     serial: str
     fingerprint: str
     ends_s: float
     revoked_s: float | None = None
+    key: str = ""
 
     def holds(self, now_s: float) -> bool:
         """Tell whether it is neither revoked nor past its end."""
@@ -125,6 +132,24 @@ class Authority:
         """
         return self.issue(_public_key(request), name, now_s, replace=replace)
 
+    def renew(self, request: bytes, name: str, now_s: float) -> bytes:
+        """Return the next certificate (PEM) for a key that has one of `name` which holds.
+
+        The earlier one holds on until its end: it may be all that its host has when the answer is
+        lost. Raises `ConfigError` for another key, as that of a host that was revoked.
+        """
+        public = _public_key(request)
+        with self._locked():
+            issued = self.issued()
+            held = [one for one in issued if one.name == name and one.holds(now_s)]
+            if not any(one.key == _key_id(public) for one in held):
+                raise ConfigError(f"{name} has no certificate of this key that holds")
+            if len(held) >= MAX_HELD:
+                raise ConfigError(f"{name} has {len(held)} certificates; take `fleet enroll`")
+            certificate = self._sign(public, name, (), now_s, now_s + DAYS * DAY_S)
+            self._write([*issued, _record(certificate, name)], now_s)
+        return ids.certificate_pem(certificate)
+
     def short_lived(
         self, public: ec.EllipticCurvePublicKey, server: str, now_s: float, lasts_s: float
     ) -> bytes:
@@ -160,12 +185,7 @@ class Authority:
         replace: bool, servers: Sequence[str],
     ) -> bytes:  # fmt: skip
         certificate = self._sign(public, name, servers, now_s, now_s + days * DAY_S)
-        made = Issued(
-            name,
-            f"{certificate.serial_number:x}",
-            ids.fingerprint(certificate).hex(),
-            ids.validity_s(certificate)[1],
-        )
+        made = _record(certificate, name)
         with self._locked():
             issued = self.issued()
             old = next((one for one in issued if one.name == name and one.holds(now_s)), None)
@@ -266,6 +286,21 @@ def _revoked(issued: Sequence[Issued], name: str, now_s: float) -> list[Issued]:
         replace(one, revoked_s=now_s) if one.name == name and one.holds(now_s) else one
         for one in issued
     ]
+
+
+def _record(certificate: x509.Certificate, name: str) -> Issued:
+    return Issued(
+        name,
+        f"{certificate.serial_number:x}",
+        ids.fingerprint(certificate).hex(),
+        ids.validity_s(certificate)[1],
+        key=_key_id(certificate.public_key()),
+    )
+
+
+def _key_id(public: CertificatePublicKeyTypes) -> str:
+    encoding, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    return hashlib.sha256(public.public_bytes(encoding, form)).hexdigest()
 
 
 def _public_key(request: bytes) -> ec.EllipticCurvePublicKey:

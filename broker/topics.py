@@ -38,6 +38,8 @@ class Kind(StrEnum):
     RESPONSE = "job/response"
     LOG = "job/log"
     PROGRESS = "job/progress"
+    IDENTITY_REQUEST = "identity/request"
+    IDENTITY_RESPONSE = "identity/response"
     OFFER = "artifact/offer"
     CHUNK = "artifact/chunk"
     GRANT = "artifact/grant"
@@ -123,6 +125,14 @@ class Topics:
         """Progress of a trainer."""
         return f"{self.root}/{host}/job/{job_id}/progress"
 
+    def identity_request(self, host: str) -> str:
+        """A host asks for its next certificate."""
+        return f"{self.root}/{host}/identity/request"
+
+    def identity_response(self, host: str) -> str:
+        """The coordinator gives it."""
+        return f"{self.root}/{host}/identity/response"
+
     def offer(self, host: str, artifact_id: str) -> str:
         """An agent offers an artifact."""
         return f"{self.root}/{host}/artifact/{artifact_id}/offer"
@@ -184,6 +194,7 @@ class Topics:
             (f"{root}/+/artifact/+/offer", 1),
             (f"{root}/+/artifact/+/chunk/+", 0),
             (f"{root}/+/checkpoint/+/grant", 1),
+            (f"{root}/+/identity/request", 1),
             (f"{root}/operator/+/+/request", 1),
             (f"{root}/operator/+/+/grant", 1),
         )
@@ -195,6 +206,7 @@ class Topics:
             (f"{root}/{host}/job/request", 1),
             (f"{root}/{host}/artifact/+/grant", 1),
             (f"{root}/{host}/checkpoint/+/chunk/+", 0),
+            (f"{root}/{host}/identity/response", 1),
             (f"{root}/coordinator/status", 1),
         )
 
@@ -232,6 +244,8 @@ _PLAIN: Final = {
     ("heartbeat",): Kind.HEARTBEAT,
     ("job", "request"): Kind.REQUEST,
     ("job", "response"): Kind.RESPONSE,
+    ("identity", "request"): Kind.IDENTITY_REQUEST,
+    ("identity", "response"): Kind.IDENTITY_RESPONSE,
 }
 _JOB: Final = {"log": Kind.LOG, "progress": Kind.PROGRESS}
 _ARTIFACT: Final = {"offer": Kind.OFFER, "grant": Kind.GRANT}

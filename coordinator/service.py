@@ -23,6 +23,7 @@ from pydantic import JsonValue
 
 from broker.access import COORDINATOR, Access, open_access
 from broker.acl import Role
+from broker.ca import Authority
 from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError
 from broker.link import Link, LinkSettings, feed
@@ -34,7 +35,7 @@ from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
 from broker.topics import Topics
 from broker.trainers import OwnTrainer, load_trainers
-from broker.wire import Connected, Outgoing
+from broker.wire import Connected, Incoming, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
 from coordinator.effects import ManifestRead, ReloadAsked
@@ -42,6 +43,7 @@ from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.manifest import ManifestError, load_manifest
 from coordinator.plan import Plan
+from coordinator.renewal import Renewals
 from coordinator.settings import CoordinatorSettings
 from coordinator.shell import DAY_S, Event, Retention, Schemas, Shell, Surroundings
 from coordinator.store import Store
@@ -93,6 +95,12 @@ class Service:
             new_id=new_id,
             rng=rng,
         )
+        self._renewals: Renewals | None = None
+        if settings.ca is not None:
+            authority = Authority(settings.ca)
+            self._renewals = Renewals(
+                authority, topics, self._link.publish, self._hasher.submit, system_clock
+            )
         around = Surroundings(
             topics=topics,
             disk=RealDisk(),
@@ -142,6 +150,8 @@ class Service:
                 return False
             if isinstance(event, Connected):
                 ready()
+            if isinstance(event, Incoming) and self._renewals is not None:
+                self._renewals.put(event)
             events.append(event)
         self._shell.turn(events, system_clock())
         return True
@@ -214,6 +224,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             {
                 "state": arguments.state,
                 "manifest": arguments.manifest,
+                "ca": arguments.ca,
                 "prefer_cuda_grace_s": arguments.prefer_cuda_grace,
             },
         )
@@ -258,6 +269,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--state", type=Path, help="folder of the ledger and the artifact store")
     parser.add_argument("--manifest", type=Path, help="the plan")
+    parser.add_argument("--ca", type=Path, help="folder of the CA, to renew hosts' certificates")
     parser.add_argument("--prefer-cuda-grace", type=float, help="seconds, overrides the manifest")
     parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
     return parser

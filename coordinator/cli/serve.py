@@ -29,6 +29,7 @@ def broker_command(listen: str | None) -> int:
 @click.command("coordinator")
 @click.option("--state", metavar="DIR", help="Folder of the ledger and the artifact store.")
 @click.option("--manifest", metavar="FILE", help="The plan.")
+@click.option("--ca", metavar="DIR", help="Folder of the CA, to renew hosts' certificates.")
 @click.option("--prefer-cuda-grace", metavar="SECONDS", type=float, help="Overrides the plan's.")
 @where_options
 def coordinator_command(**options: Any) -> int:

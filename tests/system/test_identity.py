@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
@@ -9,14 +10,17 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.ca import Authority
+from broker.identity import DAY_S
 from tests.harness.brokers import BrokerProcess
 from tests.harness.fleet import ROOT, Program, wait_until
 from tests.harness.secure import House, mosquitto_tls
@@ -324,3 +328,43 @@ def test_an_identity_is_for_whom_it_is(owner: Owner, tmp_path: Path) -> None:
     assert "several identities (operator@alice, operator@bob); choose by --identity" in said
     said = owner.refused("status", *url, FLEET_IDENTITY=str(tmp_path / "gone"))
     assert "client.crt: cannot be read: No such file or directory" in said
+
+
+def test_a_certificate_that_nears_its_end_is_renewed_and_used(
+    owner: Owner, program: Any, data: Path, tmp_path: Path
+) -> None:
+    """Over the connection that it still has; `fleet workers` told of the end before."""
+    house = House.make(owner.fleet)
+    house.identity("coordinator")
+    house.identity("operator:alice")
+    folder = house.identity("pi", at_s=time.time() - 20 * DAY_S, days=25)
+    broker = mosquitto_tls(house)
+    broker.start()
+    try:
+        at = ("--broker", broker.url, "--state")
+        old = (folder / "client.crt").read_bytes()
+        key = (folder / "client.key").read_bytes()
+        one = program(owner, "coordinator.service", *at, str(tmp_path / "c"))
+        agent = program(owner, "agent.service", *at, str(tmp_path / "a"), "--data", str(data))
+        said = owner.done("workers", "--broker", broker.url)
+        assert re.search(
+            r"^pi: its certificate ends on \d{4}-\d\d-\d\d, in [45]\b.*d$", said, re.MULTILINE
+        )
+        assert (folder / "client.crt").read_bytes() == old  # this coordinator has no CA
+        one.stop()
+        agent.stop()
+        ca = ("--ca", str(owner.fleet / "ca"))
+        program(owner, "coordinator.service", *at, str(tmp_path / "c"), *ca)
+        agent = program(owner, "agent.service", *at, str(tmp_path / "a"), "--data", str(data))
+        wait_until(lambda: "the certificate was renewed" in agent.said(), "it is renewed")
+        assert (folder / "client.crt").read_bytes() != old
+        assert (folder / "client.key").read_bytes() == key
+        (row,) = json.loads(owner.done("workers", "--broker", broker.url, "--json"))
+        ends = datetime.fromisoformat(row["capability"]["certificate_expires_at"])
+        assert (ends - datetime.now(UTC)).days in {364, 365}
+        assert "its certificate" not in owner.done("workers", "--broker", broker.url)
+        broker.end()
+        broker.start()
+        wait_until(lambda: agent.said().count("connected to the broker as pi") == 2, "it is back")
+    finally:
+        broker.end(signal.SIGKILL)
