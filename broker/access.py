@@ -9,14 +9,16 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.acl import Principal, Role
 from broker.address import Address, parse_address
 from broker.errors import ConfigError
-from broker.identity import Identity, config_home, find_identity, load_identity
 from broker.settings import BrokerSettings
 from broker.topics import LOCAL_USER
+
+if TYPE_CHECKING:
+    from broker.identity import Identity
 
 AGENT: Final = frozenset({Role.AGENT})
 COORDINATOR: Final = frozenset({Role.COORDINATOR})
@@ -58,6 +60,9 @@ def open_access(
         return Access(address)
     if settings.identity is None and address.user is not None:
         return Access(address, tls=_public)  # a broker of others, with passwords and a public CA
+    # Not above: a command on one machine needs no certificates, and this import takes its time.
+    from broker.identity import config_home, find_identity, load_identity
+
     roles = frozenset(role.value for role in accepts)
     home = config_home() / "identities"
     folder = settings.identity or find_identity(home, roles, name) or find_identity(home, roles)
