@@ -35,6 +35,7 @@ from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.messages import (
     AGENT_REQUEST,
+    CERTIFICATE_RESPONSE,
     GRANT,
     STATUS,
     AgentRequest,
@@ -296,6 +297,8 @@ class Core:
             self._on_request(decode(AGENT_REQUEST, message.payload), now)
         elif topic.kind is Kind.CHECKPOINT_CHUNK:
             resuming.on_chunk(state, topic.artifact_id, topic.index, message.payload, now)
+        elif topic.kind is Kind.IDENTITY_RESPONSE:
+            decode(CERTIFICATE_RESPONSE, message.payload)  # taken beside the core: it needs the key
         elif topic.kind is Kind.GRANT:
             grant = decode(GRANT, message.payload)
             owed.on_grant(state, topic.artifact_id, grant, now)

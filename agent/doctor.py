@@ -51,7 +51,13 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
             {"state": arguments.state, "data": arguments.data, "host": arguments.host},
         )
         broker = BrokerSettings.load(
-            arguments.config, {"url": arguments.broker, "topic_root": arguments.root}
+            arguments.config,
+            {
+                "url": arguments.broker,
+                "topic_root": arguments.root,
+                "identity": arguments.identity,
+                "plain": arguments.plain or None,
+            },
         )
         own = load_trainers(arguments.config, TRAINERS, programs=True)
     except ConfigError as error:
@@ -70,7 +76,8 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield check_gpu(torch, wanted=settings is None or settings.cuda)
     if settings is not None and broker is not None:
         # A broker that takes its clients' names from certificates would throw the agent off.
-        yield from check_broker(broker, settings.host, session=not running)
+        now_s, named = system_clock().wall_s, "host" in settings.model_fields_set
+        yield from check_broker(broker, settings.host, now_s, named=named, session=not running)
 
 
 def check_trainers(torch: Mapping[str, Any], own: Mapping[str, OwnTrainer]) -> Iterator[Finding]:
@@ -117,6 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--broker", help="mqtt://HOST:PORT")
     parser.add_argument("--root", help="topic root")
+    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
+    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--state", type=Path, help="folder of the spool and the work folders")
     parser.add_argument("--data", type=Path, help="folder of the prepared data")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.capability import measure, physical_cores, probe_capability
+from agent.certificate import Certificate
 from agent.checkpoints import Checkpoints
 from agent.command import Place, trainer_command, trainer_environment
 from agent.core import Core
@@ -29,13 +30,14 @@ from agent.spool import Spool
 from agent.state import CoreSettings
 from agent.supervisor import Trainer, end_orphan
 from agent.trainer.config import TRAINERS
-from broker.address import parse_address
+from broker.access import AGENT, Access, open_access
 from broker.errors import BadMessage, ConfigError
 from broker.link import Link, LinkSettings, feed
 from broker.lock import FolderLock
 from broker.logs import setup
 from broker.machine import boot_id, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
+from broker.messages import Capability
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
 from broker.systemd import Notifier
@@ -59,12 +61,14 @@ class Service:
         self,
         settings: AgentSettings,
         broker: BrokerSettings,
+        access: Access,
         own: Mapping[str, OwnTrainer],
         manager: Notifier,
     ) -> None:
         """Load the spool, end what an earlier agent left behind, prepare the link.
 
-        `own` are the trainers of this host's configuration; `manager` is who started this program.
+        `access` is the way to the broker, `own` are the trainers of this host's configuration,
+        `manager` is who started this program.
         """
         self._settings = settings
         self._manager = manager
@@ -86,15 +90,22 @@ class Service:
         core.begin(system_clock())
         self._link = Link(
             LinkSettings(
-                parse_address(broker.url),
-                f"fleet-{settings.host}",
+                access.address,
+                settings.host,
                 topics.for_agent(settings.host),
+                tls=access.tls,
             ),
             feed(self.mailbox),
             will=self._will,
             new_id=new_id,
             rng=rng,
         )
+        self._certificate = (
+            None
+            if access.identity is None
+            else Certificate(access.identity, topics, self._link.publish, rng)
+        )
+        self._capability: Capability | None = None
         around = Surroundings(
             topics=topics,
             publish=self._link.publish,
@@ -114,16 +125,32 @@ class Service:
         self._manager.ready("connecting to the broker")
         try:
             while not self._shell.left:
-                deadline_s = self._shell.next_deadline()
+                deadline_s = self._next_deadline()
                 mono_s = system_clock().mono_s
                 timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
                 events = self.mailbox.take(self._manager.wait_s(timeout_s, mono_s))
                 for event in events:
                     self._note(event, pending, ready)
-                self._shell.turn(events, system_clock())
+                self._shell.turn([*events, *self._renewed(events)], system_clock())
                 self._manager.alive(system_clock().mono_s)
         finally:
             self._end()
+
+    def _next_deadline(self) -> float | None:
+        deadlines = [self._shell.next_deadline()]
+        if self._certificate is not None:
+            deadlines.append(self._certificate.next_deadline())
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def _renewed(self, events: Sequence[Event]) -> list[Event]:
+        """See to the certificate; a new one's end is announced with the capability."""
+        if self._certificate is None or not self._certificate.turn(events, system_clock()):
+            return []
+        return [] if self._capability is None else [Probed(self._stated(self._capability))]
+
+    def _stated(self, capability: Capability) -> Capability:
+        ends = None if self._certificate is None else self._certificate.expires_at
+        return capability.model_copy(update={"certificate_expires_at": ends})
 
     def _will(self, session: str) -> Outgoing:
         return self._shell.will(session)
@@ -213,7 +240,8 @@ class Service:
                 "(python -m agent.trainer.prepare --help makes one)",
                 "" if settings.data is None else f" in {settings.data}",
             )
-        self.mailbox.put(Probed(capability))
+        self._capability = capability
+        self.mailbox.put(Probed(self._stated(capability)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -222,21 +250,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     setup(arguments.log_level)
     try:
         broker = BrokerSettings.load(
-            arguments.config, {"url": arguments.broker, "topic_root": arguments.root}
-        )
-        settings = AgentSettings.load(
             arguments.config,
             {
-                "state": arguments.state,
-                "data": arguments.data,
-                "host": arguments.host,
-                "heartbeat_s": arguments.heartbeat,
-                "slots": arguments.slots,
-                "threads": arguments.threads,
+                "url": arguments.broker,
+                "topic_root": arguments.root,
+                "identity": arguments.identity,
+                "plain": arguments.plain or None,
             },
         )
+        settings, access = _who(arguments, broker)
         own = load_trainers(arguments.config, TRAINERS, programs=True)
-        service = Service(settings, broker, own, Notifier.take(os.environ, os.getpid()))
+        manager = Notifier.take(os.environ, os.getpid())
+        service = Service(settings, broker, access, own, manager)
     except (ConfigError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         sys.stderr.write(f"error: {told}\n")
@@ -249,6 +274,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _who(arguments: argparse.Namespace, broker: BrokerSettings) -> tuple[AgentSettings, Access]:
+    """Return the settings and the way to the broker; a certificate's name is the host's."""
+    said = {
+        "state": arguments.state,
+        "data": arguments.data,
+        "host": arguments.host,
+        "heartbeat_s": arguments.heartbeat,
+        "slots": arguments.slots,
+        "threads": arguments.threads,
+    }
+    settings = AgentSettings.load(arguments.config, said)
+    named = settings.host if "host" in settings.model_fields_set else None
+    access = open_access(broker, AGENT, system_clock().wall_s, named)
+    if access.identity is not None and named is None:
+        settings = AgentSettings.load(arguments.config, said | {"host": access.identity.name})
+    return settings, access
+
+
 def _say_ready(host: str) -> None:
     sys.stdout.write(f'{{"event":"ready","host":"{host}"}}\n')
     sys.stdout.flush()
@@ -256,8 +299,10 @@ def _say_ready(host: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet agent", description=__doc__)
-    parser.add_argument("--broker", help="mqtt://HOST:PORT")
+    parser.add_argument("--broker", help="mqtts://HOST:PORT, or mqtt:// on this machine")
     parser.add_argument("--root", help="topic root")
+    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
+    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--state", type=Path, help="folder of the spool and the work folders")
     parser.add_argument("--data", type=Path, help="folder of the prepared data")

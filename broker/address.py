@@ -1,14 +1,16 @@
-"""Where the broker is, as people write it: `mqtt://[user[:password]@]host[:port]`."""
+"""Where the broker is, as people write it: `mqtt[s]://[user[:password]@]host[:port]`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from broker.errors import ConfigError
 
 DEFAULT_PORT: Final = 1883
+DEFAULT_TLS_PORT: Final = 8883
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
 
 
@@ -20,26 +22,35 @@ class Address:
     port: int = DEFAULT_PORT
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    tls: bool = False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"mqtt://{host}:{self.port}"
+        return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
+
+    def is_loopback(self) -> bool:
+        """Tell whether it is this machine for certain; no name is asked for."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 def parse_address(url: str, source: str = "broker address") -> Address:
     """Return the address in `url`. Raises `ConfigError` that names `source` and the remedy."""
-    hint = "write it as mqtt://HOST:PORT, such as mqtt://127.0.0.1:1883"
+    hint = "write it as mqtts://HOST:PORT, or on one machine as mqtt://127.0.0.1:1883"
     try:
         parts = urlsplit(url)
     except ValueError:
         raise ConfigError(f"{source}: not an address; {hint}") from None
     try:
-        port = DEFAULT_PORT if parts.port is None else parts.port
+        default = DEFAULT_TLS_PORT if parts.scheme == "mqtts" else DEFAULT_PORT
+        port = default if parts.port is None else parts.port
     except ValueError:
         port = 0
     if not port:
         raise ConfigError(f"{source}: the port is not a number from 1 to 65535; {hint}")
-    if parts.scheme != "mqtt":
+    if parts.scheme not in {"mqtt", "mqtts"}:
         raise ConfigError(f"{source}: the scheme is {parts.scheme or 'missing'!r}; {hint}")
     if not parts.hostname or parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ConfigError(f"{source}: no host, or something after it; {hint}")
@@ -48,4 +59,5 @@ def parse_address(url: str, source: str = "broker address") -> Address:
         port,
         unquote(parts.username) if parts.username else None,
         unquote(parts.password) if parts.password else None,
+        parts.scheme == "mqtts",
     )

@@ -65,6 +65,14 @@ CHANNELS: Final[dict[Kind, Channel]] = {
         _T.progress("{host}", "{job_id}"), "agent", "coordinator", 0, True, m.PROGRESS,
         "Progress of a running job; cleared when it ends.",
     ),
+    Kind.IDENTITY_REQUEST: Channel(
+        _T.identity_request("{host}"), "agent", "coordinator", 1, False, m.CERTIFICATE_REQUEST,
+        "A host's certificate nears its end; it asks for the next one.",
+    ),
+    Kind.IDENTITY_RESPONSE: Channel(
+        _T.identity_response("{host}"), "coordinator", "agent", 1, False, m.CERTIFICATE_RESPONSE,
+        "The next certificate, where the coordinator has the CA.",
+    ),
     Kind.OFFER: Channel(
         _T.offer("{host}", "{artifact_id}"), "agent", "coordinator", 1, False, m.OFFER,
         "An artifact that waits on the agent's disk.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from broker.address import Address
 from broker.clock import Randomness, backoff_s
 from broker.mailbox import Lane, Mailbox
 from broker.messages import MAX_CHUNK_BYTES
+from broker.topics import CLIENT_PREFIX
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
 __all__ = [
@@ -43,11 +45,19 @@ GOODBYE_TIMEOUT_S: Final = 3.0
 STEADY_S: Final = 10.0  # a connection that lasted so long was a good one
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
+_REFUSED: Final = (
+    "; if that port is the right one, the broker may not take this certificate: is it revoked, "
+    "ended, or of another CA?"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """How to reach the broker, and as whom."""
+    """How to reach the broker, and as whom; the client id on the wire has a prefix (`fleet-`).
+
+    `tls` makes the context of one connection, so that a renewed certificate is used at the next.
+    It raises OSError when it cannot.
+    """
 
     address: Address
     client_id: str
@@ -55,6 +65,7 @@ class LinkSettings:
     keepalive_s: int = 20
     backoff_base_s: float = 0.5
     backoff_cap_s: float = 30.0
+    tls: Callable[[], ssl.SSLContext] | None = None
 
 
 class Link:
@@ -149,6 +160,7 @@ class _Connection:
         self._settings = settings
         self._inbox = inbox
         self._why = "connection lost"
+        self._answered = False
         self._ready = threading.Event()
         self._closed = threading.Event()
         self._changed = threading.Condition()
@@ -157,7 +169,7 @@ class _Connection:
         self._outstanding_bytes = 0
         client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
-            client_id=settings.client_id,
+            client_id=CLIENT_PREFIX + settings.client_id,
             clean_session=True,
             protocol=mqtt.MQTTv311,
             reconnect_on_failure=False,
@@ -182,14 +194,21 @@ class _Connection:
         """Connect and subscribe; return why it failed, or none."""
         address = self._settings.address
         try:
+            if self._settings.tls is not None:
+                context = self._settings.tls()
+                context.sslsocket_class = _ClosingSocket
+                self._client.tls_set_context(context)
             self._client.connect(address.host, address.port, self._settings.keepalive_s)
         except (OSError, ValueError) as error:
-            return f"{address}: {error}"
+            return f"{address}: {_words(error)}"
         self._client.loop_start()
         waited_s = 0.0
         while not self._ready.wait(0.2):
             waited_s += 0.2
             if self._closed.is_set():
+                if self._settings.tls is not None and not self._answered:
+                    # TLS 1.3 lets a client finish before the broker has judged its certificate.
+                    self._why += _REFUSED
                 return f"{address}: {self._why}"
             if stopping.is_set() or waited_s > CONNECT_TIMEOUT_S:
                 return f"{address}: no answer to the connection in {CONNECT_TIMEOUT_S:.0f} s"
@@ -244,6 +263,7 @@ class _Connection:
     def _on_connect(
         self, client: mqtt.Client, _data: Any, _flags: Any, reason: ReasonCode, _props: Any
     ) -> None:
+        self._answered = True
         if reason.is_failure:
             self._why = f"the broker refused the connection: {reason}"
         elif self._settings.filters:
@@ -294,6 +314,17 @@ class _Connection:
                 self._changed.notify_all()
 
 
+class _ClosingSocket(ssl.SSLSocket):
+    """Closes itself when the handshake fails; paho forgets it open."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except BaseException:
+            self.close()
+            raise
+
+
 def lane_of(event: LinkEvent) -> tuple[Lane, str | None]:
     """Return the mailbox lane of a link event, and the key by which it replaces older ones."""
     if not isinstance(event, Incoming):
@@ -317,6 +348,16 @@ def feed(mailbox: Mailbox[Any]) -> Callable[[LinkEvent], None]:
         mailbox.put(event, lane, key)
 
     return put
+
+
+def _words(error: Exception) -> str:
+    """Return a failure to connect in words; OpenSSL's are for those who know its source."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the broker's certificate does not hold: {error.verify_message.rstrip('.')}"
+    if isinstance(error, ssl.SSLError):
+        said = (error.reason or str(error)).replace("_", " ").lower()
+        return f"no TLS with this broker: {said}{_REFUSED}"
+    return str(error)
 
 
 def _no_delay(_client: mqtt.Client, _data: Any, sock: Any) -> None:

@@ -37,6 +37,7 @@ Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Line = Annotated[str, Field(max_length=2000)]
 Text = Annotated[str, Field(max_length=16_000)]
+Pem = Annotated[str, Field(max_length=8192)]
 Bytes = Annotated[int, Field(ge=0, le=1 << 62)]
 Attempt = Annotated[int, Field(ge=1, le=1 << 31)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -127,6 +128,9 @@ class Capability(Wire):
         default=False, description="It runs on a battery at times, and may sleep."
     )
     agent_version: str = Field(default="", max_length=80)
+    certificate_expires_at: str | None = Field(
+        default=None, max_length=40, description="When its certificate ends; none without TLS."
+    )
 
 
 Phase = Literal["fetching", "starting", "running", "stopping", "bundling", "reporting", "uploading"]
@@ -348,6 +352,21 @@ AgentResponse = Annotated[
 # The chunk stream
 
 
+class CertificateRequest(Wire):
+    """A host asks for its next certificate, for the key that it has."""
+
+    id: Id
+    request: Pem = Field(description="PKCS #10; nothing but its key counts.")
+
+
+class CertificateResponse(Wire):
+    """The certificate, or why there is none."""
+
+    id: Id = Field(description="The request's.")
+    certificate: Pem | None = None
+    error: Line = ""
+
+
 class Offer(Wire):
     """An artifact that the sender has; the receiver answers with a grant."""
 
@@ -557,6 +576,8 @@ PROGRESS: Final = TypeAdapter(Progress)
 AGENT_REQUEST: Final[TypeAdapter[AgentRequest]] = TypeAdapter(AgentRequest)
 AGENT_RESPONSE: Final[TypeAdapter[AgentResponse]] = TypeAdapter(AgentResponse)
 OFFER: Final = TypeAdapter(Offer)
+CERTIFICATE_REQUEST: Final = TypeAdapter(CertificateRequest)
+CERTIFICATE_RESPONSE: Final = TypeAdapter(CertificateResponse)
 GRANT: Final[TypeAdapter[GrantMessage]] = TypeAdapter(GrantMessage)
 JOB_ROW: Final = TypeAdapter(JobRow)
 SUMMARY: Final = TypeAdapter(Summary)

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from broker.address import Address, parse_address
-from broker.errors import BadMessage, BadTopic
+from broker.access import AGENT, COORDINATOR, Access, open_access
+from broker.address import Address
+from broker.errors import BadMessage, BadTopic, ConfigError
 from broker.findings import Finding, fail, ok, warn
 from broker.link import Link, LinkSettings
 from broker.machine import new_id
@@ -26,6 +27,8 @@ from broker.topics import Kind, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
 STEP_S: Final = 5.0
+DAY_S: Final = 86_400.0
+WARN_DAYS: Final = 30
 CONNECT_S: Final = 12.0  # a link gives up after 10
 MAX_UNREAD: Final = 1000
 T = TypeVar("T")
@@ -65,13 +68,28 @@ def check_address(address: Address) -> Iterator[Finding]:
         yield ok("broker", f"{where} takes connections ({', '.join(numbers)})")
 
 
-def check_session(settings: BrokerSettings, name: str) -> Iterator[Finding]:
+def check_identity(access: Access, now_s: float) -> Iterator[Finding]:
+    """Tell as whom this program connects, and when that ends; `now_s` since the epoch."""
+    identity = access.identity
+    if identity is None:
+        yield ok("identity", "none is needed: this broker is on this machine, or trusted")
+        return
+    left_days = (identity.ends_s - now_s) / DAY_S
+    text = f"{identity.name}, for {left_days:.0f} more days"
+    if left_days < WARN_DAYS:
+        remedy = "renew it: `fleet enroll --replace` on the CA's machine and `fleet join` here"
+        yield warn("identity", text, f"a running agent renews it by itself; else {remedy}")
+    else:
+        yield ok("identity", text)
+
+
+def check_session(access: Access, settings: BrokerSettings, name: str) -> Iterator[Finding]:
     """Connect under an id of its own, publish to `name`'s own topic, and wait for it to come back.
 
     `name` is a host, or `coordinator`. Tells, too, whether somebody of that name is online
     already, and to a host whether a coordinator is.
     """
-    answers = _ask(settings, name)
+    answers = _ask(access, settings, name)
     if answers.why_not:
         remedy = f"let the broker admit {name!r}, and give it the rights of docs/protocol.md"
         yield fail("session", answers.why_not, remedy)
@@ -95,12 +113,25 @@ def check_session(settings: BrokerSettings, name: str) -> Iterator[Finding]:
         yield _coordinator(answers)
 
 
-def check_broker(settings: BrokerSettings, name: str, *, session: bool) -> Iterator[Finding]:
-    """Tell all of it; without `session` only that somebody listens there."""
-    found = list(check_address(parse_address(settings.url)))
+def check_broker(
+    settings: BrokerSettings, host: str | None, now_s: float, *, named: bool, session: bool
+) -> Iterator[Finding]:
+    """Tell all of it; without `session` only who one is, and that somebody listens there.
+
+    `host` is none for the coordinator, and `named` where somebody has said that it is called so.
+    """
+    try:
+        accepts, name = (COORDINATOR, None) if host is None else (AGENT, host if named else None)
+        access = open_access(settings, accepts, now_s, name)
+    except ConfigError as error:
+        yield fail("identity", str(error), "docs/identity.md tells how to get one")
+        return
+    yield from check_identity(access, now_s)
+    found = list(check_address(access.address))
     yield from found
     if session and found[-1].level == "ok":
-        yield from check_session(settings, name)
+        own = host or "coordinator" if access.identity is None else access.identity.name
+        yield from check_session(access, settings, own)
 
 
 def within(timeout_s: float, function: Callable[[], T]) -> T:
@@ -133,13 +164,16 @@ def _coordinator(answers: Answers) -> Finding:
     return warn("coordinator", "none is online at this broker", remedy)
 
 
-def _ask(settings: BrokerSettings, name: str) -> Answers:
+def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
     topics = Topics(settings.topic_root)
     events: queue.Queue[LinkEvent] = queue.Queue(MAX_UNREAD)
     filters = {topics.echo(name): 0, topics.status(name): 1, topics.coordinator_status(): 1}
     link = Link(
         LinkSettings(
-            parse_address(settings.url), f"fleet-doctor-{new_id()[:12]}", [*filters.items()]
+            access.address,
+            f"doctor-{new_id()[:12]}",
+            [*filters.items()],
+            tls=access.tls,
         ),
         lambda event: None if events.full() else events.put_nowait(event),
         will=None,

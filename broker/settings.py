@@ -105,11 +105,19 @@ class BrokerSettings(Settings):
     environment_names: ClassVar[Mapping[str, str]] = {
         "FLEET_BROKER": "url",
         "FLEET_TOPIC_ROOT": "topic_root",
+        "FLEET_IDENTITY": "identity",
+        "FLEET_PLAIN": "plain",
     }
     option_names: ClassVar[Mapping[str, str]] = {"url": "--broker", "topic_root": "--root"}
 
     url: str = Field(default=DEFAULT_URL, description="Address of the broker.")
     topic_root: str = Field(default="fleet", description="First level(s) of every topic.")
+    identity: Path | None = Field(
+        default=None, description="Folder of ca.crt, client.crt and client.key, for mqtts."
+    )
+    plain: bool = Field(
+        default=False, description="Go without TLS beyond this machine, on a network one trusts."
+    )
 
     def check(self, sources: Mapping[str, str]) -> None:
         """Raise `ConfigError` for an address or a root that is none; a password is not told."""

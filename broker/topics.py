@@ -16,6 +16,7 @@ from broker.errors import BadTopic, ConfigError
 HOST_PATTERN: Final = r"[a-z0-9][a-z0-9._-]{0,62}"
 HEX_PATTERN: Final = r"[0-9a-f]{64}"
 USER_PATTERN: Final = r"(?:operator|observer):[a-z0-9][a-z0-9._-]{0,62}|homeassistant"
+CLIENT_PREFIX: Final = "fleet-"  # with which the MQTT client ids of all programs begin
 LOCAL_USER: Final = "operator:local"  # where the broker asks nobody who they are
 RESERVED: Final = frozenset({"coordinator", "jobs", "operator", "artifact", "homeassistant"})
 MAX_TOPIC_CHARS: Final = 512
@@ -39,6 +40,8 @@ class Kind(StrEnum):
     RESPONSE = "job/response"
     LOG = "job/log"
     PROGRESS = "job/progress"
+    IDENTITY_REQUEST = "identity/request"
+    IDENTITY_RESPONSE = "identity/response"
     OFFER = "artifact/offer"
     CHUNK = "artifact/chunk"
     GRANT = "artifact/grant"
@@ -131,6 +134,14 @@ class Topics:
         """Progress of a trainer."""
         return f"{self.root}/{host}/job/{job_id}/progress"
 
+    def identity_request(self, host: str) -> str:
+        """A host asks for its next certificate."""
+        return f"{self.root}/{host}/identity/request"
+
+    def identity_response(self, host: str) -> str:
+        """The coordinator gives it."""
+        return f"{self.root}/{host}/identity/response"
+
     def offer(self, host: str, artifact_id: str) -> str:
         """An agent offers an artifact."""
         return f"{self.root}/{host}/artifact/{artifact_id}/offer"
@@ -192,6 +203,7 @@ class Topics:
             (f"{root}/+/artifact/+/offer", 1),
             (f"{root}/+/artifact/+/chunk/+", 0),
             (f"{root}/+/checkpoint/+/grant", 1),
+            (f"{root}/+/identity/request", 1),
             (f"{root}/operator/+/+/request", 1),
             (f"{root}/operator/+/+/grant", 1),
         )
@@ -203,6 +215,7 @@ class Topics:
             (f"{root}/{host}/job/request", 1),
             (f"{root}/{host}/artifact/+/grant", 1),
             (f"{root}/{host}/checkpoint/+/chunk/+", 0),
+            (f"{root}/{host}/identity/response", 1),
             (f"{root}/coordinator/status", 1),
         )
 
@@ -241,6 +254,8 @@ _PLAIN: Final = {
     ("echo",): Kind.ECHO,
     ("job", "request"): Kind.REQUEST,
     ("job", "response"): Kind.RESPONSE,
+    ("identity", "request"): Kind.IDENTITY_REQUEST,
+    ("identity", "response"): Kind.IDENTITY_RESPONSE,
 }
 _JOB: Final = {"log": Kind.LOG, "progress": Kind.PROGRESS}
 _ARTIFACT: Final = {"offer": Kind.OFFER, "grant": Kind.GRANT}

@@ -19,6 +19,7 @@ from broker.errors import BadMessage, BadStream, BadTopic
 from broker.messages import (
     AGENT_RESPONSE,
     CAPABILITY,
+    CERTIFICATE_REQUEST,
     GRANT,
     HEARTBEAT,
     OFFER,
@@ -293,6 +294,8 @@ class Core:
             case Kind.CHECKPOINT_GRANT if not message.retained:
                 grant = decode(GRANT, payload)
                 downloads.on_checkpoint_grant(world, topic.host, topic.artifact_id, grant, now)
+            case Kind.IDENTITY_REQUEST:
+                decode(CERTIFICATE_REQUEST, payload)  # answered beside the core: it needs the CA
             case Kind.CHUNK:
                 handover.on_chunk(world, topic.host, topic.artifact_id, topic.index, payload, now)
             case Kind.OPERATOR_REQUEST if not message.retained:

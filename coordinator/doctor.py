@@ -40,7 +40,13 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
             arguments.config, {"state": arguments.state, "manifest": arguments.manifest}
         )
         broker = BrokerSettings.load(
-            arguments.config, {"url": arguments.broker, "topic_root": arguments.root}
+            arguments.config,
+            {
+                "url": arguments.broker,
+                "topic_root": arguments.root,
+                "identity": arguments.identity,
+                "plain": arguments.plain or None,
+            },
         )
         own = load_trainers(arguments.config, builtin_trainers(), programs=False)
     except ConfigError as error:
@@ -54,7 +60,9 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield check_manifest(settings.manifest, own)
     if broker is not None:
         # A broker that takes its clients' names from certificates would throw the running one off.
-        yield from check_broker(broker, "coordinator", session=not running)
+        yield from check_broker(
+            broker, None, system_clock().wall_s, named=True, session=not running
+        )
 
 
 def check_manifest(path: Path | None, own: dict[str, OwnTrainer]) -> Finding:
@@ -77,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--broker", help="mqtt://HOST:PORT")
     parser.add_argument("--root", help="topic root")
+    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
+    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--state", type=Path, help="folder of the ledger and the artifact store")
     parser.add_argument("--manifest", type=Path, help="the plan")

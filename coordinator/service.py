@@ -21,7 +21,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from broker.address import parse_address
+from broker.access import COORDINATOR, Access, open_access
+from broker.acl import Role
+from broker.ca import Authority
 from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError
 from broker.link import Link, LinkSettings, feed
@@ -34,7 +36,7 @@ from broker.settings import BrokerSettings
 from broker.systemd import Notifier
 from broker.topics import Topics
 from broker.trainers import OwnTrainer, load_trainers
-from broker.wire import Connected, Disconnected, Outgoing
+from broker.wire import Connected, Disconnected, Incoming, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
 from coordinator.effects import ManifestRead, ManifestRefused, ReloadAsked
@@ -42,6 +44,7 @@ from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.manifest import ManifestError, load_manifest
 from coordinator.plan import Plan
+from coordinator.renewal import Renewals
 from coordinator.settings import CoordinatorSettings
 from coordinator.shell import DAY_S, Event, Retention, Schemas, Shell, Surroundings
 from coordinator.store import Store
@@ -49,7 +52,6 @@ from coordinator.world import CoreSettings
 
 log = logging.getLogger("fleet.coordinator")
 
-CLIENT_ID: Final = "fleet-coordinator"
 LAST_GOOD: Final = "manifest.last-good.toml"
 
 
@@ -69,19 +71,19 @@ class Service:
         self,
         settings: CoordinatorSettings,
         broker: BrokerSettings,
+        access: Access,
         own: Mapping[str, OwnTrainer],
         manager: Notifier,
     ) -> None:
         """Open the ledger and the store, read the manifest, prepare the link.
 
-        `own` are the trainers of the configuration, known before a host that has them has come;
-        `manager` is who started this program.
+        `access` is the way to the broker; `own` are the trainers of the configuration, known before
+        a host that has them has come; `manager` is who started this program.
         """
         self._settings = settings
         self._manager = manager
         self._reloading = False
         self._own = own
-        address = parse_address(broker.url)
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "coordinator")
@@ -89,12 +91,20 @@ class Service:
         self.mailbox: Mailbox[Event | Stop] = Mailbox()
         self._store = Store(settings.state)
         self._link = Link(
-            LinkSettings(address, CLIENT_ID, topics.for_coordinator()),
+            LinkSettings(
+                access.address, Role.COORDINATOR, topics.for_coordinator(), tls=access.tls
+            ),
             feed(self.mailbox),
             will=self._will,
             new_id=new_id,
             rng=rng,
         )
+        self._renewals: Renewals | None = None
+        if settings.ca is not None:
+            authority = Authority(settings.ca)
+            self._renewals = Renewals(
+                authority, topics, self._link.publish, self._hasher.submit, system_clock
+            )
         around = Surroundings(
             topics=topics,
             disk=RealDisk(),
@@ -107,7 +117,7 @@ class Service:
         )
         now = system_clock()
         self._shell = Shell(
-            self._core_settings(str(address), now.text()),
+            self._core_settings(str(access.address), now.text()),
             around,
             Ledger(settings.state / FILE_NAME),
             self._store,
@@ -150,6 +160,8 @@ class Service:
             if isinstance(event, Connected):
                 ready()
             self._tell_manager(event)
+            if isinstance(event, Incoming) and self._renewals is not None:
+                self._renewals.put(event)
             events.append(event)
         self._shell.turn(events, system_clock())
         if self._reloading and not any(isinstance(event, ReloadAsked) for event in events):
@@ -227,18 +239,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     setup(arguments.log_level)
     try:
         broker = BrokerSettings.load(
-            arguments.config, {"url": arguments.broker, "topic_root": arguments.root}
+            arguments.config,
+            {
+                "url": arguments.broker,
+                "topic_root": arguments.root,
+                "identity": arguments.identity,
+                "plain": arguments.plain or None,
+            },
         )
+        access = open_access(broker, COORDINATOR, system_clock().wall_s)
         settings = CoordinatorSettings.load(
             arguments.config,
             {
                 "state": arguments.state,
                 "manifest": arguments.manifest,
+                "ca": arguments.ca,
                 "prefer_cuda_grace_s": arguments.prefer_cuda_grace,
             },
         )
         own = load_trainers(arguments.config, builtin_trainers(), programs=False)
-        service = Service(settings, broker, own, Notifier.take(os.environ, os.getpid()))
+        manager = Notifier.take(os.environ, os.getpid())
+        service = Service(settings, broker, access, own, manager)
     except (ConfigError, StorageError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         sys.stderr.write(f"error: {told}\n")
@@ -271,11 +292,14 @@ def _say_ready_once() -> Callable[[], None]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet coordinator", description=__doc__)
-    parser.add_argument("--broker", help="mqtt://HOST:PORT")
+    parser.add_argument("--broker", help="mqtts://HOST:PORT, or mqtt:// on this machine")
     parser.add_argument("--root", help="topic root")
+    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
+    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--state", type=Path, help="folder of the ledger and the artifact store")
     parser.add_argument("--manifest", type=Path, help="the plan")
+    parser.add_argument("--ca", type=Path, help="folder of the CA, to renew hosts' certificates")
     parser.add_argument("--prefer-cuda-grace", type=float, help="seconds, overrides the manifest")
     parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
     return parser

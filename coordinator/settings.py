@@ -22,6 +22,9 @@ class CoordinatorSettings(Settings):
         description="Folder of the ledger, the artifact store and the logs.",
     )
     manifest: Path | None = Field(default=None, description="The plan; none: serve the ledger.")
+    ca: Path | None = Field(
+        default=None, description="Folder of the CA; with it, hosts' certificates are renewed."
+    )
     stale_after_s: Seconds = Field(
         default=600.0, description="A job that no heartbeat vouched for in this time is lost."
     )

@@ -29,6 +29,10 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "coordinator": ("serve", "Run the coordinator."),
     "agent": ("serve", "Run this host's agent."),
     "doctor": ("doctor", "Check whether this machine will work."),
+    "init": ("init", "Make the fleet's certificates."),
+    "enroll": ("enroll", "Give a host or a person a certificate."),
+    "join": ("join", "Take this host's certificate."),
+    "revoke": ("revoke", "Take a certificate back."),
     "check": ("check", "Check a manifest; needs no coordinator."),
     "status": ("status", "How many jobs and hosts are in which state."),
     "list": ("list_", "The jobs."),
@@ -102,11 +106,13 @@ class _Verbs(click.Group):
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fleet")
-@click.option("--broker", metavar="URL", help="Address of the broker, mqtt://HOST:PORT.")
+@click.option("--broker", metavar="URL", help="Address of the broker, mqtts://HOST:PORT.")
 @click.option("--root", metavar="ROOT", help="Topic root.")
+@click.option("--identity", metavar="DIR", help="Folder of the certificate, for mqtts.")
+@click.option("--plain", is_flag=True, help="No TLS beyond this machine, on a trusted network.")
 @click.option("--config", metavar="FILE", help="Configuration file.")
 @click.pass_context
-def fleet(ctx: click.Context, /, **where: str | None) -> None:
+def fleet(ctx: click.Context, /, **where: str | bool | None) -> None:
     """Carry a plan of training jobs out across your machines, each job at most once.
 
     \b

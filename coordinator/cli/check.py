@@ -24,9 +24,7 @@ def check_command(
     manifest: Path,
     offline: bool,
     as_json: bool,
-    broker: str | None,
-    root: str | None,
-    config: Path | None,
+    **at: Any,
 ) -> int:
     """Check a manifest and print every error in it.
 
@@ -39,7 +37,7 @@ def check_command(
 
     trainers: Mapping[str, Any] = builtin_trainers()
     if not offline:
-        trainers = {**trainers, **_known(broker, root, config)}
+        trainers = {**trainers, **_known(at)}
     try:
         plan = load_manifest(manifest, trainers)
     except ManifestError as error:
@@ -63,13 +61,13 @@ def _say(as_json: bool, data: dict[str, Any], text: str) -> None:
         click.echo(text, err=not data["ok"])
 
 
-def _known(broker: str | None, root: str | None, config: Path | None) -> dict[str, Any]:
+def _known(at: Mapping[str, Any]) -> dict[str, Any]:
     """Ask a coordinator, if there is one, which trainers it knows."""
     from broker.messages import AskTrainers
-    from coordinator.cli.common import connect
+    from coordinator.cli.common import connect, where
 
     try:
-        with connect(broker, root, config, ASK_TIMEOUT_S) as client:
+        with connect(where(**at), ASK_TIMEOUT_S) as client:
             found: dict[str, Any] = client.ask(AskTrainers(id=new_id()))["trainers"]
             return found
     except (NotDone, Unreachable):

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Self
 
-from broker.address import parse_address
+from broker.access import PEOPLE, open_access
 from broker.errors import BadMessage, BadTopic
 from broker.link import Link, LinkSettings, feed
-from broker.machine import new_id
+from broker.machine import new_id, system_clock
 from broker.mailbox import Mailbox
 from broker.messages import (
     OPERATOR_RESPONSE,
@@ -26,7 +26,7 @@ from broker.messages import (
     encode,
 )
 from broker.settings import BrokerSettings
-from broker.topics import LOCAL_USER, Kind, Topic, Topics
+from broker.topics import Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator.cli import NotDone, Unreachable
 
@@ -50,19 +50,23 @@ class OperatorClient:
         watch: Sequence[str] = (),
         patient: bool = False,
     ) -> None:
-        """Prepare; entering the context connects."""
+        """Prepare; entering the context connects.
+
+        Raises `ConfigError` for a connection that is not safe, or an identity that does not hold.
+        """
+        access = open_access(settings, PEOPLE, system_clock().wall_s)
         self.topics = Topics(settings.topic_root)
         self.timeout_s = timeout_s
         name = f"cli-{new_id()[:12]}"
-        self.name = f"{LOCAL_USER}/{name}"
+        self.name = f"{access.user}/{name}"
         self._patient = patient
-        self._address = parse_address(settings.url)
+        self._address = access.address
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
         # What comes on the watched topics while an answer is awaited.
         self._aside: deque[LinkEvent] = deque(maxlen=MAX_ASIDE)
         filters = [*self.topics.for_operator(self.name), *((name, 1) for name in watch)]
         self._link = Link(
-            LinkSettings(self._address, f"fleet-{name}", filters),
+            LinkSettings(self._address, name, filters, tls=access.tls),
             feed(self._mailbox),
             will=None,
             new_id=new_id,

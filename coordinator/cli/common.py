@@ -5,14 +5,25 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from broker.settings import BrokerSettings
     from coordinator.cli.client import OperatorClient
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+# The last one is the first that `--help` shows.
+WHERE: Final = (
+    click.option("--config", metavar="FILE", help="Configuration file."),
+    click.option("--plain", is_flag=True, help="No TLS beyond this machine, on a trusted network."),
+    click.option("--identity", metavar="DIR", help="Folder of the certificate, for mqtts."),
+    click.option("--root", metavar="ROOT", help="Topic root."),
+    click.option("--broker", metavar="URL", help="Address of the broker, mqtts://HOST:PORT."),
+)
 
 
 def where_options(function: F) -> F:
@@ -21,16 +32,13 @@ def where_options(function: F) -> F:
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         given = click.get_current_context().obj or {}
-        for name in ("broker", "root", "config"):
+        for name in ("broker", "root", "identity", "plain", "config"):
             kwargs[name] = kwargs[name] or given.get(name)
+        kwargs["plain"] = kwargs["plain"] or None
         kwargs["config"] = Path(kwargs["config"]) if kwargs["config"] else None
         return function(*args, **kwargs)
 
-    for option in (
-        click.option("--config", metavar="FILE", help="Configuration file."),
-        click.option("--root", metavar="ROOT", help="Topic root."),
-        click.option("--broker", metavar="URL", help="Address of the broker, mqtt://HOST:PORT."),
-    ):
+    for option in WHERE:
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value] # the same call, with options
 
@@ -40,10 +48,10 @@ def client_options(function: F) -> F:
 
     @functools.wraps(function)
     def wrapped(
-        *args: Any, broker: str | None, root: str | None, config: Path | None, timeout: float,
-        **kwargs: Any,
+        *args: Any, broker: str | None, root: str | None, identity: str | None,
+        plain: bool | None, config: Path | None, timeout: float, **kwargs: Any,
     ) -> Any:  # fmt: skip
-        with connect(broker, root, config, timeout) as client:
+        with connect(where(broker, root, identity, plain, config), timeout) as client:
             return function(client, *args, **kwargs)
 
     return where_options(timeout_option(wrapped))  # type: ignore[return-value] # likewise
@@ -61,12 +69,22 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 job_argument = click.argument("job", metavar="JOB")
 
 
-def connect(
-    broker: str | None, root: str | None, config: Path | None, timeout_s: float
-) -> OperatorClient:
-    """Return a client for the fleet that the options, the environment or the file name."""
+def where(
+    broker: str | None,
+    root: str | None,
+    identity: str | None,
+    plain: bool | None,
+    config: Path | None,
+) -> BrokerSettings:
+    """Return where the fleet is, by the options, the environment or the file."""
     from broker.settings import BrokerSettings
+
+    said = {"url": broker, "topic_root": root, "identity": identity, "plain": plain}
+    return BrokerSettings.load(config, said)
+
+
+def connect(settings: BrokerSettings, timeout_s: float) -> OperatorClient:
+    """Return a client for the fleet."""
     from coordinator.cli.client import OperatorClient
 
-    settings = BrokerSettings.load(config, {"url": broker, "topic_root": root})
     return OperatorClient(settings, timeout_s)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from broker.errors import BadMessage
 from broker.machine import new_id
 from broker.messages import JOB_ROW, AskLogs, decode
-from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics
 from coordinator.cli import printable
-from coordinator.cli.common import job_argument, json_option, timeout_option, where_options
+from coordinator.cli.common import (
+    job_argument,
+    json_option,
+    timeout_option,
+    where,
+    where_options,
+)
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -36,9 +40,7 @@ def logs_command(
     lines: int,
     timeout: float,
     as_json: bool,
-    broker: str | None,
-    root: str | None,
-    config: Path | None,
+    **at: Any,
 ) -> None:
     """The output of a job's newest attempt.
 
@@ -46,7 +48,7 @@ def logs_command(
     """
     from coordinator.cli.client import OperatorClient
 
-    settings = BrokerSettings.load(config, {"url": broker, "topic_root": root})
+    settings = where(**at)
     topics = Topics(settings.topic_root)
     watch = [topics.log("+", "+"), topics.job("+")] if follow else []
     with OperatorClient(settings, timeout, watch=watch) as client:

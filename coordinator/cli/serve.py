@@ -40,12 +40,13 @@ def broker_command(**options: Any) -> int:
 @click.command("coordinator")
 @click.option("--state", metavar="DIR", help="Folder of the ledger and the artifact store.")
 @click.option("--manifest", metavar="FILE", help="The plan.")
+@click.option("--ca", metavar="DIR", help="Folder of the CA, to renew hosts' certificates.")
 @click.option("--prefer-cuda-grace", metavar="SECONDS", type=float, help="Overrides the plan's.")
 @where_options
 def coordinator_command(**options: Any) -> int:
     """Run the coordinator.
 
-    Example: fleet coordinator --manifest plan.toml --broker mqtt://192.0.2.7:1883
+    Example: fleet coordinator --manifest plan.toml --broker mqtts://pi.lan
     """
     return become_module("coordinator.service", options)
 
@@ -61,7 +62,7 @@ def coordinator_command(**options: Any) -> int:
 def agent_command(**options: Any) -> int:
     """Run this host's agent.
 
-    Example: fleet agent --broker mqtt://192.0.2.7:1883 --data /srv/telemetry
+    Example: fleet agent --broker mqtts://pi.lan --data /srv/telemetry
     """
     return become_module("agent.service", options)
 
@@ -81,7 +82,9 @@ def become_module(module: str, options: dict[str, Any], flags: Sequence[str] = (
         raise LocalError(f"{module} is not installed here; install the whole package")
     arguments = [*flags]
     for name, value in options.items():
-        if value is not None:
+        if value is True:
+            arguments.append(f"--{name.replace('_', '-')}")
+        elif value is not None:
             text = str(value.resolve()) if isinstance(value, Path) else str(value)
             arguments += [f"--{name.replace('_', '-')}", text]
     return become(module, arguments)

@@ -12,7 +12,7 @@ import click
 from broker.errors import ConfigError, LocalError
 from broker.settings import BrokerSettings
 from broker.topics import is_host
-from coordinator.cli.common import json_option, where_options
+from coordinator.cli.common import json_option, where, where_options
 from coordinator.cli.processes import Fleet
 
 READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a slow disk
@@ -91,7 +91,8 @@ class _Interrupts:
 def _broker(options: dict[str, Any]) -> tuple[BrokerSettings, bool]:
     """Return the broker's settings, and whether `up` is to start one of its own."""
     given = options["broker"] or os.environ.get("FLEET_BROKER") or None
-    settings = BrokerSettings.load(options["config"], {"url": given, "topic_root": options["root"]})
+    at = {name: options[name] for name in ("root", "identity", "plain", "config")}
+    settings = where(given, **at)
     named = given is not None or "url" in settings.model_fields_set
     return settings, not named
 
@@ -117,6 +118,8 @@ def _start(
             raise LocalError(f"{error}\ntry another --port, or --port 0 for a free one") from None
         settings = settings.model_copy(update={"url": f"mqtt://127.0.0.1:{port}"})
     fleet.environment["FLEET_BROKER"] = settings.url
+    fleet.environment["FLEET_PLAIN"] = str(settings.plain)
+    fleet.environment.pop("FLEET_IDENTITY", None)  # each program has its own
     coordinator = fleet.start("coordinator", "coordinator.service", _coordinator(options, fleet))
     agents = [
         fleet.start(f"agent {host}", "agent.service", _agent(options, fleet, host))

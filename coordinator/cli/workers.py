@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -10,6 +10,8 @@ from coordinator.cli.common import client_options, json_option
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
+
+NEAR_S: Final = 30 * 86_400.0
 
 
 @click.command("workers")
@@ -33,8 +35,26 @@ def workers_command(client: OperatorClient, as_json: bool) -> None:
     out = render.console()
     out.print(render.table(columns, [_cells(row) for row in rows]))
     for row in rows:
-        for why in row["barred"]:
+        for why in [*row["barred"], *_near_its_end(row)]:
             out.print(render.printable(f"{row['host']}: {why}"), style="yellow", soft_wrap=True)
+
+
+def _near_its_end(row: dict[str, Any]) -> list[str]:
+    """Say when a host's certificate ends, if that is soon: a column for it would be in the way."""
+    from datetime import UTC, datetime
+
+    from coordinator.cli import render
+
+    ends = str((row["capability"] or {}).get("certificate_expires_at"))
+    try:
+        left_s = (datetime.fromisoformat(ends) - datetime.now(UTC)).total_seconds()
+    except ValueError:  # none, or none that one can read
+        return []
+    if left_s > NEAR_S:
+        return []
+    if left_s <= 0:
+        return [f"its certificate ended on {ends[:10]}; `fleet enroll {row['host']} --replace`"]
+    return [f"its certificate ends on {ends[:10]}, in {render.span(left_s)}"]
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:

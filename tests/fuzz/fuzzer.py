@@ -30,7 +30,8 @@ ADAPTERS: dict[Kind, TypeAdapter[Any]] = {
     Kind.OFFER: m.OFFER, Kind.GRANT: m.GRANT, Kind.COORDINATOR_STATUS: m.STATUS,
     Kind.SUMMARY: m.SUMMARY, Kind.JOB: m.JOB_ROW, Kind.OPERATOR_REQUEST: m.OPERATOR_REQUEST,
     Kind.OPERATOR_RESPONSE: m.OPERATOR_RESPONSE, Kind.DOWNLOAD_GRANT: m.GRANT,
-    Kind.CHECKPOINT_GRANT: m.GRANT,
+    Kind.CHECKPOINT_GRANT: m.GRANT, Kind.IDENTITY_REQUEST: m.CERTIFICATE_REQUEST,
+    Kind.IDENTITY_RESPONSE: m.CERTIFICATE_RESPONSE,
 }  # fmt: skip
 FRESH_EVERY = 400
 
@@ -49,6 +50,10 @@ def samples() -> list[tuple[str, bytes]]:
     """Return valid messages, as a life of a small fleet makes them, with their topics."""
     found: list[tuple[str, bytes]] = []
     fleet, agent = _fleet(found), _agent(found)
+    asked = m.CertificateRequest(id="c1", request="-----BEGIN CERTIFICATE REQUEST-----")
+    found.append((fleet.topics.identity_request("h1"), m.encode(asked)))
+    given = m.CertificateResponse(id="c1", certificate="-----BEGIN CERTIFICATE-----")
+    found.append((agent.topics.identity_response("pi"), m.encode(given)))
     del fleet, agent
     return list(dict.fromkeys(found))
 

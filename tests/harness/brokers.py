@@ -32,11 +32,12 @@ class BrokerProcess:
     host: str = "127.0.0.1"
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
+    scheme: str = "mqtt"
 
     @property
     def url(self) -> str:
         """Its address as people write it."""
-        return f"mqtt://{self.host}:{self.port}"
+        return f"{self.scheme}://{self.host}:{self.port}"
 
     def start(self) -> None:
         """Start it and wait until it takes connections."""

@@ -158,7 +158,9 @@ class Fleet:
         program = self._program("agent.service", arguments, host)
         program.prefix = prefix
         if broker_url:
-            program.environment = {**program.environment, "FLEET_BROKER": broker_url}
+            # Not always of this machine: chaos has a network of its own.
+            where = {"FLEET_BROKER": broker_url, "FLEET_PLAIN": "1"}
+            program.environment = {**program.environment, **where}
         program.start(wait=wait)
         return program
 

@@ -20,6 +20,8 @@ from broker.errors import ConfigError
         ("mqtt://ann@pi", Address("pi", user="ann")),
         ("mqtt://ann:p%40ss%2Fword@pi:1", Address("pi", 1, "ann", "p@ss/word")),
         (DEFAULT_URL, Address("127.0.0.1", 1883)),
+        ("mqtts://pi", Address("pi", 8883, tls=True)),
+        ("mqtts://[2001:db8::7]:8884", Address("2001:db8::7", 8884, tls=True)),
     ],
 )
 def test_an_address_is_taken_apart(url: str, address: Address) -> None:
@@ -33,7 +35,7 @@ def test_an_address_is_taken_apart(url: str, address: Address) -> None:
         ("pi:1883", "the scheme is 'pi'"),
         ("pi", "the scheme is 'missing'"),
         ("", "the scheme is 'missing'"),
-        ("mqtts://pi", "the scheme is 'mqtts'"),
+        ("mqttss://pi", "the scheme is 'mqttss'"),
         ("http://pi", "the scheme is 'http'"),
         ("mqtt://", "no host"),
         ("mqtt://:1883", "no host"),
@@ -56,7 +58,7 @@ def test_what_is_no_address_is_refused(url: str, fault: str) -> None:
     text = str(refusal.value)
     assert text.startswith("fleet.toml: [broker] url: ")
     assert fault in text
-    assert text.endswith("write it as mqtt://HOST:PORT, such as mqtt://127.0.0.1:1883")
+    assert text.endswith("mqtts://HOST:PORT, or on one machine as mqtt://127.0.0.1:1883")
 
 
 @given(st.text(max_size=40))
@@ -69,6 +71,19 @@ def test_no_text_makes_the_parser_fail_otherwise(text: str) -> None:
             continue
         assert address.host
         assert 1 <= address.port <= 65_535
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("mqtt://127.0.0.1", True), ("mqtt://127.1.2.3", True), ("mqtt://[::1]", True),
+        ("mqtt://localhost", True), ("mqtt://pi", False), ("mqtt://192.0.2.7", False),
+        ("mqtt://127.0.0.1.example.org", False), ("mqtt://0.0.0.0", False),
+    ],
+)  # fmt: skip
+def test_this_machine_is_known_without_asking_anybody(url: str, here: bool) -> None:
+    """A name may lead anywhere, and tomorrow elsewhere."""
+    assert parse_address(url).is_loopback() is here
 
 
 def test_a_password_is_never_shown() -> None:

@@ -59,7 +59,7 @@ def test_what_is_said_nearest_wins(config: Any) -> None:
 def test_what_is_said_empty_is_not_said(config: Any) -> None:
     """An option that was not given, or a variable that is set to nothing."""
     file = config('[broker]\nurl = "mqtt://file"\n')
-    empty = {"FLEET_BROKER": "", "FLEET_TOPIC_ROOT": ""}
+    empty = {"FLEET_BROKER": "", "FLEET_TOPIC_ROOT": "", "FLEET_IDENTITY": "", "FLEET_PLAIN": ""}
     loaded = BrokerSettings.load(file, {"url": None, "topic_root": None}, empty)
     assert (loaded.url, loaded.topic_root) == ("mqtt://file", "fleet")
     assert find_config(None, {"FLEET_CONFIG": ""}) is None

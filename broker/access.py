@@ -1,0 +1,100 @@
+"""A program's way to the broker: the address, who it is there, and the TLS of its connections.
+
+Beyond this machine, TLS with an identity of the fleet is the rule. Without it somebody has to say
+that the network is to be trusted (`[broker] plain`).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from broker.acl import Principal, Role
+from broker.address import Address, parse_address
+from broker.errors import ConfigError
+from broker.settings import BrokerSettings
+from broker.topics import LOCAL_USER
+
+if TYPE_CHECKING:
+    from broker.identity import Identity
+
+AGENT: Final = frozenset({Role.AGENT})
+COORDINATOR: Final = frozenset({Role.COORDINATOR})
+PEOPLE: Final = frozenset({Role.OPERATOR, Role.OBSERVER, Role.HOMEASSISTANT})
+_WHOSE: Final = {
+    AGENT: "a host",
+    COORDINATOR: "the coordinator",
+    PEOPLE: "a person, such as operator:alice",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the broker is and as whom a program connects; without an identity, as anybody."""
+
+    address: Address
+    identity: Identity | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+
+    @property
+    def user(self) -> str:
+        """Who asks the coordinator, as operators' topics have it."""
+        return LOCAL_USER if self.identity is None else self.identity.name
+
+
+def open_access(
+    settings: BrokerSettings, accepts: frozenset[Role], now_s: float, name: str | None = None
+) -> Access:
+    """Return how a program of one of the roles in `accepts` gets to the broker.
+
+    `name` is what the identity has to be called, if that is settled; `now_s` is the time since the
+    epoch. Without `[broker] identity`, one of that role under `config_home()` is taken. Raises
+    `ConfigError` for a connection that is not safe, and for an identity that is not whole, not of
+    that role or not called so.
+    """
+    address = parse_address(settings.url)
+    if not address.tls:
+        _check_plain(settings, address)
+        return Access(address)
+    if settings.identity is None and address.user is not None:
+        return Access(address, tls=_public)  # a broker of others, with passwords and a public CA
+    # Not above: a command on one machine needs no certificates, and this import takes its time.
+    from broker.identity import config_home, find_identity, load_identity
+
+    roles = frozenset(role.value for role in accepts)
+    home = config_home() / "identities"
+    folder = settings.identity or find_identity(home, roles, name) or find_identity(home, roles)
+    if folder is None:
+        raise ConfigError(
+            f"{address}: no identity of {_WHOSE[accepts]} in {home}; get one with `fleet enroll` "
+            "on the CA's machine and `fleet join` here, or name its folder with --identity"
+        )
+    identity = load_identity(folder, now_s)
+    if Principal.parse(identity.name).role not in accepts:
+        raise ConfigError(
+            f"{folder}: this is the identity of {identity.name!r}, and {_WHOSE[accepts]} is wanted "
+            "here; name another folder with --identity"
+        )
+    if name is not None and identity.name != name:
+        raise ConfigError(
+            f"{folder}: this is the identity of {identity.name!r}, not of {name!r}; leave the "
+            "host's name out, or `fleet enroll` that one"
+        )
+    return Access(address, identity, identity.context)
+
+
+def _check_plain(settings: BrokerSettings, address: Address) -> None:
+    if not (address.is_loopback() or settings.plain):
+        raise ConfigError(
+            f"{address}: without TLS, anybody on the way can read and change everything; use "
+            f"mqtts://{address.host} (`fleet init` makes the certificates, `fleet enroll` a host's)"
+            ", or say --plain where the network is to be trusted"
+        )
+
+
+def _public() -> ssl.SSLContext:
+    made = ssl.create_default_context()
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    return made

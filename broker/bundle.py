@@ -1,0 +1,103 @@
+"""An identity as one file, to be carried to its host: JSON with certificates, key and address.
+
+It holds no path: where the parts go is decided by whoever unpacks it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from broker import identity as ids
+from broker import private
+from broker.address import parse_address
+from broker.errors import ConfigError
+
+VERSION: Final = 1
+MAX_BYTES: Final = 64 * 1024
+_KEYS: Final = frozenset({"v", "name", "broker", "ca", "certificate", "key"})
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a host needs: its name, the broker's address, and three files in PEM."""
+
+    name: str
+    broker: str
+    ca: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+    def encode(self) -> bytes:
+        """Return the file's content, which is secret."""
+        return json.dumps(self.document() | {"key": self.key.decode("ascii")}).encode() + b"\n"
+
+    def document(self) -> dict[str, Any]:
+        """Return all of it that is not secret."""
+        return {
+            "v": VERSION,
+            "name": self.name,
+            "broker": self.broker,
+            "ca": self.ca.decode("ascii"),
+            "certificate": self.certificate.decode("ascii"),
+        }
+
+
+def read_bundle(path: Path, now_s: float) -> Bundle:
+    """Return the bundle in a file. Raises `ConfigError` that names it and what is wrong."""
+    return parse_bundle(private.read(path, MAX_BYTES), str(path), now_s)
+
+
+def parse_bundle(data: bytes, source: str, now_s: float) -> Bundle:
+    """Return a bundle whose parts belong together and hold now; nothing in it is believed.
+
+    Raises `ConfigError` that names `source` and what is wrong.
+    """
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or not document.keys() >= _KEYS:
+        raise ConfigError(f"{source}: is not a file of `fleet enroll`")
+    if document["v"] != VERSION:
+        raise ConfigError(f"{source}: was made by another version of the fleet; update this one")
+    text = {key: document[key] for key in _KEYS - {"v"}}
+    if not all(isinstance(value, str) and value.isascii() for value in text.values()):
+        raise ConfigError(f"{source}: is not a file of `fleet enroll`")
+    authority = ids.parse_certificate(text["ca"].encode(), f"{source}: ca")
+    certificate = ids.parse_certificate(text["certificate"].encode(), f"{source}: certificate")
+    key = ids.parse_key(text["key"].encode(), f"{source}: key")
+    ids.check_parts(source, authority, certificate, key, now_s)
+    name = text["name"]
+    if ids.common_name(certificate) != name:
+        raise ConfigError(f"{source}: name: the certificate is somebody else's")
+    try:
+        ids.folder_name(name)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: name: {error}") from None
+    if not parse_address(text["broker"], f"{source}: broker").tls:
+        raise ConfigError(f"{source}: broker: is not an address with TLS, mqtts://HOST:PORT")
+    # What is written is what was understood: there may be more in a PEM file than one reads.
+    return Bundle(
+        name,
+        text["broker"],
+        ids.certificate_pem(authority),
+        ids.certificate_pem(certificate),
+        ids.key_pem(key),
+    )
+
+
+def install(bundle: Bundle, folder: Path, *, replace: bool = False) -> bool:
+    """Put a bundle's files into `folder`; return false when they are there already.
+
+    Raises `ConfigError` when another identity is there, unless it is to be replaced, and OSError.
+    """
+    path = folder / ids.CERTIFICATE_FILE
+    if path.exists() and not replace:
+        if ids.certificate_pem(ids.read_certificate(path)) == bundle.certificate:
+            return False
+        raise ConfigError(f"{folder}: another identity is there; take --replace, or another -o DIR")
+    ids.write_identity(folder, bundle.ca, bundle.certificate, bundle.key)
+    return True

@@ -1,0 +1,61 @@
+"""What `fleet init`, `enroll` and `revoke` share: where the CA's parts are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from broker import identity as ids
+from broker import private
+from broker.errors import ConfigError
+
+if TYPE_CHECKING:
+    from broker.ca import Authority
+
+BROKER_CERTIFICATE = "broker.crt"
+BROKER_KEY = "broker.key"
+
+home_option = click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder that `fleet init` made.  [default: ~/.config/fleet]",
+)
+
+
+def home_of(given: Path | None) -> Path:
+    """Return the folder that holds `ca`, `broker` and `identities`."""
+    return (given or ids.config_home()).expanduser().absolute()
+
+
+def publish(authority: Authority, home: Path) -> None:
+    """Put the newest CRL into the broker's folder. Raises OSError."""
+    from broker.ca import CRL_FILE
+
+    folder = home / "broker"
+    if folder.is_dir():
+        data = private.read(authority.folder / CRL_FILE, 64 * 1024 * 1024)
+        path = folder / CRL_FILE
+        if not path.exists() or path.read_bytes() != data:
+            private.write(path, data, private.PUBLIC)
+
+
+def broker_url(home: Path) -> str:
+    """Return the broker's address by the first name of its certificate.
+
+    Raises `ConfigError` with the remedy when there is none.
+    """
+    from broker.ca import alternative_names
+
+    path = home / "broker" / BROKER_CERTIFICATE
+    names = alternative_names(ids.read_certificate(path))
+    if not names:
+        raise ConfigError(f"{path}: has no names in it; make another with `fleet init --broker`")
+    return url_of(names[0])
+
+
+def url_of(host: str) -> str:
+    """Return the address of a broker with TLS at its usual port."""
+    return f"mqtts://[{host}]:8883" if ":" in host else f"mqtts://{host}:8883"

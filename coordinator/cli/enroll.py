@@ -1,0 +1,159 @@
+"""`fleet enroll`."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from broker import identity as ids
+from broker import private
+from broker.address import parse_address
+from broker.errors import ConfigError
+from broker.machine import system_clock
+from broker.settings import BrokerSettings
+from coordinator.cli import NotDone
+from coordinator.cli.certificates import broker_url, home_of, home_option, publish
+
+if TYPE_CHECKING:
+    from broker.ca import Authority
+
+DEFAULT_FOR: Final = "15m"
+MAX_FOR_S: Final = 86_400.0
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@click.command("enroll")
+@click.argument("name", metavar="NAME")
+@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write a file to carry to the host, and do not wait.")  # fmt: skip
+@click.option("--address", metavar="HOST[:PORT]",
+              help="Where the host reaches this machine.")  # fmt: skip
+@click.option("--for", "lasts", default=DEFAULT_FOR, show_default=True, metavar="TIME",
+              help="How long to wait for the host: 90s, 15m, 2h.")  # fmt: skip
+@click.option("--replace", is_flag=True, help="Revoke the certificate that NAME has.")
+@home_option
+@click.option("--broker", metavar="URL", help="Address that the host is to use.")
+@click.option("--config", metavar="FILE", help="Configuration file.")
+@click.pass_context
+def enroll_command(
+    ctx: click.Context, name: str, out: Path | None, address: str | None, lasts: str,
+    replace: bool, home: Path | None, broker: str | None, config: str | None,
+) -> None:  # fmt: skip
+    """Give a host a certificate, on the machine that has the CA.
+
+    Prints one line to run on the host, and waits until it has fetched its certificate; the host
+    makes its own key. With -o everything goes into one file instead, which is secret.
+
+    NAME is a host's, or a person's: operator:NAME may give orders, observer:NAME may look.
+
+    Example: fleet enroll gaming-pc
+    """
+    from broker.ca import Authority
+
+    home = home_of(home)
+    authority = Authority(home / "ca")
+    ids.folder_name(name)
+    given = ctx.obj or {}
+    url = _broker(home, broker or given.get("broker"), config or given.get("config"))
+    lasts_s = _seconds(lasts)
+    _check_free(authority, name, replace=replace)
+    if out is not None:
+        _to_file(authority, name, url, out, replace=replace)
+    else:
+        _wait(authority, name, url, address, lasts_s, replace=replace)
+    publish(authority, home)
+
+
+def _broker(home: Path, given: str | None, config: str | None) -> str:
+    """Return the broker's address for hosts: the one that is set, else the certificate's."""
+    settings = BrokerSettings.load(Path(config) if config else None, {"url": given})
+    address = parse_address(settings.url)
+    return str(address) if address.tls else broker_url(home)
+
+
+def _check_free(authority: Authority, name: str, *, replace: bool) -> None:
+    now_s = system_clock().wall_s
+    old = authority.holding(name, now_s)
+    if old is not None and not replace:
+        raise ConfigError(
+            f"{name} has a certificate until {ids.day(old.ends_s)}; give it a new one and revoke "
+            f"that with --replace, or first `fleet revoke {name}`"
+        )
+
+
+def _to_file(authority: Authority, name: str, url: str, out: Path, *, replace: bool) -> None:
+    from broker.bundle import Bundle
+
+    if out.exists():
+        raise ConfigError(f"{out}: is there already; remove it, or choose another -o FILE")
+    key = ids.new_key()
+    # A bundle that cannot be written should not cost the host the certificate that it has.
+    private.write(out, b"")
+    try:
+        certificate = authority.issue(
+            key.public_key(), name, system_clock().wall_s, replace=replace
+        )
+        made = Bundle(name, url, authority.pem, certificate, ids.key_pem(key))
+        private.write(out, made.encode())
+    except BaseException:
+        out.unlink(missing_ok=True)
+        raise
+    click.echo(f"wrote {out}; it is secret: carry it to {name}, and there\n  fleet join {out.name}")
+
+
+def _wait(
+    authority: Authority, name: str, url: str, given: str | None, lasts_s: float, *, replace: bool
+) -> None:
+    from broker.enrolment import DEFAULT_PORT, End, Offer, new_token, wait_for_joining
+
+    host, port = _split(given or _own_address(parse_address(url).host), DEFAULT_PORT)
+    token = new_token(authority)
+
+    def ready(port: int) -> None:
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        click.echo(f"run this on {name}, within {lasts_s / 60:.3g} minutes:\n")
+        click.echo(f"  fleet join {shown} {token.text()}\n")
+
+    offer = Offer(authority, name, url, token, lasts_s, replace)
+    enrolment = wait_for_joining(offer, host, port, ready)
+    match enrolment.end:
+        case End.JOINED:
+            click.echo(f"{name} has its certificate (asked for from {enrolment.peer})")
+        case End.EXPIRED:
+            raise NotDone(f"{name} has not come within the time; run `fleet enroll {name}` again")
+        case _:
+            raise NotDone(
+                "somebody tried wrong tokens, and this one was given up; see who can reach this "
+                f"port, and run `fleet enroll {name}` again"
+            )
+
+
+def _own_address(broker: str) -> str:
+    """Return this machine's address on the way to the broker; the broker's name if that is here."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((broker, 9))  # of a datagram socket: nothing is sent
+            own = str(probe.getsockname()[0])
+    except OSError:
+        return socket.gethostname()
+    return broker if own.startswith("127.") else own
+
+
+def _split(text: str, default_port: int) -> tuple[str, int]:
+    """Return host and port of `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`."""
+    found = re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?", text)
+    if found is None or int(found[2] or 0) > 65_535:
+        raise ConfigError(f"{text}: write it as HOST:PORT, such as 192.0.2.7:8885")
+    return found[1].strip("[]"), default_port if found[2] is None else int(found[2])
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh])", text)
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if not 0 < seconds <= MAX_FOR_S:
+        raise ConfigError(f"--for {text}: write a time up to a day, such as 90s, 15m or 2h")
+    return seconds

@@ -1,0 +1,183 @@
+"""`fleet init`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from broker import identity as ids
+from broker import private
+from broker.errors import ConfigError
+from broker.machine import system_clock
+from coordinator.cli.certificates import (
+    BROKER_CERTIFICATE,
+    BROKER_KEY,
+    broker_url,
+    home_of,
+    publish,
+)
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+    from broker.ca import Authority
+
+LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+RENEW_SHARE: Final = 1 / 3
+_DNS_NAME: Final = re.compile(
+    r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_][a-z0-9_-]{0,62})*"
+)
+
+
+@click.command("init")
+@click.option("--broker", "brokers", multiple=True, metavar="NAME",
+              help="Name or address by which hosts reach the broker.")  # fmt: skip
+@click.option("--operator", metavar="NAME", help="Who may give orders.  [default: your login]")
+@click.option("-o", "--home", type=click.Path(path_type=Path), metavar="DIR",
+              help="Where to put everything.  [default: ~/.config/fleet]")  # fmt: skip
+def init_command(brokers: Sequence[str], operator: str | None, home: Path | None) -> None:
+    """Make the fleet's CA and the certificates of broker, coordinator and operator.
+
+    A second run makes what is missing, renews what is near its end, adds further names to the
+    broker's certificate, and changes nothing else.
+
+    Example: fleet init --broker pi.lan --broker 192.0.2.7
+    """
+    home = home_of(home)
+    now_s = system_clock().wall_s
+    done: list[str] = []
+    authority = _authority(home, brokers, now_s, done)
+    _broker(authority, home, brokers, now_s, done)
+    _client(authority, home, "coordinator", now_s, done)
+    person = _operator(home, operator)
+    _client(authority, home, person, now_s, done)
+    publish(authority, home)
+    if not done:
+        click.echo(f"{home}: everything is there already; nothing was changed")
+        return
+    for line in done:
+        click.echo(f"made  {line}")
+    click.echo(_next(home, person))
+
+
+def _authority(home: Path, brokers: Sequence[str], now_s: float, done: list[str]) -> Authority:
+    from broker.ca import KEY_FILE, Authority
+
+    folder = home / "ca"
+    if (folder / KEY_FILE).exists():
+        return Authority(folder)
+    if not brokers:
+        raise ConfigError(
+            "--broker NAME: say by which name or address hosts reach the broker, such as pi.lan"
+        )
+    for name in brokers:
+        _checked(name)
+    done.append(f"{folder}: the CA; keep ca.key safe, whoever has it can be anybody")
+    return Authority.create(folder, now_s)
+
+
+def _broker(
+    authority: Authority, home: Path, brokers: Sequence[str], now_s: float, done: list[str]
+) -> None:
+    from broker.ca import alternative_names
+
+    folder = home / "broker"
+    path = folder / BROKER_CERTIFICATE
+    present: list[str] = []
+    whole = False
+    if path.exists():
+        certificate = ids.read_certificate(path)
+        present = alternative_names(certificate)
+        whole = (folder / BROKER_KEY).exists() and not _near_its_end(certificate, now_s)
+    names = list(dict.fromkeys([*present, *map(_checked, brokers), *LOCAL_NAMES]))
+    if whole and names == present:
+        return
+    if names == list(LOCAL_NAMES):
+        raise ConfigError("--broker NAME: say by which name or address hosts reach the broker")
+    if not present:
+        # The name that people type comes before those that only this machine knows.
+        names = list(dict.fromkeys([*map(_checked, brokers), *LOCAL_NAMES]))
+    key = ids.new_key()
+    made = authority.issue_broker(key.public_key(), names, now_s)
+    private.private_folder(folder)
+    private.write(folder / BROKER_KEY, ids.key_pem(key))
+    private.write(folder / ids.CA_FILE, authority.pem, private.PUBLIC)
+    private.write(path, made, private.PUBLIC)
+    done.append(f"{folder}: the broker's certificate, for {', '.join(names)}")
+
+
+def _client(authority: Authority, home: Path, name: str, now_s: float, done: list[str]) -> None:
+    folder = home / "identities" / ids.folder_name(name)
+    path = folder / ids.CERTIFICATE_FILE
+    if path.exists() and not _near_its_end(ids.read_certificate(path), now_s):
+        return
+    if not path.exists() and authority.holding(name, now_s) is not None:
+        return  # it was given to somebody, somewhere else
+    key = ids.new_key()
+    made = authority.issue(key.public_key(), name, now_s, replace=True)
+    ids.write_identity(folder, authority.pem, made, ids.key_pem(key))
+    done.append(f"{folder}: {name}")
+
+
+def _near_its_end(certificate: x509.Certificate, now_s: float) -> bool:
+    begins_s, ends_s = ids.validity_s(certificate)
+    return ends_s - now_s < RENEW_SHARE * (ends_s - begins_s)
+
+
+def _operator(home: Path, given: str | None) -> str:
+    """Return whose identity to see to: who is named, who is there, or who is logged in."""
+    if given is None:
+        folder = home / "identities"
+        there = sorted(folder.glob("operator@*")) if folder.is_dir() else []
+        if there:
+            return there[0].name.replace("@", ":")
+    name = f"operator:{(given or _login()).removeprefix('operator:')}"
+    try:
+        ids.folder_name(name)
+    except ConfigError:
+        raise ConfigError(
+            f"--operator {given or ''}: write it with a-z, 0-9, '.', '_', '-', such as alice"
+        ) from None
+    return name
+
+
+def _login() -> str:
+    import getpass
+
+    try:
+        login = getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in some containers
+        login = ""
+    return re.sub(r"[^a-z0-9._-]+", "-", login.lower()).strip("-._")[:40] or "owner"
+
+
+def _checked(name: str) -> str:
+    name = name.strip().strip("[]").lower()
+    try:
+        return str(ip_address(name))
+    except ValueError:
+        pass
+    if not _DNS_NAME.fullmatch(name):
+        raise ConfigError(f"--broker {name}: write a name or an address alone, such as pi.lan")
+    return name
+
+
+def _next(home: Path, person: str) -> str:
+    url = broker_url(home)
+    usual = home == home_of(None)
+    own = "" if usual else f" --identity {home / 'identities' / 'coordinator'}"
+    persons = "" if usual else f" --identity {home / 'identities' / ids.folder_name(person)}"
+    homes = "" if usual else f" --home {home}"
+    return f"""
+next, here (docs/identity.md has mosquitto as well):
+  fleet broker --listen 0.0.0.0:8883 --identity {home / "broker"}
+  fleet coordinator --broker {url}{own} --manifest PLAN.toml
+for each host, and do on it what this prints:
+  fleet enroll HOST{homes}
+to look at it:
+  fleet status --broker {url}{persons}"""

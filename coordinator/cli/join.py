@@ -1,0 +1,82 @@
+"""`fleet join`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from broker import identity as ids
+from broker.acl import Principal, Role
+from broker.errors import ConfigError
+from broker.machine import system_clock
+
+if TYPE_CHECKING:
+    from broker.bundle import Bundle
+
+MAX_TOKEN_CHARS = 200
+
+
+@click.command("join")
+@click.argument("source", metavar="FILE|ADDRESS:PORT")
+@click.argument("token", required=False)
+@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Where to put it.  [default: ~/.config/fleet/identities/NAME]")  # fmt: skip
+@click.option("--replace", is_flag=True, help="Replace the identity that is there.")
+def join_command(source: str, token: str | None, out: Path | None, replace: bool) -> None:
+    """Take this host's certificate: from a file, or from a waiting `fleet enroll`.
+
+    Without TOKEN it is asked for, or read from standard input, so that it is in no history.
+
+    Example: fleet join 192.0.2.7:8885
+    """
+    from broker.bundle import install
+
+    bundle = _bundle(source, token)
+    folder = out if out is not None else _folder(bundle.name)
+    folder = folder.expanduser().absolute()
+    fresh = install(bundle, folder, replace=replace)
+    click.echo(f"{bundle.name}: {'made' if fresh else 'is there already:'} {folder}")
+    click.echo(f"next:\n  {_next(bundle, folder)}")
+    if fresh and Path(source).is_file():
+        click.echo(f"then delete {source}: whoever has it can be {bundle.name}")
+
+
+def _bundle(source: str, token: str | None) -> Bundle:
+    now_s = system_clock().wall_s
+    if Path(source).is_file():
+        from broker.bundle import read_bundle
+
+        return read_bundle(Path(source), now_s)
+    found = re.fullmatch(r"(\[[^\]/]+\]|[^:\[\]/]+):([0-9]{1,5})", source)
+    if found is None or not 0 < int(found[2]) <= 65_535:
+        raise ConfigError(f"{source}: is no such file, nor an address such as 192.0.2.7:8885")
+    from broker.enrolment import fetch, parse_token
+
+    said = parse_token(token if token is not None else _ask())
+    return fetch(found[1].strip("[]"), int(found[2]), said, now_s)
+
+
+def _ask() -> str:
+    if sys.stdin.isatty():
+        import getpass
+
+        return getpass.getpass("token: ")
+    return sys.stdin.readline(MAX_TOKEN_CHARS)
+
+
+def _folder(name: str) -> Path:
+    return ids.config_home() / "identities" / ids.folder_name(name)
+
+
+def _next(bundle: Bundle, folder: Path) -> str:
+    own = "" if folder == _folder(bundle.name).absolute() else f" --identity {folder}"
+    role = Principal.parse(bundle.name).role
+    if role is Role.AGENT:
+        return f"fleet agent --broker {bundle.broker}{own} --data DIR"
+    if role is Role.COORDINATOR:
+        return f"fleet coordinator --broker {bundle.broker}{own} --manifest PLAN.toml"
+    return f"fleet status --broker {bundle.broker}{own}"

@@ -1,0 +1,84 @@
+"""Renews hosts' certificates, where the coordinator has the CA.
+
+The CA's files are read and written on a worker thread. Each host has one request at a time, and the
+same request gets the same answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker.ca import Authority
+from broker.clock import Clock
+from broker.errors import BadMessage, BadTopic, ConfigError
+from broker.messages import CERTIFICATE_REQUEST, CertificateRequest, CertificateResponse, decode
+from broker.messages import encode as encode_message
+from broker.topics import Kind, Topics
+from broker.wire import Incoming, Outgoing
+
+log = logging.getLogger("fleet.coordinator")
+
+MAX_REMEMBERED: Final = 1000
+
+
+class Renewals:
+    """Answers `fleet/<host>/identity/request`; `put` never blocks."""
+
+    def __init__(
+        self,
+        authority: Authority,
+        topics: Topics,
+        publish: Callable[[Outgoing], bool],
+        background: Callable[[Callable[[], None]], object],
+        clock: Clock,
+    ) -> None:
+        """`background` runs a function on another thread, one after the other."""
+        self._authority = authority
+        self._topics = topics
+        self._publish = publish
+        self._background = background
+        self._clock = clock
+        self._busy: set[str] = set()
+        self._given: dict[str, tuple[CertificateRequest, CertificateResponse]] = {}
+
+    def put(self, message: Incoming) -> None:
+        """Take a message; one of another kind, a retained one or a bad one is let be."""
+        if message.retained or not message.topic.endswith("/identity/request"):
+            return
+        try:
+            topic = self._topics.parse(message.topic)
+            if topic.kind is not Kind.IDENTITY_REQUEST or topic.host in self._busy:
+                return
+            request = decode(CERTIFICATE_REQUEST, message.payload)
+        except (BadTopic, BadMessage):
+            return  # the core counts it
+        self._busy.add(topic.host)
+        self._background(lambda: self._answer(topic.host, request))
+
+    def _answer(self, host: str, request: CertificateRequest) -> None:
+        try:
+            response = self._response(host, request)
+            topic = self._topics.identity_response(host)
+            self._publish(Outgoing(topic, encode_message(response)))
+        finally:
+            self._busy.discard(host)
+
+    def _response(self, host: str, request: CertificateRequest) -> CertificateResponse:
+        known = self._given.get(host)
+        if known is not None and known[0] == request:
+            return known[1]
+        try:
+            made = self._authority.renew(request.request.encode(), host, self._clock().wall_s)
+        except (ConfigError, OSError) as error:
+            log.warning("the certificate of %s is not renewed: %s", host, error)
+            # What is wrong with our files is not for a host to know.
+            why = str(error) if isinstance(error, ConfigError) else "the CA cannot be used"
+            return CertificateResponse(id=request.id, error=why[:500])
+        log.info("the certificate of %s was renewed", host)
+        response = CertificateResponse(id=request.id, certificate=made.decode("ascii"))
+        while len(self._given) >= MAX_REMEMBERED:
+            del self._given[next(iter(self._given))]
+        self._given[host] = (request, response)
+        return response

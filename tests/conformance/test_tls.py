@@ -1,0 +1,307 @@
+"""Certificates on a real mosquitto that asks for them: who is let in, and who is not."""
+
+from __future__ import annotations
+
+import queue
+import random
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import identity as ids
+from broker.address import parse_address
+from broker.ca import Authority
+from broker.errors import ConfigError
+from broker.identity import DAY_S, Identity, load_identity
+from broker.link import Link, LinkSettings
+from broker.machine import new_id
+from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from tests.harness.brokers import BrokerProcess
+from tests.harness.secure import House, mosquitto_tls
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    """A CA and a broker's certificate."""
+    return House.make(tmp_path / "house")
+
+
+@pytest.fixture
+def broker(house: House) -> Iterator[BrokerProcess]:
+    """A mosquitto with the house's certificates; where it is not installed, a skip."""
+    made = mosquitto_tls(house)
+    made.start()
+    yield made
+    made.end(signal.SIGKILL)
+
+
+class Visitor:
+    """A link whose events a test can wait for."""
+
+    def __init__(self, url: str, who: Identity, client_id: str) -> None:
+        self.events: queue.Queue[LinkEvent] = queue.Queue()
+        self.link = Link(
+            LinkSettings(
+                parse_address(url), client_id, [("t/#", 1)],
+                backoff_base_s=0.1, backoff_cap_s=0.2, tls=who.context,
+            ),
+            self.events.put,
+            will=None,
+            new_id=new_id,
+            rng=random.Random(1),
+        )  # fmt: skip
+        self.link.start()
+
+    def next(self) -> LinkEvent:
+        """How the connection goes."""
+        return self.events.get(timeout=DEADLINE_S)
+
+    def refused(self) -> str:
+        """Why it was not let in."""
+        event = self.next()
+        assert isinstance(event, Disconnected)
+        return event.why
+
+
+@pytest.fixture
+def visit(broker: BrokerProcess) -> Iterator[Callable[..., Visitor]]:
+    """`visit(identity, client_id="", url="")`: somebody connects; all are stopped at the end."""
+    made: list[Visitor] = []
+
+    def go(who: Path | Identity, client_id: str = "", url: str = "") -> Visitor:
+        known = who if isinstance(who, Identity) else load_identity(who, time.time())
+        made.append(Visitor(url or broker.url, known, client_id or known.name))
+        return made[-1]
+
+    yield go
+    for one in made:
+        one.link.stop()
+
+
+def test_a_certificate_of_the_ca_opens_the_door(house: House, visit: Any) -> None:
+    """And TLS 1.2 is the oldest that is spoken."""
+    who = load_identity(house.identity("pi"), time.time())
+    assert isinstance(visit(who).next(), Connected)
+    assert who.context().minimum_version is ssl.TLSVersion.TLSv1_2
+    assert who.context().check_hostname
+    assert who.context().verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_certificate_that_ended_does_not(house: House, visit: Any) -> None:
+    """The program refuses to use it; the broker would refuse it as well."""
+    folder = house.identity("pi", at_s=time.time() - 9 * DAY_S, days=1)
+    with pytest.raises(ConfigError, match=r"the certificate ended on \d{4}-.*`fleet enroll`"):
+        load_identity(folder, time.time())
+    why = visit(Identity(folder, "pi", 0, 0)).refused()
+    assert "is it revoked, ended, or of another CA?" in why
+
+
+def test_a_certificate_that_has_not_begun_is_told_of_the_clock(house: House) -> None:
+    """A small machine without a clock of its own starts in the past."""
+    folder = house.identity("pi")
+    with pytest.raises(ConfigError, match="is this machine's clock right"):
+        load_identity(folder, time.time() - 2 * DAY_S)
+
+
+def test_a_revoked_certificate_does_not(house: House, broker: BrokerProcess, visit: Any) -> None:
+    """Mosquitto takes the list on SIGHUP for new connections, and leaves present ones alone.
+
+    After a restart nobody with it is let in. `fleet revoke` tells people so.
+    """
+    folder, other = house.identity("pi"), house.identity("gpu")
+    present = visit(folder)
+    assert isinstance(present.next(), Connected)
+    house.authority.revoke("pi", time.time())
+    house.publish()
+    assert isinstance(visit(folder, "pi-early").next(), Connected)  # nobody has told mosquitto yet
+    assert broker.process is not None
+    broker.process.send_signal(signal.SIGHUP)
+    deadline_s = time.monotonic() + DEADLINE_S
+    tries = 0
+    while isinstance(visit(folder, f"pi-{(tries := tries + 1)}").next(), Connected):
+        assert time.monotonic() < deadline_s
+    assert present.link.publish(Outgoing("t/x", b"still here", 1))
+    message = present.next()
+    assert isinstance(message, Incoming)
+    assert message.payload == b"still here"
+    broker.end()
+    broker.start()
+    assert "connection lost" in present.refused()
+    assert "is it revoked" in present.refused()
+    assert isinstance(visit(other).next(), Connected)
+
+
+def test_a_certificate_of_nobody_we_know_does_not(tmp_path: Path, house: House, visit: Any) -> None:
+    """Of another CA, and one that signed itself; with our CA beside it, the broker judges."""
+    other = House.make(tmp_path / "other")
+    stranger = other.identity("pi")
+    (stranger / "ca.crt").write_bytes(house.authority.pem)
+    with pytest.raises(ConfigError, match="the certificate is not of this CA"):
+        load_identity(stranger, time.time())
+    assert "another CA" in visit(Identity(stranger, "pi", 0, 0)).refused()
+    selfish = other.folder / "selfish"
+    key = (other.folder / "ca" / "ca.key").read_bytes()
+    ids.write_identity(selfish, house.authority.pem, other.authority.pem, key)
+    assert "another CA" in visit(Identity(selfish, "pi", 0, 0)).refused()
+
+
+def test_a_broker_of_another_ca_is_not_believed(tmp_path: Path, house: House, visit: Any) -> None:
+    """The client leaves before it says anything."""
+    other = House.make(tmp_path / "other")
+    why = visit(load_identity(other.identity("pi"), time.time())).refused()
+    assert "the broker's certificate does not hold" in why
+
+
+def test_a_brokers_name_is_checked(
+    tmp_path: Path, broker: BrokerProcess, visit: Any, house: House
+) -> None:
+    """By a name that its certificate does not have, nobody connects."""
+    elsewhere = House.make(tmp_path / "elsewhere", ("pi.lan",))
+    other = mosquitto_tls(elsewhere)
+    other.start()
+    try:
+        why = visit(elsewhere.identity("pi"), url=other.url).refused()
+    finally:
+        other.end(signal.SIGKILL)
+    assert "the broker's certificate does not hold" in why
+    assert "127.0.0.1" in why
+
+
+def test_a_hosts_certificate_does_not_do_for_a_broker(tmp_path: Path, visit: Any) -> None:
+    """Whoever takes a host over cannot play the broker to the others."""
+    house = House.make(tmp_path / "h")
+    host = house.identity("pi")
+    for name, part in (("broker.crt", "client.crt"), ("broker.key", "client.key")):
+        (house.folder / "broker" / name).write_bytes((host / part).read_bytes())
+    impostor = mosquitto_tls(house)
+    impostor.start()
+    try:
+        why = visit(house.identity("gpu"), url=impostor.url).refused()
+    finally:
+        impostor.end(signal.SIGKILL)
+    assert "the broker's certificate does not hold: unsuitable certificate purpose" in why
+
+
+def test_the_brokers_certificate_does_not_do_for_a_client(house: House, visit: Any) -> None:
+    """Whoever takes the broker's key cannot be the coordinator."""
+    folder = house.folder / "identities" / "broker"
+    parts = house.folder / "broker"
+    ids.write_identity(
+        folder,
+        house.authority.pem,
+        (parts / "broker.crt").read_bytes(),
+        (parts / "broker.key").read_bytes(),
+    )
+    with pytest.raises(ConfigError, match="'fleet broker' is nobody's name"):
+        load_identity(folder, time.time())
+    assert "is it revoked" in visit(Identity(folder, "coordinator", 0, 0)).refused()
+
+
+def test_without_a_certificate_or_without_tls_nobody_gets_in(
+    house: House, broker: BrokerProcess
+) -> None:
+    """Plain MQTT on the port, and TLS without a certificate."""
+    connect = bytes.fromhex("10100004 4d515454 04020014 0004") + b"pppp"
+    with socket.create_connection((broker.host, broker.port), DEADLINE_S) as plain:
+        plain.settimeout(DEADLINE_S)
+        plain.sendall(connect)
+        assert _ends(plain)
+    context = ssl.create_default_context(cafile=str(house.folder / "broker" / "ca.crt"))
+    with socket.create_connection((broker.host, broker.port), DEADLINE_S) as raw:
+        raw.settimeout(DEADLINE_S)
+        with context.wrap_socket(raw, server_hostname="localhost") as bare:
+            assert _ends(bare, connect)
+
+
+def _ends(stream: socket.socket, first: bytes = b"") -> bool:
+    """Tell whether the connection ends without a CONNACK."""
+    try:
+        stream.sendall(first)
+        while data := stream.recv(100):
+            if data[0] == 0x20:
+                return False
+    except (ssl.SSLError, ConnectionError):
+        pass
+    return True
+
+
+def test_another_hosts_certificate_does_not_do(tmp_path: Path, house: House) -> None:
+    """The name in the certificate is who one is; on the broker, rights go by nothing else."""
+    acl = "pattern readwrite t/%u/#\n"
+    broker = mosquitto_tls(house, acl)
+    broker.start()
+    try:
+        pi = load_identity(house.identity("pi"), time.time())
+        gpu = load_identity(house.identity("gpu"), time.time())
+        seen, thief = Visitor(broker.url, pi, "pi"), Visitor(broker.url, gpu, "pi-2")
+        assert isinstance(thief.next(), Connected)
+        assert isinstance(seen.next(), Connected)
+        thief.link.publish(Outgoing("t/pi/x", b"stolen", 1))
+        seen.link.publish(Outgoing("t/pi/x", b"own", 1))
+        message: Any = seen.next()
+        assert message.payload == b"own"
+        thief.link.stop()
+        seen.link.stop()
+    finally:
+        broker.end(signal.SIGKILL)
+
+
+def test_a_renewed_certificate_is_used_at_the_next_connection(
+    house: House, broker: BrokerProcess, visit: Any
+) -> None:
+    """No restart: the files are read anew for each connection."""
+    folder = house.identity("pi")
+    one = visit(folder)
+    assert isinstance(one.next(), Connected)
+    house.identity("pi")  # which revokes the earlier one
+    house.publish()
+    broker.end()
+    broker.start()
+    while not isinstance(event := one.next(), Connected):
+        assert "is it revoked" not in event.why, event
+
+
+def test_a_key_that_others_may_read_is_refused(house: House) -> None:
+    """With the remedy."""
+    folder = house.identity("pi")
+    (folder / "client.key").chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        load_identity(folder, time.time())
+
+
+def test_a_key_of_another_certificate_is_told(house: House) -> None:
+    """Half a copy."""
+    pi, gpu = house.identity("pi"), house.identity("gpu")
+    (pi / "client.key").write_bytes((gpu / "client.key").read_bytes())
+    with pytest.raises(ConfigError, match="the key does not belong to the certificate"):
+        load_identity(pi, time.time())
+    (pi / "client.key").unlink()
+    with pytest.raises(ConfigError, match=r"client\.key: cannot be read: No such file"):
+        load_identity(pi, time.time())
+
+
+def test_files_that_vanish_while_a_program_runs_are_told(
+    house: House, broker: BrokerProcess, visit: Any
+) -> None:
+    """It goes on trying, and says which folder."""
+    folder = house.identity("pi")
+    one = visit(folder)
+    assert isinstance(one.next(), Connected)
+    (folder / "client.crt").unlink()
+    broker.end()
+    assert isinstance(one.next(), Disconnected)
+    assert f"the identity in {folder} cannot be used" in one.refused()
+
+
+def test_authorities_do_not_make_a_second_one(house: House) -> None:
+    """`Authority.create` never overwrites a key."""
+    with pytest.raises(ConfigError, match="there is a CA already"):
+        Authority.create(house.folder / "ca", time.time())

@@ -1,0 +1,88 @@
+"""A fleet's certificates for tests, and a mosquitto that lets in nobody without one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from broker import identity as ids
+from broker import private
+from broker.ca import CRL_FILE, Authority
+from tests.harness.brokers import BrokerProcess
+
+LOOPBACK = ("127.0.0.1", "localhost")
+
+
+@dataclass
+class House:
+    """What `fleet init` makes, in a folder of the test's own."""
+
+    folder: Path
+    authority: Authority
+
+    @classmethod
+    def make(cls, folder: Path, names: tuple[str, ...] = LOOPBACK) -> House:
+        """A CA, a month old, and a broker's certificate."""
+        house = cls(folder, Authority.create(folder / "ca", time.time() - 30 * ids.DAY_S))
+        key = ids.new_key()
+        broker = house.authority.issue_broker(key.public_key(), names, time.time())
+        private.private_folder(folder / "broker")
+        private.write(folder / "broker" / "broker.key", ids.key_pem(key))
+        private.write(folder / "broker" / "broker.crt", broker)
+        private.write(folder / "broker" / "ca.crt", house.authority.pem)
+        house.publish()
+        return house
+
+    def identity(
+        self, name: str, *, at_s: float | None = None, days: float = 365, folder: str = ""
+    ) -> Path:
+        """A client's folder; issued at another time than now if told."""
+        key = ids.new_key()
+        now_s = time.time() if at_s is None else at_s
+        made = self.authority.issue(key.public_key(), name, now_s, days=days, replace=True)
+        where = self.folder / "identities" / (folder or ids.folder_name(name))
+        ids.write_identity(where, self.authority.pem, made, ids.key_pem(key))
+        return where
+
+    def publish(self) -> None:
+        """Give the broker the newest CRL."""
+        data = (self.authority.folder / CRL_FILE).read_bytes()
+        private.write(self.folder / "broker" / CRL_FILE, data)
+
+
+def mosquitto_tls(house: House, acl: str = "") -> BrokerProcess:
+    """Return a mosquitto that takes its users from their certificates, not started."""
+    program = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if program is None:
+        pytest.skip("mosquitto is not installed")
+    log = house.folder / "mosquitto.log"
+
+    def command(port: int) -> list[str]:
+        broker = house.folder / "broker"
+        config = house.folder / "mosquitto.conf"
+        lines = [
+            # As root, mosquitto would become a user who may not read the test's files.
+            "user root",
+            f"log_dest file {log}",
+            f"listener {port} 127.0.0.1",
+            f"cafile {broker / 'ca.crt'}",
+            f"certfile {broker / 'broker.crt'}",
+            f"keyfile {broker / 'broker.key'}",
+            f"crlfile {broker / 'crl.pem'}",
+            "require_certificate true",
+            "use_identity_as_username true",
+            "set_tcp_nodelay true",
+            "max_packet_size 1200000",
+        ]
+        if acl:
+            (house.folder / "acl").write_text(acl)
+            lines.append(f"acl_file {house.folder / 'acl'}")
+        config.write_text("\n".join(lines) + "\n")
+        return [program, "-c", str(config)]
+
+    return BrokerProcess(command, announces=False, scheme="mqtts")

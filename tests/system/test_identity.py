@@ -1,0 +1,370 @@
+"""From `fleet init` to a host at work over TLS, with the commands that people type."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.ca import Authority
+from broker.identity import DAY_S
+from tests.harness.brokers import BrokerProcess
+from tests.harness.fleet import ROOT, Program, wait_until
+from tests.harness.secure import House, mosquitto_tls
+
+DEADLINE_S = 60.0
+
+
+@dataclass
+class Owner:
+    """Somebody at a terminal, with a home of their own."""
+
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """No setting of whoever runs the tests."""
+        return {key: value for key, value in os.environ.items() if not key.startswith("FLEET_")} | {
+            "XDG_CONFIG_HOME": str(self.home),
+            "COLUMNS": "80",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    @property
+    def fleet(self) -> Path:
+        """Where `fleet init` puts everything."""
+        return self.home / "fleet"
+
+    def run(
+        self, *arguments: str, stdin: str = "", **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            env=self.environment | more,
+            cwd=ROOT,
+            check=False,
+        )
+
+    def done(self, *arguments: str, stdin: str = "", **more: str) -> str:
+        """Run a command that goes well; what it printed."""
+        ran = self.run(*arguments, stdin=stdin, **more)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def refused(self, *arguments: str, **more: str) -> str:
+        """Run a command that is refused; its one line."""
+        ran = self.run(*arguments, **more)
+        assert ran.returncode in {1, 2}, ran.stdout + ran.stderr
+        assert "Traceback" not in ran.stderr
+        return ran.stderr
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Owner:
+    """Whoever sets the fleet up."""
+    return Owner(tmp_path / "owner")
+
+
+@pytest.fixture
+def broker(owner: Owner) -> Iterator[BrokerProcess]:
+    """A mosquitto with what `fleet init` has made."""
+    owner.done("init", "--broker", "127.0.0.1", "--operator", "alice")
+    made = mosquitto_tls(House(owner.fleet, Authority(owner.fleet / "ca")))
+    made.start()
+    yield made
+    made.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """`program(owner, module, *arguments)`: one of the fleet's programs; ended with the test."""
+    made: list[Program] = []
+
+    def start(who: Owner, module: str, *arguments: str) -> Program:
+        log = tmp_path / f"{len(made)}.log"
+        made.append(Program(module, list(arguments), who.environment, log))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in reversed(made):
+        one.kill()
+
+
+def _tree(folder: Path) -> dict[str, tuple[int, int]]:
+    return {
+        str(path): (path.stat().st_mtime_ns, path.stat().st_mode)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_init_makes_everything_once(owner: Owner) -> None:
+    """What it made, what to do next; a second time nothing happens."""
+    said = owner.done("init", "--broker", "pi.lan", "--broker", "192.0.2.7", "--operator", "alice")
+    assert "fleet enroll HOST" in said
+    assert "mqtts://pi.lan:8883" in said
+    assert max(map(len, said.splitlines())) < 200
+    assert {path.name for path in owner.fleet.iterdir()} == {"ca", "broker", "identities"}
+    assert {path.name for path in (owner.fleet / "broker").iterdir()} == {
+        "ca.crt", "broker.crt", "broker.key", "crl.pem",
+    }  # fmt: skip
+    assert {path.name for path in (owner.fleet / "identities").iterdir()} == {
+        "coordinator", "operator@alice",
+    }  # fmt: skip
+    before = _tree(owner.fleet)
+    for key in owner.fleet.rglob("*.key"):
+        assert key.stat().st_mode & 0o777 == 0o600, key
+    assert "nothing was changed" in owner.done("init")
+    assert "nothing was changed" in owner.done("init", "--broker", "PI.lan")
+    assert _tree(owner.fleet) == before
+
+
+def test_init_adds_what_is_new(owner: Owner) -> None:
+    """A name of the broker, an operator; the CA and the others stay."""
+    owner.done("init", "--broker", "pi.lan", "--operator", "alice")
+    before = _tree(owner.fleet)
+    said = owner.done("init", "--broker", "192.0.2.7")
+    assert "pi.lan, localhost, 127.0.0.1, ::1, 192.0.2.7" in said
+    said = owner.done("init", "--operator", "bob")
+    assert "operator:bob" in said
+    after = _tree(owner.fleet)
+    changed = {Path(path).name for path in before if after[path] != before[path]}
+    assert changed <= {"broker.crt", "broker.key", "ca.crt", "crl.pem", "registry.json", "lock"}
+    for name in ("ca/ca.key", "ca/ca.crt", "identities/operator@alice/client.key"):
+        assert after[str(owner.fleet / name)] == before[str(owner.fleet / name)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("init",), "--broker NAME: say by which name or address"),
+        (("init", "--broker", "mqtt://pi"), "--broker mqtt://pi: write a name or an address"),
+        (("init", "--broker", "pi", "--operator", "A B"), "--operator A B: write it with a-z"),
+        (("enroll", "pi"), "there is no CA here; make one with `fleet init`"),
+        (("revoke", "pi"), "there is no CA here; make one with `fleet init`"),
+        (("join", "nowhere"), "nowhere: is no such file, nor an address"),
+        (("join", "pi:99999", "x"), "is no such file, nor an address"),
+        (("join", "127.0.0.1:1", "abc"), "the token is not whole"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_line(
+    owner: Owner, arguments: tuple[str, ...], told: str
+) -> None:
+    """With what to do."""
+    said = owner.refused(*arguments)
+    assert told in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_host_works_over_tls_until_it_is_revoked(
+    owner: Owner, broker: BrokerProcess, program: Any, data: Path, tmp_path: Path
+) -> None:
+    """init, enroll, join, coordinator, agent, workers, revoke; every name from its certificate."""
+    url = broker.url
+    bundle = tmp_path / "attic.fleet"
+    assert "secret" in owner.done("enroll", "attic", "-o", str(bundle), "--broker", url)
+    assert bundle.stat().st_mode & 0o777 == 0o600
+    host = Owner(tmp_path / "host")
+    said = host.done("join", str(bundle))
+    assert f"fleet agent --broker {url} --data DIR" in said
+    state = str(tmp_path / "state")
+    program(owner, "coordinator.service", "--broker", url, "--state", state)
+    agent = program(
+        host, "agent.service", "--broker", url, "--state", state + "-a", "--data", str(data)
+    )
+    assert "connected to the broker as attic" in agent.said()
+    said = owner.done("workers", "--broker", url)
+    assert "attic" in said
+    assert "online" in said
+    owner.done("drain", "attic", "--broker", url)
+    log = (owner.fleet / "mosquitto.log").read_text()
+    assert re.search(r"as coordinator \(p2, c1, k20, u'coordinator'\)", log)
+    assert re.search(r"as attic \(p2, c1, k20, u'attic'\)", log)
+    assert re.search(r"as fleet-cli-\w+ \(p2, c1, k20, u'operator:alice'\)", log)
+    said = owner.done("revoke", "attic")
+    assert "mosquitto:" in said
+    broker.end()
+    broker.start()
+    wait_until(lambda: "is it revoked, ended, or of another CA?" in agent.said(), "it is told why")
+    agent.kill()
+    assert agent.said().count("connected to the broker as attic") == 1
+
+
+def test_a_host_fetches_its_certificate_with_a_token(owner: Owner, tmp_path: Path) -> None:
+    """One short line to copy; without the token in it, it is read from standard input."""
+    owner.done("init", "--broker", "pi.lan", "--operator", "alice")
+    for number in range(2):
+        name = f"gpu-{number}"
+        waiting, line = _enroll(owner, name)
+        host = Owner(tmp_path / name)
+        where, token = line.split()[2:]
+        if number == 0:
+            said = host.done("join", where, token)
+        else:
+            said = host.done("join", where, stdin=token + "\n")
+        assert "fleet agent --broker mqtts://pi.lan:8883 --data DIR" in said
+        assert waiting.wait(DEADLINE_S) == 0
+        assert len(line) < 100
+        folder = host.fleet / "identities" / name
+        assert (folder / "client.key").stat().st_mode & 0o777 == 0o600
+        assert "cannot be reached" in host.refused("join", where, token)
+        assert waiting.stdout is not None
+        assert f"{name} has its certificate" in waiting.stdout.read()
+        waiting.stdout.close()
+    assert "gpu-0 has a certificate until" in owner.refused("enroll", "gpu-0")
+    assert "write a time up to a day" in owner.refused("enroll", "x", "--for", "1d")
+
+
+def _enroll(owner: Owner, name: str) -> tuple[subprocess.Popen[str], str]:
+    """Start `fleet enroll` and return it with the line that it prints for the host."""
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "coordinator.cli", "enroll", name, "--address", "127.0.0.1:0"],
+        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=owner.environment,
+        cwd=ROOT,
+    )  # fmt: skip
+    lines: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        assert waiting.stdout is not None
+        for _ in range(3):
+            lines.put(waiting.stdout.readline())
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        line = lines.get(timeout=DEADLINE_S).strip()
+        if line.startswith("fleet join "):
+            return waiting, line
+
+
+def test_nobody_comes_and_it_ends(owner: Owner) -> None:
+    """It does not wait for ever, and says what to do."""
+    owner.done("init", "--broker", "pi.lan", "--operator", "alice")
+    ran = owner.run("enroll", "gpu", "--address", "127.0.0.1:0", "--for", "0.5s")
+    assert ran.returncode == 1
+    assert "has not come within the time; run `fleet enroll gpu` again" in ran.stderr
+
+
+PROGRAMS = {
+    "agent": ("agent", "--state", "{tmp}/a"),
+    "coordinator": ("coordinator", "--state", "{tmp}/c"),
+    "status": ("status",),
+}
+
+
+@pytest.mark.parametrize("who", PROGRAMS)
+def test_beyond_this_machine_nobody_goes_without_tls(
+    owner: Owner, tmp_path: Path, who: str
+) -> None:
+    """Unless somebody says that the network is to be trusted."""
+    arguments = [one.replace("{tmp}", str(tmp_path)) for one in PROGRAMS[who]]
+    said = owner.refused(*arguments, "--broker", "mqtt://192.0.2.1:1")
+    assert "mqtt://192.0.2.1:1: without TLS" in said
+    assert "mqtts://192.0.2.1" in said
+    assert "`fleet init`" in said
+    assert "`fleet enroll`" in said
+    assert "--plain" in said
+    assert len(said.splitlines()) == 1
+    said = owner.refused(*arguments, "--broker", "mqtts://192.0.2.1")
+    assert "no identity of" in said
+    assert "`fleet join`" in said
+
+
+def test_where_the_network_is_trusted_it_may_be_said(owner: Owner) -> None:
+    """By the option, before the command or after it, by the environment, by the file."""
+    url, timeout = "mqtt://192.0.2.1:1", ("--timeout", "0.2")
+    config = owner.home / "fleet.toml"
+    owner.home.mkdir()
+    config.write_text(f'[broker]\nurl = "{url}"\nplain = true\n')
+    ways: list[tuple[tuple[str, ...], dict[str, str]]] = [
+        (("status", "--plain", "--broker", url), {}),
+        (("--plain", "--broker", url, "status"), {}),
+        (("status", "--broker", url), {"FLEET_PLAIN": "1"}),
+        (("status", "--config", str(config)), {}),
+    ]
+    for arguments, more in ways:
+        ran = owner.run(*arguments, *timeout, **more)
+        assert ran.returncode == 3, ran.stderr
+        assert "the broker is not reachable" in ran.stderr
+
+
+def test_an_identity_is_for_whom_it_is(owner: Owner, tmp_path: Path) -> None:
+    """A host's does not do for the coordinator, nor another host's for a host."""
+    owner.done("init", "--broker", "127.0.0.1", "--operator", "alice")
+    bundle = tmp_path / "pi.fleet"
+    owner.done("enroll", "pi", "-o", str(bundle))
+    owner.done("join", str(bundle))
+    folders = owner.fleet / "identities"
+    url = ("--broker", "mqtts://127.0.0.1:1")
+    state = ("--state", str(tmp_path / "s"))
+    said = owner.refused("coordinator", *state, *url, "--identity", str(folders / "pi"))
+    assert "this is the identity of 'pi', and the coordinator is wanted here" in said
+    said = owner.refused("agent", *state, *url, "--identity", str(folders / "coordinator"))
+    assert "this is the identity of 'coordinator', and a host is wanted here" in said
+    said = owner.refused("agent", *state, *url, "--host", "gpu")
+    assert "this is the identity of 'pi', not of 'gpu'" in said
+    said = owner.refused("status", *url, "--identity", str(folders / "pi"))
+    assert "a person, such as operator:alice is wanted here" in said
+    owner.done("init", "--operator", "bob")
+    said = owner.refused("status", *url)
+    assert "several identities (operator@alice, operator@bob); choose by --identity" in said
+    said = owner.refused("status", *url, FLEET_IDENTITY=str(tmp_path / "gone"))
+    assert "client.crt: cannot be read: No such file or directory" in said
+
+
+def test_a_certificate_that_nears_its_end_is_renewed_and_used(
+    owner: Owner, program: Any, data: Path, tmp_path: Path
+) -> None:
+    """Over the connection that it still has; `fleet workers` told of the end before."""
+    house = House.make(owner.fleet)
+    house.identity("coordinator")
+    house.identity("operator:alice")
+    folder = house.identity("pi", at_s=time.time() - 20 * DAY_S, days=25)
+    broker = mosquitto_tls(house)
+    broker.start()
+    try:
+        at = ("--broker", broker.url, "--state")
+        old = (folder / "client.crt").read_bytes()
+        key = (folder / "client.key").read_bytes()
+        one = program(owner, "coordinator.service", *at, str(tmp_path / "c"))
+        agent = program(owner, "agent.service", *at, str(tmp_path / "a"), "--data", str(data))
+        said = owner.done("workers", "--broker", broker.url)
+        assert re.search(
+            r"^pi: its certificate ends on \d{4}-\d\d-\d\d, in [45]\b.*d$", said, re.MULTILINE
+        )
+        assert (folder / "client.crt").read_bytes() == old  # this coordinator has no CA
+        one.stop()
+        agent.stop()
+        ca = ("--ca", str(owner.fleet / "ca"))
+        program(owner, "coordinator.service", *at, str(tmp_path / "c"), *ca)
+        agent = program(owner, "agent.service", *at, str(tmp_path / "a"), "--data", str(data))
+        wait_until(lambda: "the certificate was renewed" in agent.said(), "it is renewed")
+        assert (folder / "client.crt").read_bytes() != old
+        assert (folder / "client.key").read_bytes() == key
+        (row,) = json.loads(owner.done("workers", "--broker", broker.url, "--json"))
+        ends = datetime.fromisoformat(row["capability"]["certificate_expires_at"])
+        assert (ends - datetime.now(UTC)).days in {364, 365}
+        assert "its certificate" not in owner.done("workers", "--broker", broker.url)
+        broker.end()
+        broker.start()
+        wait_until(lambda: agent.said().count("connected to the broker as pi") == 2, "it is back")
+    finally:
+        broker.end(signal.SIGKILL)

@@ -1,0 +1,457 @@
+"""Enrolment by file and over the network: who gets a certificate, and who does not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import enrolment as en
+from broker import identity as ids
+from broker.bundle import Bundle, install, parse_bundle, read_bundle
+from broker.ca import Authority
+from broker.enrolment import (
+    MAX_LINE_BYTES,
+    MAX_TRIES,
+    End,
+    Enrolment,
+    Offer,
+    Token,
+    fetch,
+    listen,
+    new_token,
+    parse_token,
+)
+from broker.errors import ConfigError, LinkError
+from broker.identity import DAY_S, load_identity
+
+URL = "mqtts://pi.lan:8883"
+DEADLINE_S = 20.0
+ID = "gpu"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """A CA that is a month old."""
+    return Authority.create(tmp_path / "ca", time.time() - 30 * DAY_S)
+
+
+class Desk:
+    """A waiting `fleet enroll`, with a clock that a test can turn."""
+
+    def __init__(self, authority: Authority, **more: Any) -> None:
+        self.late_s = 0.0
+        self.open: list[socket.socket] = []
+        self.token = new_token(authority)
+        self.enrolment = Enrolment(
+            Offer(authority, ID, URL, self.token, 60.0, **more),
+            lambda: time.monotonic() + self.late_s,
+            time.time,
+        )
+        listener = listen("127.0.0.1", 0)
+        self.port: int = listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.enrolment.serve, args=(listener,))
+        self.thread.start()
+
+    def end(self) -> End | None:
+        """Wait until it has ended; say how."""
+        self.thread.join(DEADLINE_S)
+        assert not self.thread.is_alive()
+        return self.enrolment.end
+
+    def fetch(self, token: Token | None = None) -> Bundle:
+        """What a host does."""
+        return fetch("127.0.0.1", self.port, token or self.token, time.time())
+
+    def connect(self) -> socket.socket:
+        """A connection of somebody who has said nothing yet."""
+        self.open.append(socket.create_connection(("127.0.0.1", self.port), DEADLINE_S))
+        return self.open[-1]
+
+    def stream(self) -> socket.socket:
+        """A connection of somebody who speaks TLS, after the greeting."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        stream = context.wrap_socket(self.connect(), server_hostname="x")
+        self.open.append(stream)
+        assert _line(stream)
+        return stream
+
+
+def _line(stream: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        data = stream.recv(4096)
+        if not data:
+            break
+        line += data
+    return line
+
+
+@pytest.fixture
+def desk(authority: Authority) -> Iterator[Callable[..., Desk]]:
+    """`desk()`: somebody waits for a host; it is over at the end."""
+    made: list[Desk] = []
+
+    def wait(of: Authority | None = None, **more: Any) -> Desk:
+        made.append(Desk(of or authority, **more))
+        return made[-1]
+
+    yield wait
+    for one in made:
+        one.late_s = 1e6
+        for stream in one.open:
+            stream.close()
+        one.end()
+
+
+def test_a_host_with_the_token_gets_its_certificate(
+    desk: Any, authority: Authority, tmp_path: Path
+) -> None:
+    """Made for its own key, and whole; the enrolment is over then."""
+    one = desk()
+    bundle = one.fetch()
+    assert one.end() is End.JOINED
+    assert (bundle.name, bundle.broker) == (ID, URL)
+    install(bundle, tmp_path / "gpu")
+    assert load_identity(tmp_path / "gpu", time.time()).name == ID
+    assert [row.name for row in authority.issued()] == [ID]
+    assert one.enrolment.peer == "127.0.0.1"
+
+
+def test_a_token_is_good_for_one_host(desk: Any, authority: Authority) -> None:
+    """The second one finds nobody, or is told; there is one certificate."""
+    one = desk()
+    early = one.stream()  # was there before the first was served
+    one.fetch()
+    request = ids.request_pem(ids.new_key(), "x").decode()
+    early.sendall(_asking(one.token.secret.hex(), request))
+    assert b"has been used" in _line(early)
+    early.close()
+    assert one.end() is End.JOINED
+    with pytest.raises(LinkError, match="does `fleet enroll` still wait there"):
+        one.fetch()
+    assert len(authority.issued()) == 1
+
+
+def test_two_at_the_same_moment_get_one_certificate(desk: Any, authority: Authority) -> None:
+    """Whoever is first."""
+    one = desk()
+    got: list[Bundle] = []
+    lost: list[str] = []
+
+    def come() -> None:
+        try:
+            got.append(one.fetch())
+        except LinkError as error:
+            lost.append(str(error))
+
+    threads = [threading.Thread(target=come) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert (len(got), len(lost)) == (1, 5)
+    assert len(authority.issued()) == 1
+
+
+def _asking(secret: str, request: str) -> bytes:
+    return json.dumps({"v": 1, "secret": secret, "request": request}).encode() + b"\n"
+
+
+def test_a_token_that_expired_is_good_for_nobody(desk: Any, authority: Authority) -> None:
+    """Not even for a host whose connection was there before."""
+    one = desk()
+    early = one.stream()
+    one.late_s = 61.0
+    request = ids.request_pem(ids.new_key(), "x").decode()
+    early.sendall(_asking(one.token.secret.hex(), request))
+    assert b"this token has expired" in _line(early)
+    early.close()
+    assert one.end() is End.EXPIRED
+    with pytest.raises(LinkError, match="cannot be reached"):
+        one.fetch()
+    assert authority.issued() == []
+
+
+def test_guessing_ends_it(desk: Any, authority: Authority) -> None:
+    """After a few tries not even the right token helps."""
+    one = desk()
+    wrong = Token(bytes(16), one.token.pin)
+    for _ in range(MAX_TRIES):
+        with pytest.raises(LinkError, match="not the one that was printed"):
+            one.fetch(wrong)
+    assert one.end() is End.GUESSED
+    with pytest.raises(LinkError):
+        one.fetch()
+    assert authority.issued() == []
+
+
+def test_an_impostor_is_told_nothing(
+    desk: Any, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine with another CA: the host leaves before it has said a word of the token."""
+    other = Authority.create(tmp_path / "other", time.time())
+    impostor = desk(other)
+    heard: list[Any] = []
+    monkeypatch.setattr(impostor.enrolment, "_answer", lambda *said: heard.append(said) or {})
+    with pytest.raises(
+        LinkError, match=r"not the machine that printed this token.*nothing was sent"
+    ):
+        impostor.fetch(new_token(authority))
+    assert heard == []
+
+
+def test_an_impostor_who_shows_the_right_ca_is_told_nothing_either(
+    desk: Any, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CA's certificate is no secret; a key for it has nobody else, no host and no broker."""
+    token = new_token(authority)
+    other = Authority.create(tmp_path / "other", time.time())
+    heard: list[Any] = []
+    for kind in ("another CA's key", "a host's certificate", "the broker's certificate"):
+        impostor = desk(other)
+        monkeypatch.setattr(impostor.enrolment._offer.authority, "pem", authority.pem)
+        monkeypatch.setattr(impostor.enrolment, "_answer", lambda *said: heard.append(said) or {})
+        if kind != "another CA's key":
+            folder, key = tmp_path / kind.replace(" ", "-"), ids.new_key()
+            made = (
+                authority.issue(key.public_key(), "pi", time.time())
+                if "host" in kind
+                else authority.issue_broker(key.public_key(), ["127.0.0.1"], time.time())
+            )
+            ids.write_identity(folder, authority.pem, made, ids.key_pem(key))
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(folder / "client.crt", folder / "client.key")
+            monkeypatch.setattr(impostor.enrolment, "_tls", tls)
+        with pytest.raises(LinkError, match=r"does not show that it is the CA's.*nothing was sent"):
+            impostor.fetch(token)
+    assert heard == []
+
+
+@pytest.mark.parametrize(
+    "bytes_",
+    [b"{}\n", b"[]\n", b"GET / HTTP/1.1\r\n\r\n", b"[" * 20000 + b"\n", b"\xff\xfe\n",
+     b'{"secret": 1, "request": 2}\n', b'{"secret": "\\ud800", "request": ""}\n'],
+)  # fmt: skip
+def test_garbage_changes_nothing(desk: Any, bytes_: bytes) -> None:
+    """It is no try, and costs the host nothing that comes after it."""
+    one = desk()
+    stream = one.stream()
+    stream.sendall(bytes_)
+    assert b"certificate" not in _line(stream).replace(b"no request", b"")
+    stream.close()
+    assert one.fetch().name == ID
+
+
+def test_a_right_token_with_garbage_for_a_request_is_not_spent(desk: Any) -> None:
+    """The host may try again."""
+    one = desk()
+    stream = one.stream()
+    stream.sendall(_asking(one.token.secret.hex(), "garbage"))
+    assert b"the certificate request is none" in _line(stream)
+    stream.close()
+    assert one.fetch().name == ID
+
+
+def test_a_request_that_is_too_large_is_cut_off(desk: Any) -> None:
+    """Before it is in memory."""
+    one = desk()
+    sent_bytes = _drip(one.stream(), b"x" * 1024, 0.0)
+    assert sent_bytes < 100 * MAX_LINE_BYTES  # the rest is in the system's buffers
+    assert one.fetch().name == ID
+
+
+def _drip(stream: socket.socket, data: bytes, pause_s: float) -> int:
+    """Send again and again until the other side ends the connection; return how much went out."""
+    sent_bytes = 0
+    deadline_s = time.monotonic() + DEADLINE_S
+    stream.settimeout(max(pause_s, 0.001))
+    while time.monotonic() < deadline_s:
+        try:
+            stream.sendall(data)
+            sent_bytes += len(data)
+            if stream.recv(1) == b"":
+                return sent_bytes
+        except TimeoutError:
+            continue
+        except OSError:
+            return sent_bytes
+    pytest.fail("it was never cut off")
+
+
+def test_slow_and_silent_connections_end_and_stop_nobody(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine that say nothing and one that drips; a host is served meanwhile, and they are closed."""
+    monkeypatch.setattr(en, "CONNECTION_S", 1.0)
+    one = desk()
+    silent = [one.connect() for _ in range(9)]
+    dripping = one.stream()
+    begun_s = time.monotonic()
+    assert one.fetch().name == ID
+    _drip(dripping, b"x", 0.05)
+    for stream in silent:
+        _drip(stream, b"", 0.05)
+    assert time.monotonic() - begun_s < 5.0
+    assert one.end() is End.JOINED
+
+
+def test_more_connections_than_allowed_are_turned_away(desk: Any) -> None:
+    """Neither threads nor sockets grow without bound; later a host is served all the same."""
+    one = desk()
+    before = threading.active_count()
+    crowd = [one.connect() for _ in range(40)]
+    assert crowd[-1].recv(1) == b""  # at once, since others are there
+    assert threading.active_count() <= before + 2 * en.MAX_CONNECTIONS  # each with its alarm
+    for stream in crowd:
+        stream.close()
+    deadline_s = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            assert one.fetch().name == ID
+            break
+        except LinkError:
+            assert time.monotonic() < deadline_s
+
+
+def test_who_has_a_certificate_gets_another_only_if_it_is_replaced(
+    desk: Any, authority: Authority
+) -> None:
+    """The old one is on the list then."""
+    authority.issue(ids.new_key().public_key(), ID, time.time())
+    with pytest.raises(LinkError, match="gpu has a certificate until"):
+        desk().fetch()
+    desk(replace=True).fetch()
+    assert [row.revoked_s is None for row in authority.issued()] == [False, True]
+
+
+def test_a_token_is_one_word_and_survives_copying(authority: Authority) -> None:
+    """52 characters that no shell touches; capitals and blanks around it do no harm."""
+    token = new_token(authority)
+    assert len(token.text()) == 52
+    assert token.text().isalnum()
+    assert parse_token(f" {token.text().upper()}\n") == token
+    assert new_token(authority).secret != token.secret
+    assert token.secret.hex() not in repr(token)
+    assert str(token.secret) not in repr(token)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0" * 52, "é" * 52, "a" * 51, "a" * 53, "a" * 100_000])
+def test_what_is_no_token_is_refused_without_repeating_it(text: str) -> None:
+    """It might be half a secret."""
+    with pytest.raises(ConfigError, match="the token is not whole") as refusal:
+        parse_token(text)
+    assert len(str(refusal.value)) < 100
+
+
+def _bundle(authority: Authority, name: str = ID, **more: Any) -> dict[str, Any]:
+    key = ids.new_key()
+    made = authority.issue(key.public_key(), name, time.time(), replace=True, **more)
+    return dict(json.loads(Bundle(name, URL, authority.pem, made, ids.key_pem(key)).encode()))
+
+
+def test_a_file_carries_all_that_a_host_needs(authority: Authority, tmp_path: Path) -> None:
+    """Read and unpacked, it is an identity; a second time nothing happens."""
+    path = tmp_path / "gpu.fleet"
+    path.write_text(json.dumps(_bundle(authority)))
+    bundle = read_bundle(path, time.time())
+    assert install(bundle, tmp_path / "x" / "gpu")
+    assert load_identity(tmp_path / "x" / "gpu", time.time()).name == ID
+    assert not install(bundle, tmp_path / "x" / "gpu")
+    assert "PRIVATE" not in repr(bundle)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../evil", "/etc/fleet", "..", ".", "", "a/b", "a\\b", "C:x", "nul", "gpu\x00", "gpu/", "~",
+     "pi"],
+)  # fmt: skip
+def test_a_file_cannot_choose_where_it_goes(authority: Authority, name: str) -> None:
+    """A name is a name, and the certificate's: no path, no drive, no device, nobody else's."""
+    document = _bundle(authority) | {"name": name}
+    with pytest.raises(ConfigError, match="f: name: "):
+        parse_bundle(json.dumps(document).encode(), "f", time.time())
+
+
+def test_keys_that_nobody_asked_for_write_nothing(authority: Authority, tmp_path: Path) -> None:
+    """Three files, of these names, whatever else is in it; and only what was understood of them."""
+    document = _bundle(authority) | {"../../evil": "x", "files": {"../evil": "x"}, "out": "/evil"}
+    document["certificate"] += "evil\n" * 10
+    bundle = parse_bundle(json.dumps(document).encode(), "f", time.time())
+    install(bundle, tmp_path / "gpu")
+    assert {path.name for path in (tmp_path / "gpu").iterdir()} == {
+        "ca.crt", "client.crt", "client.key",
+    }  # fmt: skip
+    assert b"evil" not in (tmp_path / "gpu" / "client.crt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"v": 2}, "another version of the fleet"),
+        ({"key": 7}, "is not a file of `fleet enroll`"),
+        ({"key": "x"}, "f: key: is not a private key"),
+        ({"ca": "x"}, "f: ca: is not a certificate"),
+        ({"certificate": "x"}, "f: certificate: is not a certificate"),
+        ({"broker": "mqtt://pi"}, "f: broker: is not an address with TLS"),
+        ({"broker": "evil; rm -rf /"}, "f: broker: the scheme is"),
+        ({"broker": "mqtts://pi/$(rm)"}, "f: broker: no host, or something after it"),
+    ],
+)
+def test_a_file_that_is_wrong_says_what(
+    authority: Authority, change: dict[str, Any], told: str
+) -> None:
+    """Part by part."""
+    document = _bundle(authority) | change
+    with pytest.raises(ConfigError) as refusal:
+        parse_bundle(json.dumps(document).encode(), "f", time.time())
+    assert told in str(refusal.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff", b"[" * 30000, b"x" * 70_000])
+def test_a_file_that_is_none_is_told(tmp_path: Path, data: bytes) -> None:
+    """Whatever is in it, however much."""
+    path = tmp_path / "f"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match=r"f: (is not a file of|is larger than)"):
+        read_bundle(path, time.time())
+
+
+def test_parts_of_different_identities_are_told(authority: Authority, tmp_path: Path) -> None:
+    """Key, certificate and CA belong together, and hold now."""
+    one, two = _bundle(authority), _bundle(authority, "pi")
+    other = _bundle(Authority.create(tmp_path / "other", time.time()))
+    now_s = time.time()
+    for mixed, told in (
+        (one | {"key": two["key"]}, "the key does not belong"),
+        (one | {"certificate": two["certificate"], "key": two["key"]}, "somebody else's"),
+        (one | {"ca": other["ca"]}, "not of this CA"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            parse_bundle(json.dumps(mixed).encode(), "f", now_s)
+    with pytest.raises(ConfigError, match="the certificate ended on"):
+        parse_bundle(json.dumps(one).encode(), "f", now_s + 400 * DAY_S)
+
+
+def test_another_identity_is_not_overwritten_by_accident(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Only if it is said."""
+    now_s = time.time()
+    first = parse_bundle(json.dumps(_bundle(authority)).encode(), "f", now_s)
+    second = parse_bundle(json.dumps(_bundle(authority)).encode(), "f", now_s)
+    install(first, tmp_path / "gpu")
+    with pytest.raises(ConfigError, match="another identity is there; take --replace"):
+        install(second, tmp_path / "gpu")
+    assert (tmp_path / "gpu" / "client.crt").read_bytes() == first.certificate
+    assert install(second, tmp_path / "gpu", replace=True)
+    assert (tmp_path / "gpu" / "client.crt").read_bytes() == second.certificate

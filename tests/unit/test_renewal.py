@@ -1,0 +1,274 @@
+"""Renewal: when a host asks, what the coordinator signs, and what the host takes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from agent.certificate import Certificate
+from agent.renewal import Renewal
+from broker import identity as ids
+from broker.ca import MAX_HELD, Authority
+from broker.clock import Now
+from broker.errors import ConfigError
+from broker.identity import DAY_S, Identity, load_identity
+from broker.messages import (
+    CERTIFICATE_REQUEST,
+    CERTIFICATE_RESPONSE,
+    CertificateRequest,
+    CertificateResponse,
+    decode,
+    encode,
+)
+from broker.topics import Topics
+from broker.wire import Connected, Disconnected, Incoming, Outgoing
+from coordinator.renewal import Renewals
+
+NOW_S = 1.8e9
+YEAR_S = 365 * DAY_S
+TOPICS = Topics()
+
+
+class Host:
+    """A host `pi` with a certificate, the coordinator that has the CA, and the clock of both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority.create(folder / "ca", NOW_S)
+        self.wall_s = NOW_S
+        self.folder = folder / "pi"
+        self.key = ids.new_key()
+        made = self.authority.issue(self.key.public_key(), "pi", NOW_S)
+        ids.write_identity(self.folder, self.authority.pem, made, ids.key_pem(self.key))
+        self.asked: list[Outgoing] = []
+        self.answers: list[Outgoing] = []
+        self.renewals = Renewals(
+            self.authority, TOPICS, self._answered, self._at_once, lambda: self.now
+        )
+        self.certificate = Certificate(
+            load_identity(self.folder, NOW_S), TOPICS, self._ask, random.Random(1)
+        )
+        self.certificate.turn([Connected("s")], self.now)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.wall_s, self.wall_s)
+
+    def _ask(self, message: Outgoing) -> bool:
+        self.asked.append(message)
+        return True
+
+    def _answered(self, message: Outgoing) -> bool:
+        self.answers.append(message)
+        return True
+
+    @staticmethod
+    def _at_once(function: Callable[[], None]) -> None:
+        function()
+
+    def passes(self, seconds: float) -> None:
+        """Time passes; every deadline on the way is kept."""
+        end_s = self.wall_s + seconds
+        while (due_s := self.certificate.next_deadline()) is not None and due_s <= end_s:
+            self.wall_s = max(self.wall_s, due_s)
+            self.certificate.turn([], self.now)
+        self.wall_s = end_s
+
+    def serve(self) -> list[CertificateResponse]:
+        """The coordinator gets what was asked; its answers."""
+        for message in self.asked:
+            self.renewals.put(Incoming(message.topic, message.payload, False))
+        self.asked.clear()
+        return [decode(CERTIFICATE_RESPONSE, one.payload) for one in self.answers]
+
+    def hears(self) -> bool:
+        """The host gets the answers; whether it has a new certificate."""
+        events = [Incoming(one.topic, one.payload, False) for one in self.answers]
+        self.answers.clear()
+        return self.certificate.turn(events, self.now)
+
+    def present(self) -> x509.Certificate:
+        """What is in its folder."""
+        return ids.read_certificate(self.folder / "client.crt")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """A host whose certificate is new."""
+    return Host(tmp_path)
+
+
+def test_a_host_asks_when_a_third_is_left_and_gets_the_next_one(host: Host) -> None:
+    """For the same key; then it is quiet until the next third."""
+    before = host.present()
+    host.passes(YEAR_S * 0.66)
+    assert host.asked == []
+    host.passes(YEAR_S * 0.05)
+    assert {one.topic for one in host.asked} == {"fleet/pi/identity/request"}
+    host.serve()
+    assert host.hears()
+    after = host.present()
+    assert after.public_key() == before.public_key()
+    assert after.serial_number != before.serial_number
+    assert load_identity(host.folder, host.wall_s).ends_s == pytest.approx(
+        host.wall_s + YEAR_S, abs=2
+    )
+    assert host.certificate.expires_at.startswith(ids.day(host.wall_s + YEAR_S))
+    host.passes(YEAR_S * 0.6)
+    assert host.asked == []
+
+
+def test_it_asks_again_ever_more_seldom_and_in_the_same_words(host: Host) -> None:
+    """A coordinator without the CA does not answer."""
+    host.passes(YEAR_S * 0.71)
+    asked = len(host.asked)
+    assert len({one.payload for one in host.asked}) == 1
+    host.passes(DAY_S)
+    assert 24 <= len(host.asked) - asked <= 50
+    host.certificate.turn([Disconnected("gone")], host.now)
+    assert host.certificate.next_deadline() is None
+    host.asked.clear()
+    host.certificate.turn([Connected("t")], host.now)
+    assert len(host.asked) == 1
+
+
+def test_the_fleet_does_not_ask_in_one_moment() -> None:
+    """Hosts that were enrolled together ask over days."""
+    begun = []
+    for seed in range(20):
+        renewal = Renewal(NOW_S, NOW_S + YEAR_S, random.Random(seed), lambda: "i")
+        mono_s = NOW_S
+        while not renewal.due(Now(mono_s, mono_s)):
+            mono_s = renewal.next_deadline()
+        begun.append(mono_s)
+    assert max(begun) - min(begun) > 5 * DAY_S
+    assert NOW_S + YEAR_S * 0.66 < min(begun) <= max(begun) < NOW_S + YEAR_S * 0.71
+
+
+def test_the_same_request_gets_the_same_answer(host: Host) -> None:
+    """And costs no further certificate."""
+    host.passes(YEAR_S * 0.7)
+    host.asked = host.asked[:1] * 3
+    given = host.serve()
+    assert len(given) == 3
+    assert len({one.certificate for one in given}) == 1
+    assert len(host.authority.issued()) == 2
+
+
+def test_a_revoked_host_gets_none_over_the_connection_that_it_has(host: Host) -> None:
+    """Not even after another machine was enrolled under its name."""
+    host.passes(YEAR_S * 0.7)
+    host.authority.revoke("pi", host.wall_s)
+    first = host.asked[:]
+    (given,) = {one.error for one in host.serve()}
+    assert given == "pi has no certificate of this key that holds"
+    host.authority.issue(ids.new_key().public_key(), "pi", host.wall_s)
+    host.answers.clear()
+    host.asked = first
+    assert all(one.certificate is None for one in host.serve())
+    assert not host.hears()
+
+
+def test_the_name_in_the_topic_counts(host: Host) -> None:
+    """A host's request for another's name has no key there; brokers do not let it publish that."""
+    host.passes(YEAR_S * 0.7)
+    payload = host.asked[0].payload
+    host.authority.issue(ids.new_key().public_key(), "gpu", host.wall_s)
+    host.renewals.put(Incoming(TOPICS.identity_request("gpu"), payload, False))
+    answer = decode(CERTIFICATE_RESPONSE, host.answers[0].payload)
+    assert host.answers[0].topic == "fleet/gpu/identity/response"
+    assert answer.certificate is None
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"{}", b"\xff", b'{"v":1,"id":"a","request":7}', b"x" * 300_000]
+)
+def test_garbage_gets_no_answer(host: Host, payload: bytes) -> None:
+    """Nor does a retained request, which is a replay, nor one on another topic."""
+    topic = TOPICS.identity_request("pi")
+    host.renewals.put(Incoming(topic, payload, False))
+    host.passes(YEAR_S * 0.7)
+    host.renewals.put(Incoming(topic, host.asked[0].payload, True))
+    host.renewals.put(Incoming("fleet/a/b/identity/request", host.asked[0].payload, False))
+    host.renewals.put(Incoming("fleet/jobs/identity/request", host.asked[0].payload, False))
+    assert host.answers == []
+
+
+def test_what_is_no_request_is_answered_with_why(host: Host) -> None:
+    """In the fleet's words, not the parser's."""
+    request = CertificateRequest(id="x", request="garbage")
+    host.renewals.put(Incoming(TOPICS.identity_request("pi"), encode(request), False))
+    answer = decode(CERTIFICATE_RESPONSE, host.answers[0].payload)
+    assert answer.error == "the certificate request is none, or not of a key on P-256"
+
+
+def test_a_host_takes_its_own_certificate_alone(host: Host, tmp_path: Path) -> None:
+    """Not one for another name, another key, of another CA, an older one, or an unasked one."""
+    host.passes(YEAR_S * 0.7)
+    asked = decode(CERTIFICATE_REQUEST, host.asked[0].payload)
+    other = Authority.create(tmp_path / "other", NOW_S)
+    late_s, own = host.wall_s, host.key.public_key()
+    wrong = {
+        "name": host.authority.issue(own, "gpu", late_s),
+        "key": host.authority.issue(ids.new_key().public_key(), "pi", late_s, replace=True),
+        "ca": other.issue(own, "pi", late_s),
+        "older": host.authority.issue(own, "pi", late_s, days=1, replace=True),
+        "server": host.authority.issue_broker(own, ["pi"], late_s),
+    }
+    before = host.present()
+    for what, pem in wrong.items():
+        said = CertificateResponse(id=asked.id, certificate=pem.decode())
+        topic = TOPICS.identity_response("pi")
+        assert not host.certificate.turn([Incoming(topic, encode(said), False)], host.now), what
+    good = host.authority.issue(own, "pi", late_s, replace=True).decode()
+    for message in (
+        Incoming(topic, encode(CertificateResponse(id="other", certificate=good)), False),
+        Incoming(topic, encode(CertificateResponse(id=asked.id, certificate=good)), True),
+        Incoming(topic, b"garbage", False),
+        Incoming(TOPICS.identity_response("gpu"),
+                 encode(CertificateResponse(id=asked.id, certificate=good)), False),
+    ):  # fmt: skip
+        assert not host.certificate.turn([message], host.now)
+    assert host.present() == before
+    said = CertificateResponse(id=asked.id, certificate=good)
+    assert host.certificate.turn([Incoming(topic, encode(said), False)], host.now)
+
+
+def test_lost_answers_do_not_fill_the_registry(host: Host) -> None:
+    """A host that asks on and on, each time in other words."""
+    for number in range(MAX_HELD - 1):
+        request = ids.request_pem(host.key, f"n{number}")
+        host.authority.renew(request, "pi", host.wall_s)
+    with pytest.raises(ConfigError, match="take `fleet enroll`"):
+        host.authority.renew(request, "pi", host.wall_s)
+
+
+def test_a_ca_that_cannot_be_used_is_told_without_its_place(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk on the coordinator's side is its own affair."""
+
+    def full(*_: object) -> bytes:
+        raise OSError(28, "No space left on device", "/secret/place")
+
+    monkeypatch.setattr(host.authority, "renew", full)
+    host.passes(YEAR_S * 0.7)
+    host.asked = host.asked[:1]
+    (answer,) = host.serve()
+    assert answer.error == "the CA cannot be used"
+
+
+def test_an_identity_whose_key_is_gone_does_not_end_the_agent(host: Host) -> None:
+    """It says so and goes on."""
+    (host.folder / "client.key").unlink()
+    host.passes(YEAR_S * 0.71)
+    assert host.asked == []
+
+
+def test_an_unknown_identity_has_no_folder() -> None:
+    """`Identity` is a value; its context reads the files when it is asked."""
+    with pytest.raises(OSError, match="the identity in nowhere cannot be used"):
+        Identity(Path("nowhere"), "pi", 0, 1).context()
