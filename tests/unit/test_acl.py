@@ -23,38 +23,10 @@ from broker.acl import (
 from broker.asyncapi import CHANNELS
 from broker.errors import BadTopic, ConfigError
 from broker.topics import RESERVED, Kind, Topics
+from tests.harness.tree import ARTIFACT, EVERYBODY, JOB, tree
 
-JOB, ARTIFACT = "1" * 64, "a" * 64
 ROOTS = ["fleet", "site/lab/fleet"]
-# Somebody of each role, and a second one of those roles that there may be many of.
-EVERYBODY = [
-    Principal.parse(name)
-    for name in (
-        "coordinator", "homeassistant", "one", "two",
-        "operator:alice", "operator:bob", "observer:carol", "observer:dave",
-    )
-]  # fmt: skip
 ANYBODY = pytest.mark.parametrize("who", EVERYBODY, ids=lambda who: who.name)
-
-
-def address(topics: Topics, kind: Kind, host: str, user: str) -> str:
-    """Return a topic of the tree: `host` is whose it is, or `user` in an operator's topic."""
-    filled = CHANNELS[kind].address.format(
-        host=host, user=user, client="cli-1", job_id=JOB, artifact_id=ARTIFACT, index=3
-    )
-    topic = filled.replace("fleet", topics.root, 1)
-    assert topics.parse(topic).kind is kind
-    return topic
-
-
-def tree(topics: Topics) -> list[tuple[Kind, str, str]]:
-    """Return every kind of topic with everybody's name in it: (kind, whose, topic)."""
-    found = {}
-    for kind in Kind:
-        for host, user in itertools.product(("one", "two"), ("operator:alice", "observer:carol")):
-            topic = address(topics, kind, host, user)
-            found[topic] = (kind, user if "/operator/" in topic else host, topic)
-    return list(found.values())
 
 
 def sent_by(who: Principal) -> set[Kind]:
