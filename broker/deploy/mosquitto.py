@@ -15,6 +15,7 @@ from broker.deploy.site import HEAD, MAX_PACKET_BYTES, Site
 MAX_QUEUED_MESSAGES: Final = 100_000  # above the number of retained messages of a large fleet
 MAX_QUEUED_BYTES: Final = 256 * 1024 * 1024
 AUTOSAVE_CHANGES: Final = 20
+CLIENT_PREFIX: Final = "fleet-"  # with which the client ids of all programs of ours begin
 
 _CONF: Final = """\
 # {head}
@@ -32,6 +33,10 @@ max_queued_bytes {queued_bytes}
 # The largest chunk and its topic.
 max_packet_size {packet}
 set_tcp_nodelay true
+
+# A client id is first come, last served. Hosts go by the name in their certificate, which cannot
+# begin like this unless a host is called so: nobody on the people's listener can throw them off.
+clientid_prefixes {prefix}
 
 allow_anonymous {anonymous}
 acl_file {folder}/acl
@@ -65,6 +70,7 @@ def _conf(site: Site) -> str:
         queued=MAX_QUEUED_MESSAGES,
         queued_bytes=MAX_QUEUED_BYTES,
         packet=MAX_PACKET_BYTES,
+        prefix=CLIENT_PREFIX,
         anonymous="true" if site.loopback else "false",
         folder=site.folder.as_posix().rstrip("/"),
     )

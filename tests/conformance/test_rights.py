@@ -8,14 +8,18 @@ subscription when its owner was sent anything on that topic.
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from broker.acl import rights_of
+from broker.deploy.mosquitto import AUTOSAVE_CHANGES
 from broker.topics import Topics
 from tests.harness import secured
+from tests.harness.certificates import Authority
 from tests.harness.secured import Actor, Secured
 from tests.harness.tree import EVERYBODY, tree
 
@@ -113,3 +117,124 @@ def test_exactly_the_allowed_cells_work(
     print(found.counts())
     assert found.publish == wanted.publish
     assert found.subscribe == wanted.subscribe
+
+
+def test_a_will_on_anothers_topic_is_not_published(connect: Callable[..., Actor]) -> None:
+    """A host cannot announce the death of another; its own it can."""
+    watcher = connect(WITNESS)
+    watcher.subscribe("fleet/#", 1)
+    for topic in (TOPICS.status("two"), TOPICS.status("one")):
+        with contextlib.suppress(AssertionError):  # a broker may refuse the connection as well
+            connect("one", will=(topic, b"dead")).break_off()
+    assert watcher.got.get(timeout=20) == (TOPICS.status("one"), b"dead")
+    connect("coordinator").publish(END, b"end")
+    assert watcher.heard_until((END, b"end")) == []
+
+
+def test_what_is_retained_is_sent_to_those_who_may_read_it(connect: Callable[..., Actor]) -> None:
+    """Whatever they subscribe to."""
+    connect("two").publish(TOPICS.capability("two"), b"retained", retain=True)
+    connect("coordinator").publish(TOPICS.coordinator_status(), b"up", retain=True)
+    for name, expected_ in (
+        ("one", [(END, b"up")]),
+        (WITNESS, [(END, b"up"), (TOPICS.capability("two"), b"retained")]),
+    ):
+        reader = connect(name)
+        reader.subscribe("#", 1)
+        connect("coordinator").publish(END, b"end")
+        assert sorted(reader.heard_until((END, b"end"))) == expected_
+    for name, topic in (("two", TOPICS.capability("two")), ("coordinator", END)):
+        connect(name).publish(topic, b"", retain=True)
+
+
+@pytest.mark.parametrize("client_id", ["coordinator", "fleet-coordinator", "fleet-thief"])
+def test_a_client_id_throws_no_host_off(
+    broker: Secured, connect: Callable[..., Actor], client_id: str
+) -> None:
+    """Neither the coordinator, from the hosts' listener or from the people's, by whatever id."""
+    victim = connect("coordinator")
+    victim.subscribe(TOPICS.response("one"), 1)
+    for port in (broker.ports.people, broker.ports.hosts):
+        thief = Actor("one", broker, client_id=client_id, port=port)
+        if thief.try_connect():
+            thief.publish(TOPICS.response("one"), b"mine")
+            assert victim.got.get(timeout=20) == (TOPICS.response("one"), b"mine")
+            thief.stop()
+    assert not victim.gone.is_set()
+
+
+def test_the_programs_of_one_person_run_side_by_side(connect: Callable[..., Actor]) -> None:
+    """Each has a client id of its own on the people's listener."""
+    first, second = (connect("operator:alice", client_id=f"fleet-cli-{n}") for n in "12")
+    for one in (first, second):
+        one.subscribe("fleet/jobs/+", 1)
+    connect("coordinator").publish("fleet/jobs/" + "1" * 64, b"row")
+    assert [one.got.get(timeout=20)[1] for one in (first, second)] == [b"row", b"row"]
+
+
+def test_nobody_gets_in_without_a_certificate_of_this_fleet(
+    broker: Secured, tmp_path: Path
+) -> None:
+    """Nor with one that another CA made, however it is named; nor in plain text."""
+    stranger = Authority(tmp_path / "stranger")
+    for port in (broker.ports.hosts, broker.ports.people):
+        for name in ("coordinator", "one", "operator:alice"):
+            assert not Actor(name, broker, authority=stranger, port=port).try_connect()
+        assert not Actor("one", broker, port=port, anonymous=True).try_connect()
+        assert not Actor("one", broker, port=port, plain=True).try_connect()
+
+
+def test_whoever_is_revoked_gets_in_no_more(tmp_path: Path) -> None:
+    """By the list that lies with the broker's certificates; everybody else does."""
+    made = secured.mosquitto(tmp_path, people=PEOPLE, revoked=("two", "operator:bob"))
+    made.start()
+    try:
+        for name in ("one", "coordinator", "operator:alice", "two", "operator:bob"):
+            actor = Actor(name, made)
+            assert actor.try_connect() == (name not in {"two", "operator:bob"}), name
+            actor.stop()
+    finally:
+        made.end()
+
+
+def test_a_kill_keeps_what_was_retained(tmp_path: Path) -> None:
+    """But for as many changes as the file says; wills and QoS are not what the fleet rests on."""
+    made = secured.mosquitto(tmp_path, people=PEOPLE)
+    made.start()
+    try:
+        writer = made.connect("coordinator")
+        count = 3 * AUTOSAVE_CHANGES
+        for number in range(count):
+            writer.publish(f"fleet/jobs/{number:064x}", b"row", retain=True)
+        writer.stop()
+        made.end(signal.SIGKILL)
+        made.start()
+        writer, reader = made.connect("coordinator"), made.connect(WITNESS)
+        reader.subscribe("fleet/#", 1)
+        writer.publish(END, b"end")
+        assert len(reader.heard_until((END, b"end"))) >= count - AUTOSAVE_CHANGES
+        writer.stop()
+        reader.stop()
+    finally:
+        made.end()
+
+
+def test_loopback_is_served_in_plain_text_if_asked_for(tmp_path: Path) -> None:
+    """Everybody on the machine may do everything; over TLS nothing changes."""
+    made = secured.mosquitto(tmp_path, people=PEOPLE, loopback=True)
+    made.start()
+    try:
+        local = Actor("one", made, "fleet-local", plain=True, port=made.ports.loopback)
+        assert local.try_connect()
+        local.subscribe("fleet/#", 1)
+        local.publish(TOPICS.request("two"), b"do")
+        assert local.got.get(timeout=20) == (TOPICS.request("two"), b"do")
+        remote = made.connect("one")
+        remote.publish(TOPICS.request("two"), b"forged")
+        remote.publish(TOPICS.heartbeat("one"), b"beat")
+        assert local.got.get(timeout=20) == (TOPICS.heartbeat("one"), b"beat")
+        assert not Actor("one", made, anonymous=True).try_connect()
+        local.stop()
+        remote.stop()
+    finally:
+        made.end()

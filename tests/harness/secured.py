@@ -91,12 +91,14 @@ class Actor:
     will: tuple[str, bytes] | None = None
     port: int = 0
     authority: Authority | None = None  # who signs for it, unless the broker's own CA
+    anonymous: bool = False  # TLS without a certificate
+    plain: bool = False  # no TLS
     got: queue.Queue[tuple[str, bytes]] = field(default_factory=queue.Queue)
     held: list[tuple[str, int]] = field(default_factory=list)
     why: str = ""
 
     def __post_init__(self) -> None:
-        self.client_id = self.client_id or self.name.replace(":", "-")
+        self.client_id = self.client_id or f"fleet-{self.name.replace(':', '-')}"
         person = Principal.parse(self.name).role not in {Role.AGENT, Role.COORDINATOR}
         ports = self.broker.ports
         self.port = self.port or (ports.people if person else ports.hosts)
@@ -108,9 +110,7 @@ class Actor:
         client = mqtt.Client(
             CallbackAPIVersion.VERSION2, client_id=self.client_id, reconnect_on_failure=False
         )
-        signer = self.authority or self.broker.authority
-        certificate, key = signer.issue(self.name)
-        client.tls_set(str(self.broker.authority.folder / "ca.crt"), str(certificate), str(key))
+        self._secure(client)
         client.on_socket_open = _no_delay
         if self.will is not None:
             client.will_set(self.will[0], self.will[1], 1)
@@ -134,6 +134,15 @@ class Actor:
             return True
         self.stop()
         return False
+
+    def _secure(self, client: mqtt.Client) -> None:
+        ca = str(self.broker.authority.folder / "ca.crt")
+        if self.anonymous:
+            client.tls_set(ca)
+        elif not self.plain:
+            signer = self.authority or self.broker.authority
+            certificate, key = signer.issue(self.name)
+            client.tls_set(ca, str(certificate), str(key))
 
     def subscribe(self, filter_: str, qos: int = 0) -> bool:
         """Subscribe; tell whether the broker said that it took it, which proves nothing."""
