@@ -12,11 +12,17 @@ from broker.deploy import mosquitto, nats, rabbitmq
 from broker.deploy.site import Ports, Site
 from broker.deploy.write import write
 
-__all__ = ["RENDERERS", "Ports", "Site", "write"]
+__all__ = ["DATA", "RENDERERS", "Ports", "Site", "write"]
 
 # broker -> function that returns its files, text by name
 RENDERERS: Final[Mapping[str, Callable[[Site], dict[str, str]]]] = {
     "mosquitto": mosquitto.render,
     "rabbitmq": rabbitmq.render,
     "nats": nats.render,
+}
+# broker -> where Debian's package has it keep its data
+DATA: Final[Mapping[str, str]] = {
+    "mosquitto": "/var/lib/mosquitto",
+    "rabbitmq": "/var/lib/rabbitmq",
+    "nats": "/var/lib/nats",
 }

@@ -68,7 +68,7 @@ def render(site: Site) -> dict[str, str]:
             )
     conf = _CONF.format(
         head=HEAD,
-        own=site.ports.loopback,
+        own=site.ports.nats,
         packet=MAX_PACKET_BYTES,
         state=site.state.as_posix(),
         port=site.ports.hosts,

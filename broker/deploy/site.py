@@ -9,7 +9,7 @@ from typing import Final
 from broker.acl import Principal, Role
 from broker.errors import ConfigError
 from broker.messages import MAX_CHUNK_BYTES
-from broker.topics import MAX_TOPIC_CHARS, Topics
+from broker.topics import MAX_TOPIC_CHARS, Topics, is_host, is_user
 
 MADE_BY: Final = "Made by `fleet broker config`"
 HEAD: Final = f"{MADE_BY}, which would overwrite changes; docs/brokers.md tells how."
@@ -23,11 +23,15 @@ FIXED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where a broker listens: TLS for hosts and coordinator, TLS for people, plain on loopback."""
+    """Where a broker listens: TLS for hosts and coordinator, TLS for people, plain on loopback.
+
+    A broker with one listener alone has that of the hosts; `nats` is NATS's own protocol.
+    """
 
     hosts: int = 8883
     people: int = 8884
     loopback: int = 1883
+    nats: int = 4222
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,14 @@ class Site:
 
     def __post_init__(self) -> None:
         for name in self.people:
-            if Principal.parse(name).role not in {Role.OPERATOR, Role.OBSERVER}:
-                raise ConfigError(f"--person {name}: write it as operator:NAME or observer:NAME")
+            if not is_user(name) or Principal.parse(name) in FIXED:
+                raise ConfigError(
+                    f"--person {name}: write it as operator:NAME or observer:NAME, "
+                    "in small letters, such as operator:alice"
+                )
         for name in self.hosts:
-            if Principal.parse(name).role is not Role.AGENT:
-                raise ConfigError(f"--host {name}: is not a host's name, such as gaming-pc")
+            if not is_host(name):
+                raise ConfigError(f"--host {name}: is no host's name, such as gaming-pc")
         for path in (self.folder, self.certificates, self.state):
             if not path.is_absolute():
                 raise ConfigError(f"folder {path}: must be absolute, since a broker starts in '/'")

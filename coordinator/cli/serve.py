@@ -13,17 +13,24 @@ from typing import Any
 import click
 
 from broker.errors import LocalError
+from coordinator.cli.brokerfiles import config_command
 from coordinator.cli.common import where_options
 
 
-@click.command("broker")
+@click.group("broker", invoke_without_command=True)
 @click.option("--listen", metavar="HOST:PORT", help="Loopback only.  [default: 127.0.0.1:1883]")
-def broker_command(listen: str | None) -> int:
+@click.pass_context
+def broker_command(ctx: click.Context, listen: str | None) -> int:
     """Run the embedded broker, for a fleet on this machine.
 
     Example: fleet broker --listen 127.0.0.1:1884
     """
+    if ctx.invoked_subcommand is not None:
+        return 0
     return _become("broker.server", {"listen": listen})
+
+
+broker_command.add_command(config_command)
 
 
 @click.command("coordinator")
