@@ -1,4 +1,4 @@
-"""RabbitMQ 3.10 with its MQTT plugin: rabbitmq.conf, enabled_plugins, definitions.json.
+"""RabbitMQ 3.10 with its MQTT plugin: its configuration, plugins and definitions.
 
 The user is the common name of the client's certificate (`mqtt.ssl_cert_login`), and must be among
 the users: a host that is enrolled later needs the file made anew. The plugin turns a topic into a
@@ -23,6 +23,11 @@ _NOTHING: Final = "^$"
 _PLUGINS: Final = f"""\
 % {HEAD}
 [rabbitmq_auth_mechanism_ssl,rabbitmq_mqtt].
+"""
+# In `operator:alice` the plugin would take `operator` for a virtual host.
+_ADVANCED: Final = f"""\
+% {HEAD}
+[{{rabbitmq_mqtt, [{{ignore_colons_in_username, true}}]}}].
 """
 _CONF: Final = """\
 # {head}
@@ -52,7 +57,7 @@ load_definitions = {folder}/definitions.json
 
 
 def render(site: Site) -> dict[str, str]:
-    """Return rabbitmq.conf, enabled_plugins and definitions.json."""
+    """Return rabbitmq.conf, advanced.config, enabled_plugins and definitions.json."""
     site.refuse_loopback("RabbitMQ")
     conf = _CONF.format(
         head=HEAD,
@@ -65,7 +70,12 @@ def render(site: Site) -> dict[str, str]:
         folder=site.folder.as_posix().rstrip("/"),
     )
     definitions = json.dumps(_definitions(site), indent=2) + "\n"
-    return {"rabbitmq.conf": conf, "enabled_plugins": _PLUGINS, "definitions.json": definitions}
+    return {
+        "rabbitmq.conf": conf,
+        "advanced.config": _ADVANCED,
+        "enabled_plugins": _PLUGINS,
+        "definitions.json": definitions,
+    }
 
 
 def _definitions(site: Site) -> dict[str, Any]:

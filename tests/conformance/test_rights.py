@@ -17,14 +17,17 @@ import pytest
 
 from broker.acl import rights_of
 from broker.deploy.mosquitto import AUTOSAVE_CHANGES
-from broker.topics import Topics
+from broker.messages import MAX_CHUNK_BYTES
+from broker.topics import MAX_CHUNKS, Topics
 from tests.harness import secured
 from tests.harness.certificates import Authority
 from tests.harness.secured import Actor, Secured
+from tests.harness.traits import trait
 from tests.harness.tree import EVERYBODY, tree
 
 WITNESS = "observer:witness"  # reads everything of the fleet, and is sent it by everybody
 PEOPLE = ("operator:alice", "operator:bob", "observer:carol", "observer:dave", WITNESS)
+HOSTS = ("one", "two")
 TOPICS = Topics()
 FOREIGN = ("homeassistant/status", "homeassistant/sensor/fleet/state/config",
            "fleet/homeassistant/host/state", "fleet/homeassistant/host/set",
@@ -84,10 +87,16 @@ def expected(topics: list[str]) -> Cells:
     return cells
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker with the files that the fleet renders for it."""
-    made = secured.mosquitto(tmp_path_factory.mktemp("mosquitto"), people=PEOPLE)
+@pytest.fixture(
+    scope="module",
+    params=["mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)],
+)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    """Each broker in turn, with the files that the fleet renders for it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    made = secured.MAKERS[request.param](folder, people=PEOPLE, hosts=HOSTS)
     made.start()
     yield made
     made.end()
@@ -119,48 +128,96 @@ def test_exactly_the_allowed_cells_work(
     assert found.subscribe == wanted.subscribe
 
 
-def test_a_will_on_anothers_topic_is_not_published(connect: Callable[..., Actor]) -> None:
+def test_an_agents_subscriptions_bring_what_is_its_own(connect: Callable[..., Actor]) -> None:
+    """As the agent makes them, at their QoS."""
+    agent, coordinator = connect("one"), connect("coordinator")
+    for filter_, qos in TOPICS.for_agent("one"):
+        assert agent.subscribe(filter_, qos), filter_
+    for topic in (TOPICS.request("one"), TOPICS.checkpoint_chunk("one", "a" * 64, 0), END):
+        coordinator.publish(topic, b"x")
+        assert agent.got.get(timeout=20) == (topic, b"x")
+
+
+def test_what_is_forbidden_is_answered_as_told(
+    broker: Secured, connect: Callable[..., Actor]
+) -> None:
+    """An operator who looks for a fault has to know whether an answer means anything."""
+    agent = connect("one")
+    acknowledged = agent.publish(TOPICS.request("two"), b"do")
+    found = "acknowledged, dropped" if acknowledged else "disconnected"
+    assert found == trait("a forbidden publication", broker.kind)
+    answer = agent.answer_to("fleet/#", 1)
+    found = {1: "granted, nothing comes", 0x80: "refused", None: "disconnected"}[answer]
+    assert found == trait("a forbidden subscription", broker.kind)
+
+
+@pytest.mark.parametrize("filter_", ["$MQTT/sub/#", "$MQTT/#", "$JS/#", "$SYS/#", "#"])
+def test_a_brokers_own_topics_tell_an_agent_nothing(
+    broker: Secured, connect: Callable[..., Actor], filter_: str
+) -> None:
+    """NATS delivers others' messages through topics of its own."""
+    spy, other, coordinator = connect("one"), connect("two"), connect("coordinator")
+    spy.subscribe(filter_, 1)
+    spy.subscribe(END, 1)
+    other.subscribe(TOPICS.request("two"), 1)
+    coordinator.publish(TOPICS.request("two"), b"secret")
+    assert other.got.get(timeout=20) == (TOPICS.request("two"), b"secret")
+    coordinator.publish(END, b"end")
+    assert spy.heard_until((END, b"end")) == []
+
+
+def test_a_will_on_anothers_topic_is_not_published(
+    broker: Secured, connect: Callable[..., Actor]
+) -> None:
     """A host cannot announce the death of another; its own it can."""
     watcher = connect(WITNESS)
-    watcher.subscribe("fleet/#", 1)
+    watcher.subscribe("fleet/+/status", 1)
     for topic in (TOPICS.status("two"), TOPICS.status("one")):
-        with contextlib.suppress(AssertionError):  # a broker may refuse the connection as well
-            connect("one", will=(topic, b"dead")).break_off()
+        connect("one", will=(topic, b"dead")).break_off()
     assert watcher.got.get(timeout=20) == (TOPICS.status("one"), b"dead")
     connect("coordinator").publish(END, b"end")
     assert watcher.heard_until((END, b"end")) == []
+    assert trait("a will on another's topic", broker.kind) == "not published"
 
 
-def test_what_is_retained_is_sent_to_those_who_may_read_it(connect: Callable[..., Actor]) -> None:
-    """Whatever they subscribe to."""
-    connect("two").publish(TOPICS.capability("two"), b"retained", retain=True)
-    connect("coordinator").publish(TOPICS.coordinator_status(), b"up", retain=True)
-    for name, expected_ in (
-        ("one", [(END, b"up")]),
-        (WITNESS, [(END, b"up"), (TOPICS.capability("two"), b"retained")]),
-    ):
-        reader = connect(name)
-        reader.subscribe("#", 1)
-        connect("coordinator").publish(END, b"end")
-        assert sorted(reader.heard_until((END, b"end"))) == expected_
-    for name, topic in (("two", TOPICS.capability("two")), ("coordinator", END)):
-        connect(name).publish(topic, b"", retain=True)
+def test_what_is_retained_is_sent_to_those_who_may_read_it(
+    broker: Secured, connect: Callable[..., Actor]
+) -> None:
+    """Whatever they subscribe to; by wildcards, on brokers that do so."""
+    writers = {name: connect(name) for name in ("two", "coordinator")}
+    writers["two"].publish(TOPICS.capability("two"), b"retained", retain=True)
+    reader = connect(WITNESS)
+    reader.subscribe(TOPICS.capability("two"), 1)
+    assert reader.got.get(timeout=20) == (TOPICS.capability("two"), b"retained")
+    assert trait("retained messages, by an exact filter", broker.kind) == "sent"
+    for name, filter_ in (("one", "#"), ("one", TOPICS.capability("two")), (WITNESS, "fleet/#")):
+        reader = connect(name, client_id=f"fleet-reader-{len(filter_)}")
+        reader.subscribe(END, 1)
+        reader.subscribe(filter_, 1)
+        writers["coordinator"].publish(END, b"end")
+        sent = (TOPICS.capability("two"), b"retained") in reader.heard_until((END, b"end"))
+        by_wildcard = trait("retained messages, by a wildcard", broker.kind) == "sent"
+        assert sent == (name == WITNESS and by_wildcard)
+        reader.stop()
+    writers["two"].publish(TOPICS.capability("two"), b"", retain=True)
 
 
 @pytest.mark.parametrize("client_id", ["coordinator", "fleet-coordinator", "fleet-thief"])
 def test_a_client_id_throws_no_host_off(
     broker: Secured, connect: Callable[..., Actor], client_id: str
 ) -> None:
-    """Neither the coordinator, from the hosts' listener or from the people's, by whatever id."""
+    """By whatever id, from whichever listener; on brokers that keep ids apart."""
     victim = connect("coordinator")
-    victim.subscribe(TOPICS.response("one"), 1)
-    for port in (broker.ports.people, broker.ports.hosts):
+    harmful = trait("using another's client id", broker.kind) == "throws them off"
+    for port in dict.fromkeys((broker.ports.people, broker.ports.hosts)):
         thief = Actor("one", broker, client_id=client_id, port=port)
         if thief.try_connect():
-            thief.publish(TOPICS.response("one"), b"mine")
-            assert victim.got.get(timeout=20) == (TOPICS.response("one"), b"mine")
             thief.stop()
-    assert not victim.gone.is_set()
+        if harmful and client_id == victim.client_id:
+            assert victim.gone.wait(20)
+        else:
+            assert victim.publish(END, b"still here")
+            assert not victim.gone.is_set()
 
 
 def test_the_programs_of_one_person_run_side_by_side(connect: Callable[..., Actor]) -> None:
@@ -177,7 +234,7 @@ def test_nobody_gets_in_without_a_certificate_of_this_fleet(
 ) -> None:
     """Nor with one that another CA made, however it is named; nor in plain text."""
     stranger = Authority(tmp_path / "stranger")
-    for port in (broker.ports.hosts, broker.ports.people):
+    for port in {broker.ports.hosts, broker.ports.people}:
         for name in ("coordinator", "one", "operator:alice"):
             assert not Actor(name, broker, authority=stranger, port=port).try_connect()
         assert not Actor("one", broker, port=port, anonymous=True).try_connect()
@@ -197,9 +254,40 @@ def test_whoever_is_revoked_gets_in_no_more(tmp_path: Path) -> None:
         made.end()
 
 
-def test_a_kill_keeps_what_was_retained(tmp_path: Path) -> None:
-    """But for as many changes as the file says; wills and QoS are not what the fleet rests on."""
-    made = secured.mosquitto(tmp_path, people=PEOPLE)
+def test_a_host_that_is_enrolled_later(broker: Secured) -> None:
+    """It gets in by its certificate alone, or the broker has to be told of it."""
+    late = Actor("late", broker)
+    found = "gets in" if late.try_connect() else "needs a new file"
+    late.stop()
+    assert found == trait("a host that is enrolled later", broker.kind)
+
+
+def test_a_dot_in_a_hosts_name(broker: Secured, connect: Callable[..., Actor]) -> None:
+    """NATS knows no such topic; `fleet broker config nats` refuses the name."""
+    watcher, coordinator = connect(WITNESS), connect("coordinator")
+    watcher.subscribe("fleet/#", 1)
+    coordinator.publish(TOPICS.request("pi4.attic"), b"do")
+    coordinator.publish(END, b"end")
+    works = (TOPICS.request("pi4.attic"), b"do") in watcher.heard_until((END, b"end"))
+    assert ("works" if works else "does not work") == trait("a dot in a host's name", broker.kind)
+
+
+def test_the_largest_chunk_arrives(broker: Secured, connect: Callable[..., Actor]) -> None:
+    """On the longest topic that it may have."""
+    coordinator, agent = connect("coordinator"), connect("one")
+    coordinator.subscribe("fleet/+/artifact/+/chunk/+")
+    topic, chunk = TOPICS.chunk("one", "a" * 64, MAX_CHUNKS - 1), bytes(MAX_CHUNK_BYTES)
+    agent.publish(topic, chunk, 0)
+    assert coordinator.got.get(timeout=20) == (topic, chunk)
+    assert trait("a chunk of 1 MiB", broker.kind) == "arrives"
+
+
+@pytest.mark.parametrize(
+    "kind", ["mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)]
+)
+def test_a_kill_keeps_what_was_retained(kind: str, tmp_path: Path) -> None:
+    """But for as many changes as mosquitto's file says; the fleet does not rest on it."""
+    made = secured.MAKERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
     made.start()
     try:
         writer = made.connect("coordinator")
@@ -210,9 +298,13 @@ def test_a_kill_keeps_what_was_retained(tmp_path: Path) -> None:
         made.end(signal.SIGKILL)
         made.start()
         writer, reader = made.connect("coordinator"), made.connect(WITNESS)
-        reader.subscribe("fleet/#", 1)
+        for number in range(count):
+            reader.subscribe(f"fleet/jobs/{number:064x}", 1)
+        reader.subscribe(END, 1)
         writer.publish(END, b"end")
-        assert len(reader.heard_until((END, b"end"))) >= count - AUTOSAVE_CHANGES
+        kept = len(reader.heard_until((END, b"end")))
+        assert kept >= count - AUTOSAVE_CHANGES, made.words()
+        assert trait("retained messages, after `kill -9`", kind) == "kept"
         writer.stop()
         reader.stop()
     finally:

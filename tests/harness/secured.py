@@ -25,6 +25,8 @@ from tests.harness.brokers import free_port
 from tests.harness.certificates import Authority
 
 DEADLINE_S = 20.0
+RABBITMQ_START_S = 90.0
+COME_BACK_S = 5.0
 
 
 @dataclass
@@ -34,12 +36,14 @@ class Secured:
     A test that is given one needs no more of it than `connect` and `restart`.
     """
 
+    kind: str
     authority: Authority
     ports: Ports
     start_process: Callable[[], subprocess.Popen[bytes]]
     start_deadline_s: float = DEADLINE_S
     process: subprocess.Popen[bytes] | None = None
     log: Path | None = None
+    epmd_port: str = ""  # of Erlang's port mapper, which outlives the broker that started it
 
     def start(self) -> None:
         """Start it and wait until it completes a TLS handshake with a client."""
@@ -66,6 +70,11 @@ class Secured:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait(DEADLINE_S)
             self.process = None
+        if self.epmd_port:
+            subprocess.run(
+                ["/usr/bin/epmd", "-port", self.epmd_port, "-kill"],
+                capture_output=True, check=False, timeout=DEADLINE_S,
+            )  # fmt: skip
 
     def words(self) -> str:
         """Return the end of what it logged."""
@@ -74,7 +83,7 @@ class Secured:
     def connect(self, name: str, **options: Any) -> Actor:
         """Return a client with the certificate of `name`, connected."""
         actor = Actor(name, self, **options)
-        assert actor.try_connect(), f"{name}: {actor.why}: {self.words()}"
+        actor.come_back()
         return actor
 
 
@@ -135,6 +144,17 @@ class Actor:
         self.stop()
         return False
 
+    def come_back(self) -> None:
+        """Connect; try again for a while.
+
+        RabbitMQ drops who comes back before it has put away what it kept for the last connection.
+        """
+        deadline_s = time.monotonic() + COME_BACK_S
+        while not self.try_connect():
+            words = f"{self.name}: {self.why}: {self.broker.words()}"
+            assert time.monotonic() < deadline_s, words
+            time.sleep(0.05)
+
     def _secure(self, client: mqtt.Client) -> None:
         ca = str(self.broker.authority.folder / "ca.crt")
         if self.anonymous:
@@ -146,10 +166,15 @@ class Actor:
 
     def subscribe(self, filter_: str, qos: int = 0) -> bool:
         """Subscribe; tell whether the broker said that it took it, which proves nothing."""
-        answer = self._ask(lambda: self.paho.subscribe(filter_, qos))
-        if answer is not None:
+        answer = self.answer_to(filter_, qos)
+        granted = answer is not None and answer < 0x80
+        if granted:
             self.held.append((filter_, qos))
-        return answer is not None and answer < 0x80
+        return granted
+
+    def answer_to(self, filter_: str, qos: int = 0) -> int | None:
+        """Return the code of the answer to a subscription, or none when thrown out for it."""
+        return self._ask(lambda: self.paho.subscribe(filter_, qos))
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False) -> bool:
         """Publish; tell whether it was acknowledged, which proves nothing either."""
@@ -181,7 +206,7 @@ class Actor:
         answer = self._wait()
         if answer is None:
             self.paho.loop_stop()
-            assert self.try_connect(), f"{self.name} may not come back: {self.why}"
+            self.come_back()
         return answer
 
     def _wait(self) -> int | None:
@@ -202,9 +227,14 @@ def _no_delay(_client: mqtt.Client, _data: object, sock: Any) -> None:
 
 
 def mosquitto(
-    folder: Path, *, people: tuple[str, ...], loopback: bool = False, revoked: tuple[str, ...] = ()
+    folder: Path,
+    *,
+    people: tuple[str, ...],
+    hosts: tuple[str, ...] = (),
+    loopback: bool = False,
+    revoked: tuple[str, ...] = (),
 ) -> Secured:
-    """Return a mosquitto with the rendered files, not started."""
+    """Return a mosquitto with the rendered files, not started; it has no need of `hosts`."""
     program = _program("mosquitto")
     authority = _authority(folder)
     for name in revoked:
@@ -218,7 +248,65 @@ def mosquitto(
     # As root it would become the user `mosquitto`, who cannot read the test's folder.
     conf.write_text(conf.read_text("utf-8") + "user root\n", "utf-8")
     log = folder / "log"
-    return Secured(authority, ports, lambda: _run([program, "-c", str(conf)], log), log=log)
+    command = [program, "-c", str(conf)]
+    return Secured("mosquitto", authority, ports, lambda: _run(command, log), log=log)
+
+
+def nats(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> Secured:
+    """Return a nats-server with the rendered file, not started."""
+    program = _program("nats-server")
+    authority = _authority(folder)
+    port = free_port()
+    ports = Ports(hosts=port, people=port, nats=free_port())
+    site = _site(folder, authority, ports, people=people, hosts=hosts)
+    write(folder, RENDERERS["nats"](site))
+    command = [program, "-c", str(folder / "nats.conf")]
+    log = folder / "log"
+    return Secured("nats", authority, ports, lambda: _run(command, log), log=log)
+
+
+def rabbitmq(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> Secured:
+    """Return a RabbitMQ with the rendered files, not started.
+
+    Its environment keeps it apart from one that this machine may run for others.
+    """
+    program = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+    if not Path(program).exists():
+        pytest.skip("rabbitmq-server is not installed")
+    authority = _authority(folder)
+    port = free_port()
+    ports = Ports(hosts=port, people=port)
+    site = _site(folder, authority, ports, people=people, hosts=hosts)
+    write(folder, RENDERERS["rabbitmq"](site))
+    environment = {
+        "HOME": str(folder),
+        "RABBITMQ_NODENAME": f"fleet{port}@localhost",
+        "RABBITMQ_MNESIA_BASE": str(site.state),
+        "RABBITMQ_LOG_BASE": str(folder / "logs"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "ERL_EPMD_PORT": str(free_port()),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+    }
+    log = folder / "log"
+    return Secured(
+        "rabbitmq",
+        authority,
+        ports,
+        lambda: _run([program], log, environment),
+        start_deadline_s=RABBITMQ_START_S,
+        log=log,
+        epmd_port=environment["ERL_EPMD_PORT"],
+    )
+
+
+MAKERS: dict[str, Callable[..., Secured]] = {
+    "mosquitto": mosquitto,
+    "nats": nats,
+    "rabbitmq": rabbitmq,
+}
 
 
 def _site(folder: Path, authority: Authority, ports: Ports, **options: Any) -> Site:
