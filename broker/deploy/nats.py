@@ -11,7 +11,6 @@ from typing import Final
 
 from broker.acl import Principal, rights_of
 from broker.deploy.site import HEAD, MAX_PACKET_BYTES, Site
-from broker.errors import ConfigError
 
 _CONF: Final = """\
 # {head}
@@ -58,14 +57,9 @@ _DELIVERY: Final = "$MQTT.sub.>"
 
 
 def render(site: Site) -> dict[str, str]:
-    """Return nats.conf. Raises `ConfigError` for a name with a dot, which NATS 2.9 refuses."""
+    """Return nats.conf. Raises `ConfigError` for a name with a dot, or a plain listener."""
     site.refuse_loopback("NATS")
-    for name in (*(who.name for who in site.principals()), site.topics.root):
-        if "." in name:
-            raise ConfigError(
-                f"{name}: NATS has no topics with a dot in them; "
-                "use another name, or another broker"
-            )
+    site.refuse_dots("NATS")
     conf = _CONF.format(
         head=HEAD,
         own=site.ports.nats,

@@ -2,8 +2,8 @@
 
 The user is the common name of the client's certificate (`mqtt.ssl_cert_login`), and must be among
 the users: a host that is enrolled later needs the file made anew. The plugin turns a topic into a
-routing key of `amq.topic`, `/` into `.` and `.` into `/`, a filter's `+` into `*`, and checks both
-against the topic permission's regular expressions.
+routing key of `amq.topic`, `/` into `.`, a filter's `+` into `*`, and checks both against the topic
+permission's regular expressions. A dot that is in a topic already would part its levels as well.
 """
 
 from __future__ import annotations
@@ -57,8 +57,12 @@ load_definitions = {folder}/definitions.json
 
 
 def render(site: Site) -> dict[str, str]:
-    """Return rabbitmq.conf, advanced.config, enabled_plugins and definitions.json."""
+    """Return rabbitmq.conf, advanced.config, enabled_plugins and definitions.json.
+
+    Raises `ConfigError` for a name with a dot, or a plain listener.
+    """
     site.refuse_loopback("RabbitMQ")
+    site.refuse_dots("RabbitMQ")
     conf = _CONF.format(
         head=HEAD,
         port=site.ports.hosts,
@@ -115,9 +119,5 @@ def _expression(filters: tuple[str, ...]) -> str:
 def _one(filter_: str) -> str:
     """Return what matches the routing keys of a filter's topics, and of filters that it covers."""
     head = filter_.removesuffix("/#")
-    levels = ["[^.#]*" if level == "+" else _literal(level) for level in head.split("/")]
+    levels = ["[^.#]*" if level == "+" else re.escape(level) for level in head.split("/")]
     return r"\.".join(levels) + (r"(\..*)?" if head != filter_ else "")
-
-
-def _literal(level: str) -> str:
-    return re.escape(level.replace(".", "/"))

@@ -82,6 +82,15 @@ class Site:
                 "or take mosquitto"
             )
 
+    def refuse_dots(self, broker: str) -> None:
+        """Raise `ConfigError` for a name with a dot, where a dot is what parts a topic's levels."""
+        for name in (*(who.name for who in self.principals()), *self.topics.root.split("/")):
+            if "." in name:
+                raise ConfigError(
+                    f"{name}: {broker} has no topics with a dot in them; "
+                    "use another name, or take mosquitto"
+                )
+
     def certificate(self, name: str) -> str:
         """Return the path of a file among the certificates, as a broker's file names it."""
         return (self.certificates / name).as_posix()
