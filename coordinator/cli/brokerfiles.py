@@ -6,9 +6,6 @@ from pathlib import Path
 
 import click
 
-from broker.settings import BrokerSettings
-from broker.topics import Topics
-
 DEFAULT_CERTIFICATES = "/etc/fleet/broker"
 BROKERS = ("mosquitto", "rabbitmq", "nats")
 
@@ -52,6 +49,8 @@ def config_command(
     Example: fleet broker config mosquitto -o /etc/mosquitto --person operator:alice
     """
     from broker.deploy import DATA, RENDERERS, Site, write
+    from broker.settings import BrokerSettings
+    from broker.topics import Topics
 
     where = ctx.find_root().obj or {}
     settings = BrokerSettings.load(

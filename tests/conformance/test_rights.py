@@ -255,6 +255,48 @@ def test_whoever_is_revoked_gets_in_no_more(tmp_path: Path) -> None:
         made.end()
 
 
+def test_mosquitto_learns_on_reload_who_is_revoked(tmp_path: Path) -> None:
+    """By the new list, from the next connection on; everybody else stays."""
+    made = secured.mosquitto(tmp_path, people=PEOPLE, revoked=("two",))
+    made.start()
+    try:
+        present, other = made.connect("one"), made.connect("coordinator")
+        made.authority.revoke("two", "one")
+        made.reload()
+        deadline_s = time.monotonic() + 20
+        while (again := Actor("one", made)).try_connect():  # throws its own older connection off
+            again.stop()
+            assert time.monotonic() < deadline_s, "the revoked get in"
+        other.publish(END, b"still here")
+        assert not other.gone.is_set()
+        present.stop()
+        other.stop()
+    finally:
+        made.end()
+
+
+def test_nats_learns_on_reload_who_its_hosts_are(tmp_path: Path) -> None:
+    """One that is left out is disconnected, one that is new gets in, the others stay."""
+    made = secured.nats(tmp_path, people=PEOPLE, hosts=HOSTS)
+    made.start()
+    try:
+        one, two = made.connect("one"), made.connect("two")
+        conf = (tmp_path / "nats.conf").read_text("utf-8")
+        for old, new in (('"CN=one"', '"CN=three"'), ("fleet.one.", "fleet.three.")):
+            conf = conf.replace(old, new)
+        (tmp_path / "nats.conf").write_text(conf, "utf-8")
+        made.reload()
+        assert one.gone.wait(20)
+        assert not Actor("one", made).try_connect()
+        made.connect("three").stop()
+        two.publish(TOPICS.heartbeat("two"), b"still here")
+        assert not two.gone.is_set()
+        one.stop()
+        two.stop()
+    finally:
+        made.end()
+
+
 def test_a_host_that_is_enrolled_later(broker: Secured) -> None:
     """It gets in by its certificate alone, or the broker has to be told of it."""
     late = Actor("late", broker)

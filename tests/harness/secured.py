@@ -76,6 +76,11 @@ class Secured:
                 capture_output=True, check=False, timeout=DEADLINE_S,
             )  # fmt: skip
 
+    def reload(self) -> None:
+        """Have it read its files again; it does so a little later."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
+
     def words(self) -> str:
         """Return the end of what it logged."""
         return self.log.read_text("utf-8", "replace")[-2000:] if self.log else ""
