@@ -165,14 +165,18 @@ def may_change(user: str) -> bool:
 
 def matches(filter_: str, topic: str) -> bool:
     """Tell whether a topic matches a filter (MQTT 3.1.1, 4.7); `$` topics match no wildcard."""
-    if topic.startswith("$") != filter_.startswith("$"):
-        return False
+    if "+" in topic or "#" in topic:
+        return False  # that is a filter, and nobody may publish to one
     return covers(filter_, topic)
 
 
 def covers(wide: str, narrow: str) -> bool:
     """Tell whether every topic that matches filter `narrow` matches filter `wide`, too."""
+    if narrow == "#":
+        narrow = "+/#"  # the same topics: each has a first level
     wanted, asked = wide.split("/"), narrow.split("/")
+    if narrow.startswith("$") and wanted[0] in {"+", "#"}:
+        return False
     for at, level in enumerate(wanted):
         if level == "#":
             return True

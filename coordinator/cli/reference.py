@@ -47,7 +47,20 @@ def text() -> str:
                 command, info_name=name, parent=context, terminal_width=90, max_content_width=90
             )
             parts.append(_block(f"fleet {name}", command.get_help(inner)))
+            parts += _subcommands(command, inner)
     return "\n".join(parts)
+
+
+def _subcommands(command: click.Command, context: click.Context) -> list[str]:
+    if not isinstance(command, click.Group):
+        return []
+    blocks = []
+    for name, inner in sorted(command.commands.items()):
+        at = click.Context(
+            inner, info_name=name, parent=context, terminal_width=90, max_content_width=90
+        )
+        blocks.append(_block(at.command_path, inner.get_help(at)))
+    return blocks
 
 
 def _block(title: str, body: str) -> str:

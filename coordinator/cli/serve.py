@@ -14,16 +14,18 @@ from typing import Any
 import click
 
 from broker.errors import LocalError
+from coordinator.cli.brokerfiles import config_command
 from coordinator.cli.common import where_options
 
 
-@click.command("broker")
+@click.group("broker", invoke_without_command=True)
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen.  [default: 127.0.0.1:1883]")
 @click.option("--identity", type=click.Path(path_type=Path), metavar="DIR",
               help="Folder of ca.crt, broker.crt, broker.key: serve a network, TLS.")  # fmt: skip
 @click.option("--config", metavar="FILE", help="Configuration file.")
 @click.option("--root", metavar="ROOT", help="Topic root.")
-def broker_command(**options: Any) -> int:
+@click.pass_context
+def broker_command(ctx: click.Context, /, **options: Any) -> int:
     """Run the embedded broker.
 
     Without an identity it serves this machine alone. With one it serves a network: every client
@@ -31,10 +33,15 @@ def broker_command(**options: Any) -> int:
 
     Example: fleet broker --listen 0.0.0.0:8883 --identity ~/.config/fleet/broker
     """
-    given = click.get_current_context().obj or {}
+    if ctx.invoked_subcommand is not None:
+        return 0
+    given = ctx.obj or {}
     for name in ("config", "root"):
         options[name] = options[name] or given.get(name)
     return become_module("broker.server", options)
+
+
+broker_command.add_command(config_command)
 
 
 @click.command("coordinator")

@@ -35,6 +35,7 @@ class Authority:
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._revoked: list[x509.Certificate] = []
+        self._named: dict[str, Issued] = {}
         self.certificate = (
             self._builder(self.name, self._key.public_key(), -HOUR, 24 * HOUR)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -66,6 +67,12 @@ class Authority:
         crt.write_bytes(_pem(certificate))
         path.write_bytes(key_pem(key))
         return Issued(certificate, crt, path)
+
+    def named(self, name: str) -> Issued:
+        """Return the one certificate of this name, issued when it is first asked for."""
+        if name not in self._named:
+            self._named[name] = self.issue(name)
+        return self._named[name]
 
     def broker(self) -> Path:
         """Issue the broker's own certificate; return the folder, which is its identity."""

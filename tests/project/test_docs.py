@@ -9,6 +9,7 @@ import pytest
 
 from coordinator import manifest
 from coordinator.states import TRANSITIONS, Event
+from tests.harness.traits import TRAITS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,6 +42,13 @@ def test_every_transition_is_in_the_architecture() -> None:
         cells = [cell.strip() for cell in row.split("|")[1:-1]]
         assert cells[2] == target.value
         assert cells[1] == "all but pending" or {*cells[1].split(", ")} == {*sources}
+
+
+def test_what_brokers_do_is_told_as_it_was_measured() -> None:
+    """docs/brokers.md has a row for each thing that the conformance tests try."""
+    text = (ROOT / "docs/brokers.md").read_text("utf-8")
+    for what, cells in TRAITS.items():
+        assert f"| {what} | {' | '.join(cells)} |\n" in text, what
 
 
 def test_no_registry_and_no_path_of_a_machine_is_named() -> None:

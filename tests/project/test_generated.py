@@ -32,6 +32,19 @@ def test_a_generated_file_is_current(module: str, file: str) -> None:
     assert made.stdout == current, f"{file} is out of date: run `make generate`"
 
 
+@pytest.mark.parametrize("broker", ["mosquitto", "rabbitmq", "nats"])
+def test_the_brokers_files_are_current(broker: str, tmp_path: Path) -> None:
+    """etc/ has what the command writes for a fleet that names nobody yet."""
+    command = ["broker", "config", broker, "--root", "fleet", "--at", f"/etc/{broker}"]
+    subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", *command, "-o", str(tmp_path)],
+        capture_output=True, check=True, timeout=60, cwd=ROOT,
+    )  # fmt: skip
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    current = {path.name: path.read_bytes() for path in (ROOT / "etc" / broker).iterdir()}
+    assert made == current, f"etc/{broker} is out of date: run `make generate`"
+
+
 def test_every_kind_of_topic_is_a_channel() -> None:
     """Nobody adds a topic without describing it."""
     document = yaml.safe_load((ROOT / "docs/asyncapi.yaml").read_text("utf-8"))

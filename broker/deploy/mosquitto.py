@@ -1,0 +1,132 @@
+"""mosquitto 2.0: mosquitto.conf(5) and its acl_file.
+
+Who somebody is, is the common name of the client's certificate. On the hosts' listener that is the
+client id as well, so that nobody can throw another host off by using its id. People have a listener
+of their own, since the programs of one person run side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.acl import NAME, TABLE, Rights, Role, rights_of
+from broker.deploy.site import HEAD, MAX_PACKET_BYTES, Site
+from broker.topics import CLIENT_PREFIX
+
+MAX_QUEUED_MESSAGES: Final = 100_000  # above the number of retained messages of a large fleet
+MAX_QUEUED_BYTES: Final = 256 * 1024 * 1024
+AUTOSAVE_CHANGES: Final = 20
+
+_CONF: Final = """\
+# {head}
+
+# Survives a kill -9: the retained messages are written again after so many changes.
+persistence true
+persistence_location {state}/
+autosave_on_changes true
+autosave_interval {autosave}
+
+# At the defaults a coordinator would be sent the first thousand retained messages and no more.
+max_queued_messages {queued}
+max_queued_bytes {queued_bytes}
+
+# The largest chunk and its topic.
+max_packet_size {packet}
+set_tcp_nodelay true
+
+# A client id is first come, last served. Hosts go by the name in their certificate, which cannot
+# begin like this unless a host is called so: nobody on the people's listener can throw them off.
+clientid_prefixes {prefix}
+
+allow_anonymous {anonymous}
+acl_file {folder}/acl
+"""
+_LISTENER: Final = """
+# {what}
+listener {port}
+cafile {ca}
+certfile {certificate}
+keyfile {key}
+tls_version tlsv1.2
+require_certificate true
+use_identity_as_username true
+"""
+_LOOPBACK: Final = """
+# This machine alone, in plain text; everybody who is on it may do everything.
+listener {port} 127.0.0.1
+"""
+
+
+def render(site: Site) -> dict[str, str]:
+    """Return mosquitto.conf and acl."""
+    return {"mosquitto.conf": _conf(site), "acl": _acl(site)}
+
+
+def _conf(site: Site) -> str:
+    text = _CONF.format(
+        head=HEAD,
+        state=site.state.as_posix().rstrip("/"),
+        autosave=AUTOSAVE_CHANGES,
+        queued=MAX_QUEUED_MESSAGES,
+        queued_bytes=MAX_QUEUED_BYTES,
+        packet=MAX_PACKET_BYTES,
+        prefix=CLIENT_PREFIX,
+        anonymous="true" if site.loopback else "false",
+        folder=site.folder.as_posix().rstrip("/"),
+    )
+    text += _listener(site, "Hosts and the coordinator.", site.ports.hosts)
+    text += "use_username_as_clientid true\n"
+    text += _listener(site, "People and Home Assistant.", site.ports.people)
+    if site.loopback:
+        text += _LOOPBACK.format(port=site.ports.loopback)
+    return text
+
+
+def _listener(site: Site, what: str, port: int) -> str:
+    text = _LISTENER.format(
+        what=what,
+        port=port,
+        ca=site.certificate("ca.crt"),
+        certificate=site.certificate("broker.crt"),
+        key=site.certificate("broker.key"),
+    )
+    return text + (f"crlfile {site.certificate('crl.pem')}\n" if site.revoked else "")
+
+
+def _acl(site: Site) -> str:
+    parts = [f"# {HEAD}"]
+    if site.loopback:
+        whole = (f"{site.topics.root}/#", "homeassistant/#")
+        rules = _rules("topic", Rights(whole, whole))
+        parts.append(f"# Whoever is on this machine.\n{rules}")
+    parts.append(_HOSTS + _rules("pattern", _of_any_host(site)))
+    for who in site.principals():
+        if who.role is not Role.AGENT:
+            rules = _rules("topic", rights_of(who, site.topics))
+            parts.append(f"user {who.name}\n{rules}")
+    return "\n\n".join(parts) + "\n"
+
+
+# Patterns hold for whatever name a certificate bears, people's and the coordinator's too.
+_HOSTS: Final = """\
+# Any host, also one that is enrolled later: %u is the name in its certificate. These lines hold for
+# people and the coordinator as well, and give them nothing: no host can be called like them, and
+# what comes from a host that is none is dropped by everybody.
+"""
+
+
+def _of_any_host(site: Site) -> Rights:
+    def filled(filters: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(one.replace("{root}", site.topics.root).replace(NAME, "%u") for one in filters)
+
+    entry = TABLE[Role.AGENT]
+    return Rights(filled(entry.publish), filled(entry.subscribe))
+
+
+def _rules(word: str, rights: Rights) -> str:
+    lines = []
+    for filter_ in dict.fromkeys((*rights.publish, *rights.subscribe)):
+        both = filter_ in rights.publish and filter_ in rights.subscribe
+        access = "readwrite" if both else "write" if filter_ in rights.publish else "read"
+        lines.append(f"{word} {access} {filter_}")
+    return "\n".join(lines)

@@ -1,0 +1,103 @@
+"""What a broker's files are made for: topics, people, hosts, folders and ports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final
+
+from broker.acl import Principal, Role
+from broker.errors import ConfigError
+from broker.messages import MAX_CHUNK_BYTES
+from broker.topics import MAX_TOPIC_CHARS, Topics, is_host, is_user
+
+MADE_BY: Final = "Made by `fleet broker config`"
+HEAD: Final = f"{MADE_BY}, which would overwrite changes; docs/brokers.md tells how."
+# The largest packet: a chunk, its topic (UTF-8 of the tree is ASCII) and the headers of MQTT.
+MAX_PACKET_BYTES: Final = MAX_CHUNK_BYTES + MAX_TOPIC_CHARS + 512
+FIXED: Final = (
+    Principal(Role.COORDINATOR, "coordinator"),
+    Principal(Role.HOMEASSISTANT, "homeassistant"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where a broker listens: TLS for hosts and coordinator, TLS for people, plain on loopback.
+
+    A broker with one listener alone has that of the hosts; `nats` is NATS's own protocol.
+    """
+
+    hosts: int = 8883
+    people: int = 8884
+    loopback: int = 1883
+    nats: int = 4222
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A fleet as its broker has to know it.
+
+    `folder` is where the broker will find its files, `certificates` where ca.crt, broker.crt and
+    broker.key are, and crl.pem where `revoked`; `state` where it keeps what it must not forget.
+    `loopback`: serve this machine in plain text, too, and ask nobody there who they are.
+    Raises `ConfigError` for a name in `people` or `hosts` that is none, or a folder that no
+    configuration file can name.
+    """
+
+    folder: PurePath
+    certificates: PurePath
+    state: PurePath
+    topics: Topics = field(default_factory=Topics)
+    people: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    loopback: bool = False
+    revoked: bool = False
+    ports: Ports = field(default_factory=Ports)
+
+    def __post_init__(self) -> None:
+        for name in self.people:
+            if not is_user(name) or Principal.parse(name) in FIXED:
+                raise ConfigError(
+                    f"--person {name}: write it as operator:NAME or observer:NAME, "
+                    "in small letters, such as operator:alice"
+                )
+        for name in self.hosts:
+            if not is_host(name):
+                raise ConfigError(f"--host {name}: is no host's name, such as gaming-pc")
+        for path in (self.folder, self.certificates, self.state):
+            if not path.is_absolute():
+                raise ConfigError(f"folder {path}: must be absolute, since a broker starts in '/'")
+            if any(char in '"\\$#' or not char.isprintable() for char in path.as_posix()):
+                raise ConfigError(
+                    f"folder {str(path)!r}: has a character that a broker's file cannot bear; "
+                    "use a plain one"
+                )
+
+    def refuse_loopback(self, broker: str) -> None:
+        """Raise `ConfigError` where a plain listener is asked of a broker that has none for us."""
+        if self.loopback:
+            raise ConfigError(
+                f"--loopback: {broker} asks everybody for a certificate; leave it out, "
+                "or take mosquitto"
+            )
+
+    def refuse_dots(self, broker: str) -> None:
+        """Raise `ConfigError` for a name with a dot, where a dot is what parts a topic's levels."""
+        for name in (*(who.name for who in self.principals()), *self.topics.root.split("/")):
+            if "." in name:
+                raise ConfigError(
+                    f"{name}: {broker} has no topics with a dot in them; "
+                    "use another name, or take mosquitto"
+                )
+
+    def certificate(self, name: str) -> str:
+        """Return the path of a file among the certificates, as a broker's file names it."""
+        return (self.certificates / name).as_posix()
+
+    def principals(self) -> tuple[Principal, ...]:
+        """Return everybody who is known by name: the coordinator, Home Assistant, people, hosts."""
+        named = [
+            Principal.parse(name) for name in (*sorted({*self.people}), *sorted({*self.hosts}))
+        ]
+        return (*FIXED, *named)

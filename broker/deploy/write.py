@@ -1,0 +1,36 @@
+"""Puts rendered files into a folder, and never over a file that somebody else made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from broker.deploy.site import MADE_BY
+from broker.errors import ConfigError
+
+
+def write(folder: Path, files: Mapping[str, str], *, force: bool = False) -> list[Path]:
+    """Write the files and return the paths of those that changed; all of them, or none.
+
+    Raises `ConfigError` when one is there already, differs, and was not made by this command,
+    unless `force`; OSError when the folder refuses.
+    """
+    changed = {folder / name: text for name, text in files.items() if _old(folder / name) != text}
+    for path in changed:
+        old = _old(path)
+        if old is not None and MADE_BY not in old and not force:
+            raise ConfigError(
+                f"{path}: is there already and was not made by this command; "
+                "write elsewhere with -o, or overwrite it with --force"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in changed.items():
+        path.write_text(text, "utf-8", newline="\n")
+    return list(changed)
+
+
+def _old(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,384 @@
+"""The table of rights as a real broker enforces it: every role on every topic, over TLS.
+
+What a broker answers proves nothing: mosquitto acknowledges what it forbids. So a cell counts by
+what is delivered. A publication is allowed when somebody who may read everything was sent it, a
+subscription when its owner was sent anything on that topic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from broker.acl import rights_of
+from broker.deploy.mosquitto import AUTOSAVE_CHANGES
+from broker.messages import MAX_CHUNK_BYTES
+from broker.topics import MAX_CHUNKS, Topics
+from tests.harness import secured
+from tests.harness.certificates import Authority
+from tests.harness.secured import Actor, Secured
+from tests.harness.traits import trait
+from tests.harness.tree import EVERYBODY, tree
+
+WITNESS = "observer:witness"  # reads everything of the fleet, and is sent it by everybody
+PEOPLE = ("operator:alice", "operator:bob", "observer:carol", "observer:dave", WITNESS)
+HOSTS = ("one", "two")
+TOPICS = Topics()
+FOREIGN = ("homeassistant/status", "homeassistant/sensor/fleet/state/config",
+           "fleet/homeassistant/host/state", "fleet/homeassistant/host/set",
+           "elsewhere/one/status")  # fmt: skip
+END = TOPICS.coordinator_status()  # everybody may read it
+
+
+@dataclass
+class Cells:
+    """The cells of a matrix, each (name, topic): what works, of what was tried."""
+
+    publish: dict[tuple[str, str], bool] = field(default_factory=dict)
+    subscribe: dict[tuple[str, str], bool] = field(default_factory=dict)
+
+    def counts(self) -> str:
+        """Return how many cells of each kind work, as a line for a report."""
+        return ", ".join(
+            f"{kind}: {sum(cells.values())} of {len(cells)} allowed"
+            for kind, cells in (("publish", self.publish), ("subscribe", self.subscribe))
+        )
+
+
+def measure(broker: Secured, topics: list[str]) -> Cells:
+    """Return which cells work: one connection a name, one pass over everything."""
+    cells = Cells()
+    with contextlib.ExitStack() as stack:
+        actors = {}
+        for name in (WITNESS, *(who.name for who in EVERYBODY)):
+            actors[name] = broker.connect(name)
+            stack.callback(actors[name].stop)
+        for actor in actors.values():
+            # The greedy filters are for brokers that grant them, and filter what they deliver.
+            for filter_ in (*topics, END, "fleet/#", "+/#", "#"):
+                actor.subscribe(filter_)
+        for who in EVERYBODY:
+            for topic in topics:
+                actors[who.name].publish(topic, who.name.encode())
+        actors["coordinator"].publish(END, b"end")
+        heard = {name: {*actor.heard_until((END, b"end"))} for name, actor in actors.items()}
+    witnessed = heard[WITNESS] | heard["homeassistant"]
+    for who in EVERYBODY:
+        on = {topic for topic, _ in heard[who.name]}
+        for topic in topics:
+            cells.publish[who.name, topic] = (topic, who.name.encode()) in witnessed
+            cells.subscribe[who.name, topic] = topic in on
+    return cells
+
+
+def expected(topics: list[str]) -> Cells:
+    """Return what the table says."""
+    cells = Cells()
+    for who in EVERYBODY:
+        rights = rights_of(who, TOPICS)
+        for topic in topics:
+            cells.publish[who.name, topic] = rights.may_publish(topic)
+            cells.subscribe[who.name, topic] = rights.may_receive(topic)
+    return cells
+
+
+@pytest.fixture(
+    scope="module",
+    params=["mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)],
+)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    """Each broker in turn, with the files that the fleet renders for it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    made = secured.MAKERS[request.param](folder, people=PEOPLE, hosts=HOSTS)
+    made.start()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def connect(broker: Secured) -> Iterator[Callable[..., Actor]]:
+    """`connect(name, ...)`: a client that is stopped at the test's end."""
+    made: list[Actor] = []
+
+    def connected(name: str, **options: object) -> Actor:
+        made.append(broker.connect(name, **options))
+        return made[-1]
+
+    yield connected
+    for actor in made:
+        actor.stop()
+
+
+def test_exactly_the_allowed_cells_work(
+    broker: Secured, record_property: Callable[[str, object], None]
+) -> None:
+    """Every role, every topic of the tree, both ways."""
+    topics = [topic for _, _, topic in tree(TOPICS)] + list(FOREIGN)
+    found, wanted = measure(broker, topics), expected(topics)
+    record_property("cells", found.counts())
+    print(found.counts())
+    assert found.publish == wanted.publish
+    assert found.subscribe == wanted.subscribe
+
+
+def test_an_agents_subscriptions_bring_what_is_its_own(connect: Callable[..., Actor]) -> None:
+    """As the agent makes them, at their QoS."""
+    agent, coordinator = connect("one"), connect("coordinator")
+    for filter_, qos in TOPICS.for_agent("one"):
+        assert agent.subscribe(filter_, qos), filter_
+    for topic in (TOPICS.request("one"), TOPICS.checkpoint_chunk("one", "a" * 64, 0), END):
+        coordinator.publish(topic, b"x")
+        assert agent.got.get(timeout=20) == (topic, b"x")
+
+
+def test_what_is_forbidden_is_answered_as_told(
+    broker: Secured, connect: Callable[..., Actor]
+) -> None:
+    """An operator who looks for a fault has to know whether an answer means anything."""
+    agent = connect("one")
+    acknowledged = agent.publish(TOPICS.request("two"), b"do")
+    found = "acknowledged, dropped" if acknowledged else "disconnected"
+    assert found == trait("a forbidden publication", broker.kind)
+    answer = agent.answer_to("fleet/#", 1)
+    found = {1: "granted, nothing comes", 0x80: "refused", None: "disconnected"}[answer]
+    assert found == trait("a forbidden subscription", broker.kind)
+
+
+@pytest.mark.parametrize("filter_", ["$MQTT/sub/#", "$MQTT/#", "$JS/#", "$SYS/#", "#"])
+def test_a_brokers_own_topics_tell_an_agent_nothing(
+    broker: Secured, connect: Callable[..., Actor], filter_: str
+) -> None:
+    """NATS delivers others' messages through topics of its own."""
+    spy, other, coordinator = connect("one"), connect("two"), connect("coordinator")
+    spy.subscribe(filter_, 1)
+    spy.subscribe(END, 1)
+    other.subscribe(TOPICS.request("two"), 1)
+    coordinator.publish(TOPICS.request("two"), b"secret")
+    assert other.got.get(timeout=20) == (TOPICS.request("two"), b"secret")
+    coordinator.publish(END, b"end")
+    assert spy.heard_until((END, b"end")) == []
+
+
+def test_a_will_on_anothers_topic_is_not_published(
+    broker: Secured, connect: Callable[..., Actor]
+) -> None:
+    """A host cannot announce the death of another; its own it can."""
+    watcher = connect(WITNESS)
+    watcher.subscribe("fleet/+/status", 1)
+    for topic in (TOPICS.status("two"), TOPICS.status("one")):
+        connect("one", will=(topic, b"dead")).break_off()
+    assert watcher.got.get(timeout=20) == (TOPICS.status("one"), b"dead")
+    connect("coordinator").publish(END, b"end")
+    assert watcher.heard_until((END, b"end")) == []
+    assert trait("a will on another's topic", broker.kind) == "not published"
+
+
+def test_what_is_retained_is_sent_to_those_who_may_read_it(
+    broker: Secured, connect: Callable[..., Actor]
+) -> None:
+    """Whatever they subscribe to; by wildcards, on brokers that do so."""
+    writers = {name: connect(name) for name in ("two", "coordinator")}
+    writers["two"].publish(TOPICS.capability("two"), b"retained", retain=True)
+    reader = connect(WITNESS)
+    reader.subscribe(TOPICS.capability("two"), 1)
+    assert reader.got.get(timeout=20) == (TOPICS.capability("two"), b"retained")
+    assert trait("retained messages, by an exact filter", broker.kind) == "sent"
+    for name, filter_ in (("one", "#"), ("one", TOPICS.capability("two")), (WITNESS, "fleet/#")):
+        reader = connect(name, client_id=f"fleet-reader-{len(filter_)}")
+        reader.subscribe(END, 1)
+        reader.subscribe(filter_, 1)
+        writers["coordinator"].publish(END, b"end")
+        sent = (TOPICS.capability("two"), b"retained") in reader.heard_until((END, b"end"))
+        by_wildcard = trait("retained messages, by a wildcard", broker.kind) == "sent"
+        assert sent == (name == WITNESS and by_wildcard)
+        reader.stop()
+    writers["two"].publish(TOPICS.capability("two"), b"", retain=True)
+
+
+@pytest.mark.parametrize("client_id", ["coordinator", "fleet-coordinator", "fleet-thief"])
+def test_a_client_id_throws_no_host_off(
+    broker: Secured, connect: Callable[..., Actor], client_id: str
+) -> None:
+    """By whatever id, from whichever listener; on brokers that keep ids apart."""
+    victim = connect("coordinator")
+    harmful = trait("using another's client id", broker.kind) == "throws them off"
+    for port in dict.fromkeys((broker.ports.people, broker.ports.hosts)):
+        thief = Actor("one", broker, client_id=client_id, port=port)
+        if thief.try_connect():
+            thief.stop()
+        if harmful and client_id == victim.client_id:
+            assert victim.gone.wait(20)
+        else:
+            assert victim.publish(END, b"still here")
+            assert not victim.gone.is_set()
+
+
+def test_the_programs_of_one_person_run_side_by_side(connect: Callable[..., Actor]) -> None:
+    """Each has a client id of its own on the people's listener."""
+    first, second = (connect("operator:alice", client_id=f"fleet-cli-{n}") for n in "12")
+    for one in (first, second):
+        one.subscribe("fleet/jobs/+", 1)
+    connect("coordinator").publish("fleet/jobs/" + "1" * 64, b"row")
+    assert [one.got.get(timeout=20)[1] for one in (first, second)] == [b"row", b"row"]
+
+
+def test_nobody_gets_in_without_a_certificate_of_this_fleet(
+    broker: Secured, tmp_path: Path
+) -> None:
+    """Nor with one that another CA made, however it is named; nor in plain text."""
+    stranger = Authority(tmp_path / "stranger")
+    for port in {broker.ports.hosts, broker.ports.people}:
+        for name in ("coordinator", "one", "operator:alice"):
+            assert not Actor(name, broker, authority=stranger, port=port).try_connect()
+        assert not Actor("one", broker, port=port, anonymous=True).try_connect()
+        assert not Actor("one", broker, port=port, plain=True).try_connect()
+
+
+def test_whoever_is_revoked_gets_in_no_more(tmp_path: Path) -> None:
+    """By the list that lies with the broker's certificates; everybody else does."""
+    made = secured.mosquitto(tmp_path, people=PEOPLE, revoked=("two", "operator:bob"))
+    made.start()
+    try:
+        for name in ("one", "coordinator", "operator:alice", "two", "operator:bob"):
+            actor = Actor(name, made)
+            assert actor.try_connect() == (name not in {"two", "operator:bob"}), name
+            actor.stop()
+    finally:
+        made.end()
+
+
+def test_mosquitto_learns_on_reload_who_is_revoked(tmp_path: Path) -> None:
+    """By the new list, from the next connection on; everybody else stays."""
+    made = secured.mosquitto(tmp_path, people=PEOPLE, revoked=("two",))
+    made.start()
+    try:
+        present, other = made.connect("one"), made.connect("coordinator")
+        made.authority.revoke(made.authority.named("one"))
+        made.reload()
+        deadline_s = time.monotonic() + 20
+        while (again := Actor("one", made)).try_connect():  # throws its own older connection off
+            again.stop()
+            assert time.monotonic() < deadline_s, "the revoked get in"
+        other.publish(END, b"still here")
+        assert not other.gone.is_set()
+        present.stop()
+        other.stop()
+    finally:
+        made.end()
+
+
+def test_nats_learns_on_reload_who_its_hosts_are(tmp_path: Path) -> None:
+    """One that is left out is disconnected, one that is new gets in, the others stay."""
+    made = secured.nats(tmp_path, people=PEOPLE, hosts=HOSTS)
+    made.start()
+    try:
+        one, two = made.connect("one"), made.connect("two")
+        conf = (tmp_path / "nats.conf").read_text("utf-8")
+        for old, new in (('"CN=one"', '"CN=three"'), ("fleet.one.", "fleet.three.")):
+            conf = conf.replace(old, new)
+        (tmp_path / "nats.conf").write_text(conf, "utf-8")
+        made.reload()
+        assert one.gone.wait(20)
+        assert not Actor("one", made).try_connect()
+        made.connect("three").stop()
+        two.publish(TOPICS.heartbeat("two"), b"still here")
+        assert not two.gone.is_set()
+        one.stop()
+        two.stop()
+    finally:
+        made.end()
+
+
+def test_a_host_that_is_enrolled_later(broker: Secured) -> None:
+    """It gets in by its certificate alone, or the broker has to be told of it."""
+    late = Actor("late", broker)
+    found = "gets in" if late.try_connect() else "needs a new file"
+    late.stop()
+    assert found == trait("a host that is enrolled later", broker.kind)
+
+
+def test_a_dot_in_a_hosts_name(broker: Secured, connect: Callable[..., Actor]) -> None:
+    """Where a dot parts levels there is no such topic; `fleet broker config` refuses the name."""
+    watcher, coordinator = connect(WITNESS), connect("coordinator")
+    watcher.subscribe("fleet/#", 1)
+    coordinator.publish(TOPICS.request("pi4.attic"), b"do")
+    coordinator.publish(END, b"end")
+    works = (TOPICS.request("pi4.attic"), b"do") in watcher.heard_until((END, b"end"))
+    assert ("works" if works else "does not work") == trait("a dot in a host's name", broker.kind)
+
+
+def test_the_largest_chunk_arrives(broker: Secured, connect: Callable[..., Actor]) -> None:
+    """On the longest topic that it may have."""
+    coordinator, agent = connect("coordinator"), connect("one")
+    coordinator.subscribe("fleet/+/artifact/+/chunk/+")
+    topic, chunk = TOPICS.chunk("one", "a" * 64, MAX_CHUNKS - 1), bytes(MAX_CHUNK_BYTES)
+    agent.publish(topic, chunk, 0)
+    assert coordinator.got.get(timeout=20) == (topic, chunk)
+    assert trait("a chunk of 1 MiB", broker.kind) == "arrives"
+
+
+@pytest.mark.parametrize(
+    "kind", ["mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)]
+)
+def test_a_kill_keeps_what_was_retained(kind: str, tmp_path: Path) -> None:
+    """But for as many changes as mosquitto's file says, and what RabbitMQ has not written yet."""
+    made = secured.MAKERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
+    made.start()
+    try:
+        writer = made.connect("coordinator")
+        count = 3 * AUTOSAVE_CHANGES
+        for number in range(count):
+            writer.publish(f"fleet/jobs/{number:064x}", b"row", retain=True)
+        writer.stop()
+        if kind == "rabbitmq":
+            wait_until_written(tmp_path / "state", f"{count - 1:064x}".encode())
+        made.end(signal.SIGKILL)
+        made.start()
+        writer, reader = made.connect("coordinator"), made.connect(WITNESS)
+        for number in range(count):
+            reader.subscribe(f"fleet/jobs/{number:064x}", 1)
+        reader.subscribe(END, 1)
+        writer.publish(END, b"end")
+        kept = len(reader.heard_until((END, b"end")))
+        assert kept >= count - AUTOSAVE_CHANGES, made.words()
+        writer.stop()
+        reader.stop()
+    finally:
+        made.end()
+
+
+def wait_until_written(folder: Path, text: bytes) -> None:
+    """Wait until a broker has written `text` to a file of its own."""
+    deadline_s = time.monotonic() + 20
+    while not any(text in path.read_bytes() for path in folder.rglob("*") if path.is_file()):
+        assert time.monotonic() < deadline_s, "the broker does not write"
+        time.sleep(0.1)
+
+
+def test_loopback_is_served_in_plain_text_if_asked_for(tmp_path: Path) -> None:
+    """Everybody on the machine may do everything; over TLS nothing changes."""
+    made = secured.mosquitto(tmp_path, people=PEOPLE, loopback=True)
+    made.start()
+    try:
+        local = Actor("one", made, "fleet-local", plain=True, port=made.ports.loopback)
+        assert local.try_connect()
+        local.subscribe("fleet/#", 1)
+        local.publish(TOPICS.request("two"), b"do")
+        assert local.got.get(timeout=20) == (TOPICS.request("two"), b"do")
+        remote = made.connect("one")
+        remote.publish(TOPICS.request("two"), b"forged")
+        remote.publish(TOPICS.heartbeat("one"), b"beat")
+        assert local.got.get(timeout=20) == (TOPICS.heartbeat("one"), b"beat")
+        assert not Actor("one", made, anonymous=True).try_connect()
+        local.stop()
+        remote.stop()
+    finally:
+        made.end()

@@ -1,0 +1,345 @@
+"""Brokers that know their clients by certificate, run with the files that the fleet renders."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from broker.acl import Principal, Role
+from broker.deploy import RENDERERS, Ports, Site, write
+from tests.harness.brokers import free_port
+from tests.harness.certificates import Authority
+
+DEADLINE_S = 20.0
+RABBITMQ_START_S = 90.0
+COME_BACK_S = 5.0
+
+
+@dataclass
+class Secured:
+    """A broker that serves over TLS: where, and who signs for its clients' names.
+
+    A test that is given one needs no more of it than `connect` and `restart`.
+    """
+
+    kind: str
+    authority: Authority
+    ports: Ports
+    start_process: Callable[[], subprocess.Popen[bytes]]
+    start_deadline_s: float = DEADLINE_S
+    process: subprocess.Popen[bytes] | None = None
+    log: Path | None = None
+    epmd_port: str = ""  # of Erlang's port mapper, which outlives the broker that started it
+
+    def start(self) -> None:
+        """Start it and wait until it completes a TLS handshake with a client."""
+        self.process = self.start_process()
+        deadline_s = time.monotonic() + self.start_deadline_s
+        while True:
+            probe = Actor("coordinator", self, port=self.ports.hosts)
+            if probe.try_connect():
+                probe.stop()
+                return
+            assert self.process.poll() is None, f"the broker ended by itself: {self.words()}"
+            assert time.monotonic() < deadline_s, f"no connection: {probe.why}: {self.words()}"
+            time.sleep(0.05)
+
+    def end(self, how: int = signal.SIGTERM) -> None:
+        """End it, with all that it started."""
+        if self.process is None:
+            return
+        os.killpg(self.process.pid, how)
+        try:
+            self.process.wait(DEADLINE_S)
+        finally:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait(DEADLINE_S)
+            self.process = None
+        if self.epmd_port:
+            subprocess.run(
+                ["/usr/bin/epmd", "-port", self.epmd_port, "-kill"],
+                capture_output=True, check=False, timeout=DEADLINE_S,
+            )  # fmt: skip
+
+    def reload(self) -> None:
+        """Have it read its files again; it does so a little later."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
+
+    def words(self) -> str:
+        """Return the end of what it logged."""
+        return self.log.read_text("utf-8", "replace")[-2000:] if self.log else ""
+
+    def connect(self, name: str, **options: Any) -> Actor:
+        """Return a client with the certificate of `name`, connected."""
+        actor = Actor(name, self, **options)
+        actor.come_back()
+        return actor
+
+
+@dataclass
+class Actor:
+    """A plain paho client, not a `Link`, with a certificate of its own.
+
+    It takes being thrown out for an answer, comes back, and subscribes to what it had.
+    """
+
+    name: str
+    broker: Secured
+    client_id: str = ""
+    will: tuple[str, bytes] | None = None
+    port: int = 0
+    authority: Authority | None = None  # who signs for it, unless the broker's own CA
+    anonymous: bool = False  # TLS without a certificate
+    plain: bool = False  # no TLS
+    got: queue.Queue[tuple[str, bytes]] = field(default_factory=queue.Queue)
+    held: list[tuple[str, int]] = field(default_factory=list)
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        self.client_id = self.client_id or f"fleet-{self.name.replace(':', '-')}"
+        person = Principal.parse(self.name).role not in {Role.AGENT, Role.COORDINATOR}
+        ports = self.broker.ports
+        self.port = self.port or (ports.people if person else ports.hosts)
+
+    def try_connect(self) -> bool:
+        """Connect; tell whether the broker took it, and keep in `why` what it said."""
+        self.answered, self.gone = threading.Event(), threading.Event()
+        self.answer: int | None = None
+        client = mqtt.Client(
+            CallbackAPIVersion.VERSION2, client_id=self.client_id, reconnect_on_failure=False
+        )
+        self._secure(client)
+        client.on_socket_open = _no_delay
+        if self.will is not None:
+            client.will_set(self.will[0], self.will[1], 1)
+        client.on_connect = lambda _c, _d, _f, reason, _p: self._answered(reason.value, str(reason))
+        client.on_subscribe = lambda _c, _d, _m, reasons, _p: self._answered(
+            max(one.value for one in reasons), str(reasons)
+        )
+        client.on_publish = lambda _c, _d, _m, reason, _p: self._answered(reason.value, str(reason))
+        client.on_disconnect = lambda *_: self._closed()
+        client.on_message = lambda _c, _d, message: self.got.put((message.topic, message.payload))
+        self.paho = client
+        try:
+            client.connect("127.0.0.1", self.port, keepalive=30)
+        except OSError as error:
+            self.why = str(error)
+            return False
+        client.loop_start()
+        if self._wait() == 0:
+            for filter_, qos in self.held:
+                assert self._ask(lambda f=filter_, q=qos: client.subscribe(f, q)) is not None
+            return True
+        self.stop()
+        return False
+
+    def come_back(self) -> None:
+        """Connect; try again for a while.
+
+        RabbitMQ drops who comes back before it has put away what it kept for the last connection.
+        """
+        deadline_s = time.monotonic() + COME_BACK_S
+        while not self.try_connect():
+            words = f"{self.name}: {self.why}: {self.broker.words()}"
+            assert time.monotonic() < deadline_s, words
+            time.sleep(0.05)
+
+    def _secure(self, client: mqtt.Client) -> None:
+        ca = str(self.broker.authority.folder / "ca.crt")
+        if self.anonymous:
+            client.tls_set(ca)
+        elif not self.plain:
+            signer = self.authority or self.broker.authority
+            shown = signer.named(self.name)
+            client.tls_set(ca, str(shown.crt), str(shown.key))
+
+    def subscribe(self, filter_: str, qos: int = 0) -> bool:
+        """Subscribe; tell whether the broker said that it took it, which proves nothing."""
+        answer = self.answer_to(filter_, qos)
+        granted = answer is not None and answer < 0x80
+        if granted:
+            self.held.append((filter_, qos))
+        return granted
+
+    def answer_to(self, filter_: str, qos: int = 0) -> int | None:
+        """Return the code of the answer to a subscription, or none when thrown out for it."""
+        return self._ask(lambda: self.paho.subscribe(filter_, qos))
+
+    def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False) -> bool:
+        """Publish; tell whether it was acknowledged, which proves nothing either."""
+        return self._ask(lambda: self.paho.publish(topic, payload, qos, retain)) is not None
+
+    def heard_until(self, end: tuple[str, bytes]) -> list[tuple[str, bytes]]:
+        """Return what has come before the message `end`."""
+        heard = []
+        while (message := self.got.get(timeout=DEADLINE_S)) != end:
+            heard.append(message)
+        return heard
+
+    def break_off(self) -> None:
+        """End the connection without a word, as a power cut would."""
+        sock = self.paho.socket()
+        assert sock is not None
+        sock.shutdown(socket.SHUT_RDWR)
+        assert self.gone.wait(DEADLINE_S)
+
+    def stop(self) -> None:
+        """Disconnect properly."""
+        self.paho.disconnect()
+        self.paho.loop_stop()
+
+    def _ask(self, what: Callable[[], object]) -> int | None:
+        self.answered.clear()
+        self.answer = None
+        what()
+        answer = self._wait()
+        if answer is None:
+            self.paho.loop_stop()
+            self.come_back()
+        return answer
+
+    def _wait(self) -> int | None:
+        assert self.answered.wait(DEADLINE_S), f"{self.name}: no answer: {self.broker.words()}"
+        return self.answer
+
+    def _answered(self, answer: int, words: str) -> None:
+        self.answer, self.why = answer, words
+        self.answered.set()
+
+    def _closed(self) -> None:
+        self.gone.set()
+        self.answered.set()
+
+
+def _no_delay(_client: mqtt.Client, _data: object, sock: Any) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def mosquitto(
+    folder: Path,
+    *,
+    people: tuple[str, ...],
+    hosts: tuple[str, ...] = (),
+    loopback: bool = False,
+    revoked: tuple[str, ...] = (),
+) -> Secured:
+    """Return a mosquitto with the rendered files, not started; it has no need of `hosts`."""
+    program = _program("mosquitto")
+    authority = _authority(folder)
+    if revoked:
+        authority.revoke(*map(authority.named, revoked))
+    ports = Ports(free_port(), free_port(), free_port())
+    site = _site(folder, authority, ports, people=people, loopback=loopback, revoked=bool(revoked))
+    write(folder, RENDERERS["mosquitto"](site))
+    conf = folder / "mosquitto.conf"
+    # As root it would become the user `mosquitto`, who cannot read the test's folder.
+    conf.write_text(conf.read_text("utf-8") + "user root\n", "utf-8")
+    log = folder / "log"
+    command = [program, "-c", str(conf)]
+    return Secured("mosquitto", authority, ports, lambda: _run(command, log), log=log)
+
+
+def nats(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> Secured:
+    """Return a nats-server with the rendered file, not started."""
+    program = _program("nats-server")
+    authority = _authority(folder)
+    port = free_port()
+    ports = Ports(hosts=port, people=port, nats=free_port())
+    site = _site(folder, authority, ports, people=people, hosts=hosts)
+    write(folder, RENDERERS["nats"](site))
+    command = [program, "-c", str(folder / "nats.conf")]
+    log = folder / "log"
+    return Secured("nats", authority, ports, lambda: _run(command, log), log=log)
+
+
+def rabbitmq(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> Secured:
+    """Return a RabbitMQ with the rendered files, not started.
+
+    Its environment keeps it apart from one that this machine may run for others.
+    """
+    program = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+    if not Path(program).exists():
+        pytest.skip("rabbitmq-server is not installed")
+    authority = _authority(folder)
+    port = free_port()
+    ports = Ports(hosts=port, people=port)
+    site = _site(folder, authority, ports, people=people, hosts=hosts)
+    write(folder, RENDERERS["rabbitmq"](site))
+    environment = {
+        "HOME": str(folder),
+        "RABBITMQ_NODENAME": f"fleet{port}@localhost",
+        "RABBITMQ_MNESIA_BASE": str(site.state),
+        "RABBITMQ_LOG_BASE": str(folder / "logs"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "ERL_EPMD_PORT": str(free_port()),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+    }
+    log = folder / "log"
+    return Secured(
+        "rabbitmq",
+        authority,
+        ports,
+        lambda: _run([program], log, environment),
+        start_deadline_s=RABBITMQ_START_S,
+        log=log,
+        epmd_port=environment["ERL_EPMD_PORT"],
+    )
+
+
+MAKERS: dict[str, Callable[..., Secured]] = {
+    "mosquitto": mosquitto,
+    "nats": nats,
+    "rabbitmq": rabbitmq,
+}
+
+
+def _site(folder: Path, authority: Authority, ports: Ports, **options: Any) -> Site:
+    state = folder / "state"
+    state.mkdir(exist_ok=True)
+    return Site(folder, authority.folder, state, ports=ports, **options)
+
+
+def _authority(folder: Path) -> Authority:
+    authority = Authority(folder / "certificates")
+    authority.issue("localhost", file="broker", server=True)
+    return authority
+
+
+def _program(name: str) -> str:
+    program = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if program is None:
+        pytest.skip(f"{name} is not installed")
+    return program
+
+
+def _run(
+    command: list[str], log: Path, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )

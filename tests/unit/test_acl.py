@@ -1,0 +1,252 @@
+"""The table of rights: everything that the fleet does is in it, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.acl import (
+    TABLE,
+    Principal,
+    Rights,
+    Role,
+    covers,
+    matches,
+    may_change,
+    rights_of,
+)
+from broker.asyncapi import CHANNELS
+from broker.errors import BadTopic, ConfigError
+from broker.topics import RESERVED, Kind, Topics
+from tests.harness.tree import ARTIFACT, EVERYBODY, JOB, tree
+
+ROOTS = ["fleet", "site/lab/fleet"]
+ANYBODY = pytest.mark.parametrize("who", EVERYBODY, ids=lambda who: who.name)
+
+
+def sent_by(who: Principal) -> set[Kind]:
+    """Return what the table of channels says that a role sends; readers of all kinds ask, too."""
+    role = who.role if who.role in {Role.AGENT, Role.COORDINATOR} else "operator"
+    return {kind for kind, channel in CHANNELS.items() if channel.sender == role}
+
+
+@pytest.mark.parametrize("root", ROOTS)
+@ANYBODY
+def test_whoever_speaks_may_say_what_the_channels_say_and_no_more(
+    who: Principal, root: str
+) -> None:
+    """Agents and people in their own name, the coordinator to everybody."""
+    topics = Topics(root)
+    rights = rights_of(who, topics)
+    for kind, whose, topic in tree(topics):
+        own = who.role is Role.COORDINATOR or whose == who.name
+        assert rights.may_publish(topic) == (kind in sent_by(who) and own), topic
+
+
+@pytest.mark.parametrize("root", ROOTS)
+@ANYBODY
+def test_whoever_listens_is_sent_what_the_channels_say_and_no_more(
+    who: Principal, root: str
+) -> None:
+    """Agents hear of themselves and of the coordinator; people read everything."""
+    topics = Topics(root)
+    rights = rights_of(who, topics)
+    for kind, whose, topic in tree(topics):
+        if who.role is Role.AGENT:
+            # Its own status and echo tell it whether it gets through.
+            meant = CHANNELS[kind].receiver == "agent" or kind in {Kind.STATUS, Kind.ECHO}
+            expected = meant and (whose == who.name or kind is Kind.COORDINATOR_STATUS)
+        elif who.role is Role.COORDINATOR:
+            expected = CHANNELS[kind].receiver == "coordinator" or kind is Kind.COORDINATOR_STATUS
+        else:
+            expected = True
+        assert rights.may_receive(topic) == expected, topic
+        assert rights.may_subscribe(topic) == expected, topic
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_every_subscription_of_the_programs_is_covered(root: str) -> None:
+    """Those of coordinator, agent and the operators' clients."""
+    topics = Topics(root)
+
+    def all_covered(name: str, filters: tuple[tuple[str, int], ...]) -> None:
+        rights = rights_of(Principal.parse(name), topics)
+        for filter_, _ in filters:
+            assert rights.may_subscribe(filter_), (name, filter_)
+
+    all_covered("coordinator", topics.for_coordinator())
+    all_covered("gaming-pc", topics.for_agent("gaming-pc"))
+    for user in ("operator:alice", "observer:carol", "homeassistant"):
+        all_covered(user, topics.for_operator(f"{user}/cli-1"))
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        lambda t: t.status("one"),
+        lambda t: t.capability("one"),
+        lambda t: t.heartbeat("one"),
+        lambda t: t.response("one"),
+        lambda t: t.log("one", JOB),
+        lambda t: t.progress("one", JOB),
+        lambda t: t.offer("one", ARTIFACT),
+        lambda t: t.chunk("one", ARTIFACT, 0),
+        lambda t: t.checkpoint_grant("one", ARTIFACT),
+    ],
+)
+def test_an_agent_may_publish_what_it_publishes(topic: Callable[[Topics], str]) -> None:
+    """In its own name alone."""
+    topics = Topics()
+    assert rights_of(Principal.parse("one"), topics).may_publish(topic(topics))
+    for other in EVERYBODY:
+        if other.name != "one":
+            assert not rights_of(other, topics).may_publish(topic(topics)), other
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        lambda t: t.coordinator_status(),
+        lambda t: t.summary(),
+        lambda t: t.job(JOB),
+        lambda t: t.request("one"),
+        lambda t: t.grant("one", ARTIFACT),
+        lambda t: t.checkpoint_chunk("one", ARTIFACT, 0),
+        lambda t: t.operator_response("operator:alice/cli-1"),
+        lambda t: t.download_chunk("operator:alice/cli-1", 0),
+    ],
+)
+def test_the_coordinator_alone_may_publish_what_it_publishes(
+    topic: Callable[[Topics], str],
+) -> None:
+    """Nobody can give an agent work, or answer an operator, in its place."""
+    topics = Topics()
+    for who in EVERYBODY:
+        expected = who.role is Role.COORDINATOR
+        assert rights_of(who, topics).may_publish(topic(topics)) == expected, who
+
+
+@pytest.mark.parametrize("filter_", ["#", "+/#", "fleet/#", "+/one/job/request", "fleet/+/status",
+                                     "fleet/one/#", "fleet/one/checkpoint/+/chunk/#",
+                                     "$SYS/#", "$share/group/fleet/one/job/request"])  # fmt: skip
+def test_an_agent_may_not_subscribe_to_more_than_its_own(filter_: str) -> None:
+    """Not by a wildcard, and not by what a broker makes of `$`."""
+    assert not rights_of(Principal.parse("one"), Topics()).may_subscribe(filter_)
+
+
+@ANYBODY
+def test_nobody_may_speak_or_listen_outside_the_fleet(who: Principal) -> None:
+    """Another root, the broker's own topics; Home Assistant's are its own and the coordinator's."""
+    rights = rights_of(who, Topics())
+    for topic in ("$SYS/broker/uptime", "other/one/status", "fleet", "/fleet/one/status", "zigbee"):
+        assert not rights.may_publish(topic), topic
+        assert topic == "fleet" or not rights.may_receive(topic), topic
+    assert not rights.may_subscribe("#")
+    config = "homeassistant/sensor/fleet/state/config"
+    assert rights.may_publish(config) == (who.role is Role.COORDINATOR)
+    assert rights.may_receive(config) == (who.role is Role.HOMEASSISTANT)
+
+
+def test_what_an_agents_pattern_gives_to_another_name_is_no_topic_of_the_fleet() -> None:
+    """So a broker may grant agents' rights to whatever name a certificate bears.
+
+    Filled with a name that no host may bear, they lead outside of the tree, where everybody drops
+    what comes; but for what its owner may do anyway, and but for hearing the coordinator.
+    """
+    topics = Topics()
+    names = [who.name for who in EVERYBODY if who.role is not Role.AGENT]
+    for name in (*names, *RESERVED, "operator:", "A", "a b"):
+        rights = rights_of(Principal(Role.AGENT, name), topics)
+        for filter_ in (*rights.publish, *rights.subscribe):
+            if filter_ == topics.coordinator_status():
+                continue
+            for words in itertools.product((JOB, "0", "one", "operator:alice"), repeat=2):
+                topic = filter_
+                for word in words:
+                    topic = topic.replace("+", word, 1)
+                with pytest.raises(BadTopic):
+                    topics.parse(topic)
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("coordinator", Role.COORDINATOR),
+        ("homeassistant", Role.HOMEASSISTANT),
+        ("gaming-pc", Role.AGENT),
+        ("pi4.attic", Role.AGENT),
+        ("operator:alice", Role.OPERATOR),
+        ("observer:wall-panel", Role.OBSERVER),
+    ],
+)
+def test_a_name_tells_the_role(name: str, role: Role) -> None:
+    """Whatever a certificate bears is one of five."""
+    assert Principal.parse(name) == Principal(role, name)
+    assert may_change(name) == (role in {Role.OPERATOR, Role.HOMEASSISTANT})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "jobs", "operator", "artifact", "Gaming-PC", "a/b", "+", "#", "operator:", "agent:x",
+     "operator:a/b", "observer:+", "coordinator\n", "one\n", "operator:alice\n", "x" * 64],
+)  # fmt: skip
+def test_a_name_that_is_nobodys_is_refused(name: str) -> None:
+    """It would reach into somebody's topics, or be mistaken for them."""
+    with pytest.raises(ConfigError, match="nobody's name"):
+        Principal.parse(name)
+    assert not may_change(name)
+
+
+def test_every_role_has_its_rights() -> None:
+    """And no rule names an agent by anything but its own name."""
+    assert set(TABLE) == set(Role)
+    for rule in (*TABLE[Role.AGENT].publish, *TABLE[Role.AGENT].subscribe):
+        assert rule.startswith("{root}/{name}/") or rule == "{root}/coordinator/status"
+
+
+LEVELS = ("", "a", "b", "$x")
+TOPICS = ["/".join(levels) for n in (1, 2, 3, 4) for levels in itertools.product(LEVELS, repeat=n)]
+filters = st.builds(
+    lambda levels, end: "/".join([*levels, *end]) or "#",
+    st.lists(st.sampled_from([*LEVELS, "+"]), max_size=3),
+    st.sampled_from([(), ("#",)]),
+)
+
+
+def by_expression(filter_: str, topic: str) -> bool:
+    """MQTT 3.1.1, 4.7, written down a second time, as a regular expression."""
+    if topic.startswith("$") and filter_[:1] in {"+", "#"}:
+        return False
+    if filter_ == "#":
+        return True
+    head = filter_.removesuffix("/#")
+    body = "/".join("[^/]*" if level == "+" else re.escape(level) for level in head.split("/"))
+    return re.fullmatch(body + ("(/.*)?" if head != filter_ else ""), topic) is not None
+
+
+@given(filters)
+def test_matches_is_what_the_standard_says(filter_: str) -> None:
+    """For every topic of up to four levels."""
+    for topic in TOPICS:
+        assert matches(filter_, topic) == by_expression(filter_, topic), topic
+
+
+@given(filters, filters)
+def test_covers_agrees_with_trying_every_topic(wide: str, narrow: str) -> None:
+    """It covers when no topic matches the narrow filter and not the wide one."""
+    missed = [topic for topic in TOPICS if matches(narrow, topic) and not matches(wide, topic)]
+    assert covers(wide, narrow) == (not missed), missed[:1]
+
+
+@given(st.text("ab+#$/", min_size=1, max_size=12), st.sampled_from(EVERYBODY))
+def test_a_filter_is_nothing_to_publish_to(topic: str, who: Principal) -> None:
+    """Whatever a broker would do with a PUBLISH to one."""
+    rights = rights_of(who, Topics("a"))
+    if "+" in topic or "#" in topic:
+        assert not rights.may_publish(topic)
+        assert not Rights((topic,), ()).may_publish(topic)

@@ -1,0 +1,140 @@
+"""`fleet broker config`: what it writes, what it refuses, and what it never overwrites."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from broker.acl import Principal, covers, rights_of
+from broker.deploy import RENDERERS, Site
+from broker.topics import Topics
+from coordinator.cli import main
+from tests.harness.tree import EVERYBODY, tree
+
+BROKERS = pytest.mark.parametrize("kind", list(RENDERERS))
+
+
+def _config(kind: str, folder: Path, *arguments: str) -> int:
+    return main(["broker", "config", kind, "-o", str(folder), *arguments])
+
+
+@BROKERS
+def test_a_second_run_changes_nothing_and_says_so(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And one for more people replaces what the first one made."""
+    assert _config(kind, tmp_path / "out") == 0
+    assert "is current" not in capsys.readouterr().out
+    before = {path: path.read_text("utf-8") for path in (tmp_path / "out").iterdir()}
+    assert _config(kind, tmp_path / "out") == 0
+    assert "written" not in capsys.readouterr().out
+    assert _config(kind, tmp_path / "out", "--person", "operator:alice") == 0
+    after = {path: path.read_text("utf-8") for path in (tmp_path / "out").iterdir()}
+    assert after != before
+    assert any("operator:alice" in text for text in after.values())
+
+
+@BROKERS
+def test_a_file_that_somebody_else_made_is_left_alone(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """None is written then; --force writes them all."""
+    site = Site(PurePosixPath("/x"), PurePosixPath("/x"), PurePosixPath("/x"))
+    name = list(RENDERERS[kind](site))[-1]  # the last, so that others would be written before
+    (tmp_path / name).write_text("listener 1883\n", "utf-8")
+    assert _config(kind, tmp_path) == 2
+    said = capsys.readouterr().err
+    assert str(tmp_path / name) in said
+    assert "--force" in said
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text("utf-8") == "listener 1883\n"
+    assert _config(kind, tmp_path, "--force") == 0
+    assert (tmp_path / name).read_text("utf-8") != "listener 1883\n"
+
+
+@BROKERS
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--person", "alice"], "--person alice: write it as operator:NAME"),
+        (["--person", "homeassistant"], "--person homeassistant"),
+        (["--person", "operator:a\nb"], "--person operator:a"),
+        (["--host", "operator:alice"], "--host operator:alice: is no host's name"),
+        (["--host", "coordinator"], "--host coordinator"),
+        (["--root", "a/+/b"], "--root: topic root 'a/+/b'"),
+        (["--at", "relative"], "folder relative: must be absolute"),
+        (["--certificates", "/a\nallow_anonymous true"], "has a character"),
+        (["--data", '/a"b'], "has a character"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_line_and_nothing_is_written(
+    kind: str,
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It names the option and what to write instead."""
+    assert _config(kind, tmp_path / "out", *arguments) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_broker_cannot_do_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plain listener beside the other, and a dot in a topic on NATS."""
+    for kind in ("rabbitmq", "nats"):
+        assert _config(kind, tmp_path, "--loopback") == 2
+        assert "take mosquitto" in capsys.readouterr().err
+    for kind, name in (("nats", "NATS"), ("rabbitmq", "RabbitMQ")):
+        for arguments in (["--host", "pi4.attic"], ["--root", "site/lab.2"]):
+            assert _config(kind, tmp_path, *arguments) == 2
+            said = capsys.readouterr().err
+            assert f"{arguments[1].split('/')[-1]}: {name} has no topics with a dot" in said
+
+
+def test_certificates_with_a_list_of_the_revoked_are_used_with_it(tmp_path: Path) -> None:
+    """It reads crl.pem where there is one, and does not start where it is missing."""
+    for there in (False, True):
+        if there:
+            (tmp_path / "crl.pem").touch()
+        assert _config("mosquitto", tmp_path / "out", "--certificates", str(tmp_path)) == 0
+        conf = (tmp_path / "out" / "mosquitto.conf").read_text("utf-8")
+        assert conf.count(f"crlfile {tmp_path / 'crl.pem'}\n") == (2 if there else 0)
+
+
+def test_an_unwritable_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its name, without a traceback."""
+    (tmp_path / "file").touch()
+    assert _config("nats", tmp_path / "file" / "out") == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208 - names alone
+
+
+def test_rabbitmqs_expressions_say_what_the_table_says() -> None:
+    """On every topic of the tree, as the plugin would spell it, and on filters."""
+    hosts = ("one", "two")
+    people = tuple(who.name for who in EVERYBODY if ":" in who.name)
+    folder = PurePosixPath("/x")
+    topics = Topics("site/fleet")
+    site = Site(folder, folder, folder, topics=topics, people=people, hosts=hosts)
+    definitions = json.loads(RENDERERS["rabbitmq"](site)["definitions.json"])
+    rules = {rule["user"]: rule for rule in definitions["topic_permissions"]}
+    assert set(rules) == {who.name for who in EVERYBODY}
+    table = str.maketrans({"/": ".", "+": "*"})
+    ends = ["#", "+/status", "one/#", "one/checkpoint/+/chunk/#", "two/artifact/+/grant"]
+    wild = ["#", *(f"{topics.root}/{end}" for end in ends)]
+    for name, rule in rules.items():
+        rights = rights_of(Principal.parse(name), topics)
+        for _, _, topic in tree(topics):
+            key = topic.translate(table)
+            assert bool(re.search(rule["write"], key)) == rights.may_publish(topic), (name, topic)
+            assert bool(re.search(rule["read"], key)) == rights.may_receive(topic), (name, topic)
+        for filter_ in wild:
+            asked = bool(re.search(rule["read"], filter_.translate(table)))
+            assert asked == any(covers(one, filter_) for one in rights.subscribe), (name, filter_)
