@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from broker.errors import ConfigError, LocalError
-from broker.settings import BrokerSettings
+from broker.settings import OPERATOR_KEY, BrokerSettings
 from broker.topics import is_host
 from coordinator.cli.common import json_option, where_options
 from coordinator.cli.processes import Fleet
@@ -48,6 +48,7 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     settings, own_broker = _broker(options)
     state = options["state"].resolve()
     environment = {**os.environ, "FLEET_TOPIC_ROOT": settings.topic_root}
+    environment.pop(OPERATOR_KEY, None)  # the coordinator alone is given it
     fleet = Fleet(state, environment)
     stopping = _Interrupts(fleet)
     try:
@@ -117,7 +118,10 @@ def _start(
             raise LocalError(f"{error}\ntry another --port, or --port 0 for a free one") from None
         settings = settings.model_copy(update={"url": f"mqtt://127.0.0.1:{port}"})
     fleet.environment["FLEET_BROKER"] = settings.url
-    coordinator = fleet.start("coordinator", "coordinator.service", _coordinator(options, fleet))
+    key = {OPERATOR_KEY: os.environ[OPERATOR_KEY]} if OPERATOR_KEY in os.environ else {}
+    coordinator = fleet.start(
+        "coordinator", "coordinator.service", _coordinator(options, fleet), key
+    )  # fmt: skip
     agents = [
         fleet.start(f"agent {host}", "agent.service", _agent(options, fleet, host))
         for host in hosts

@@ -14,7 +14,7 @@ from coordinator.core import Core
 from coordinator.effects import ManifestRead, OpenPart, PartOpened, PartStored, Tick, VerifyStored
 from coordinator.jobs import Change, Job
 from coordinator.plan import JobSpec, Plan, job_id
-from coordinator.records import HostRecord
+from coordinator.records import Action, HostRecord
 from coordinator.world import CoreSettings
 
 HEX = "5a" * 32
@@ -50,6 +50,7 @@ class Fleet:
         self.settings = CoreSettings(instance="c1", boot_id="b", manifest="plan.toml", **settings)
         self.ledger: dict[str, Job] = {}
         self.records: dict[str, HostRecord] = {}
+        self.actions: list[Action] = []
         self.history: list[tuple[str, str]] = []
         self.sent: list[tuple[Any, Any]] = []
         self.effects: list[Any] = []
@@ -70,6 +71,9 @@ class Fleet:
         self.core = Core(
             self.settings, self.topics, self.ledger, self.stored,
             rng=random.Random(1), new_id=self.new_id, now=self.now, records=self.records,
+            answers={
+                one.key: (one.at, one.answer) for one in self.actions if one.key and one.answer
+            },
         )  # fmt: skip
         self.handle(Connected(f"session-{self.new_id()}"))
 
@@ -84,6 +88,9 @@ class Fleet:
         for change in changes:
             if isinstance(change, HostRecord):
                 self.records[change.host] = change
+                continue
+            if isinstance(change, Action):
+                self.actions.append(change)
                 continue
             assert isinstance(change, Change)
             before = self.ledger.get(change.after.job_id)
