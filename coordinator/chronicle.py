@@ -26,7 +26,7 @@ _FILTER: Final = """
     seq > :after AND seq <= :end AND (:since IS NULL OR at >= :since)
     AND (:job_id IS NULL OR job_id = :job_id)
     AND (:host IS NULL OR host = :host OR who = 'host:' || :host)
-    AND (:who IS NULL OR :who IN (
+    AND (:who IS NULL OR :who <> '' AND :who IN (
         who, substr(who, 1, instr(who, ':') - 1), substr(who, instr(who, ':') + 1)))
     ORDER BY seq LIMIT :limit"""
 _NAME: Final = "(SELECT name FROM jobs WHERE jobs.job_id = told.job_id)"
@@ -87,8 +87,8 @@ def answers(database: Database, limit: int) -> dict[RequestKey, tuple[str, Opera
 def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:
     """Return `events` (oldest first), `next` (a place) and whether there is `more`."""
     parts = [_part(database, *table, after, wanted) for table, after in zip(_TABLES, wanted.after)]
-    # A table that is not read to its end yet holds the other one up, or that would be ahead of it.
-    horizon = min((part.ends_at for part in parts if part.more), default=None)
+    # Of tables that are not read to their ends yet, the one that is behind holds the other up.
+    behind = min((part for part in parts if part.more), key=lambda part: part.ends_at, default=None)
     told: list[JsonValue] = []
     size_bytes = 0
     for part, (seq, *row) in heapq.merge(*(part.told() for part in parts), key=_at):
@@ -96,7 +96,8 @@ def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:
         size_bytes += len(json.dumps(fields))
         if told and (size_bytes > PAGE_BYTES or len(told) >= wanted.limit):
             break
-        if part.is_held_up or (horizon and not part.more and row[0] > horizon):
+        ahead = behind is not None and part is not behind and row[0] > behind.ends_at
+        if part.is_held_up or ahead:
             part.is_held_up = True
             continue
         told.append(fields)

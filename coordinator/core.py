@@ -335,8 +335,9 @@ class Core:
             return
         world = self.world
         job = world.book.get(report.job_id)
-        if job is None or not job.is_at(host, report.attempt):
-            # Of an attempt that is over, or somebody else's job: J1 has it change nothing.
+        speaks = job is not None and job.is_at(host, report.attempt)
+        if not speaks and not isinstance(report, Stopped):
+            # Of an attempt that is over, or of somebody else's job: J1 has it change nothing.
             world.refused["report"] += 1
         match report:
             case Accepted():
