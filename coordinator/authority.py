@@ -23,6 +23,14 @@ from coordinator.world import MAX_ANSWERS, World
 EXPIRY_SLACK_S: Final = 60.0  # how far an operator's clock may be behind ours
 RECORDED_A_MINUTE: Final = 30  # of those that are turned away; more are only counted
 _MAX_WHAT_CHARS: Final = 500
+_IN_SHORT: Final = {
+    "rights": "may look, and change nothing",
+    "unsigned": "not signed",
+    "signature": "signed with another key, or altered",
+    "stale": "signed too long ago, or in the future",
+    "expired": "past its expiry",
+    "too many": "too many at once",
+}
 
 
 def is_welcome(world: World, client: str, ask: Command, payload: bytes, now: Now) -> bool:
@@ -103,10 +111,12 @@ def _turn_away(
         text = f"refused {ask.type} of {client}: {message} (further ones are only counted)"
         world.do(Warn(text))
     if _is_recorded(world, now):
-        about = f" ({_target(ask)[:80]!r})" if _target(ask) else ""
-        what = f"{kind}{about}: {message}"[:_MAX_WHAT_CHARS]
-        at, who = now.text(), user_of(client)
-        world.remember(Action(at, who, ask.type, "refused", what, (client, ask.id)))
+        job_id, host = _job_of(world, ask), _host_of(world, ask)
+        about = "" if job_id or host or not _target(ask) else f" ({_target(ask)[:80]!r})"
+        what, who = f"{_IN_SHORT[kind]}{about}", user_of(client)
+        world.remember(
+            Action(now.text(), who, ask.type, "refused", what, (client, ask.id), job_id, host)
+        )
     code: Any = "expired" if kind == "expired" else "refused"
     reply(world, client, OperatorResponse(id=ask.id, ok=False, code=code, message=message))
 

@@ -51,7 +51,9 @@ _ANSWERS: Final = (
     " ORDER BY seq DESC LIMIT ?"
 )
 _PRUNE: Final = """
-    DELETE FROM actions WHERE at < :older_than OR seq IN (
+    DELETE FROM actions WHERE (at < :older_than AND seq NOT IN (
+        SELECT seq FROM actions WHERE answer IS NOT NULL ORDER BY seq DESC LIMIT :answers)
+    ) OR seq IN (
         SELECT seq FROM actions WHERE answer IS NULL ORDER BY seq DESC LIMIT -1 OFFSET :most)"""
 
 
@@ -66,12 +68,13 @@ def record(database: Database, action: Action) -> None:
     )  # fmt: skip
 
 
-def prune(database: Database, older_than: str, most_turned_away: int) -> int:
-    """Delete actions older than `older_than` (RFC 3339), and all but so many that have no answer.
+def prune(database: Database, older_than: str, answers: int, most_turned_away: int) -> int:
+    """Delete what is older than `older_than` (RFC 3339), but for the newest so many `answers`.
 
-    Return how many. Whoever may not ask can so not push out what was done.
+    Of those who were turned away only the newest few stay, however new: so they push nobody out.
+    Return how many were deleted.
     """
-    values = {"older_than": older_than, "most": most_turned_away}
+    values = {"older_than": older_than, "answers": answers, "most": most_turned_away}
     return database.execute(_PRUNE, values).rowcount
 
 

@@ -175,13 +175,13 @@ class Ledger:
         with database.refusals(self._path):
             return chronicle.page(self._db, wanted)
 
-    def prune_actions(self, older_than: str, most_turned_away: int) -> int:
+    def prune_actions(self, older_than: str, answers: int, most_turned_away: int) -> int:
         """Delete old actions, durably; return how many, see `chronicle.prune`.
 
         Raises `StorageError`.
         """
         with database.refusals(self._path), database.transaction(self._db):
-            return chronicle.prune(self._db, older_than, most_turned_away)
+            return chronicle.prune(self._db, older_than, answers, most_turned_away)
 
     def prune_events(self, keep_per_job: int, older_than: str) -> int:
         """Delete old events, durably; return how many. Raises `StorageError`.

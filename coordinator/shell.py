@@ -343,7 +343,7 @@ class Shell:
         try:
             older_than = rfc3339(wall_s - keep.events_s)
             events = self._ledger.prune_events(keep.events_per_job, older_than)
-            events += self._ledger.prune_actions(older_than, keep.turned_away)
+            events += self._ledger.prune_actions(older_than, MAX_ANSWERS, keep.turned_away)
             parts = self._store.collect_parts(keep.parts_s, wall_s)
             kept = self._store.collect_artifacts(unreferenced, keep.artifacts_s, wall_s)
         except StorageError as error:

@@ -127,7 +127,7 @@ def print_event(row: dict[str, Any]) -> None:
         why = ""
     out.print(line, no_wrap=True)
     if why:
-        out.print(Padding(Text(why), (0, 0, 0, 16)))
+        out.print(Padding(Text(why), (0, 0, 0, 16), expand=False))
 
 
 def state(name: str) -> Text:

@@ -61,4 +61,4 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
         found = ", ".join(
             f"{count} {_WHY.get(kind, kind)}" for kind, count in data["refused"].items()
         )
-        out.print(f"Refused      {found}; `fleet events` shows who asked")
+        out.print(f"Refused      {found}; see `fleet events`")

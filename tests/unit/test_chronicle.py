@@ -200,10 +200,12 @@ def test_old_actions_go_and_strangers_push_nobody_out() -> None:
     ledger = Ledger(":memory:")
     ledger.commit([answered(number, T0 + number) for number in range(10)])
     ledger.commit([action(T0 + 9, outcome="refused", who="observer:eve") for _ in range(100)])
-    assert ledger.prune_actions(rfc3339(T0 + 5), 20) == 5 + 80
+    assert ledger.prune_actions(rfc3339(T0 + 5), 2, 20) == 5 + 80
     rows = told(ledger)
     assert len([row for row in rows if row["who"] == "observer:eve"]) == 20
     assert [row["at"] for row in rows[:5]] == [rfc3339(T0 + n) for n in range(5, 10)]
+    assert ledger.prune_actions(rfc3339(T0 + 99), 2, 20) == 3 + 20
+    assert len(ledger.load_answers(99)) == 2, "what a replay is known by stays, whatever its age"
     ledger.close()
 
 
