@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -251,3 +252,36 @@ def test_what_happens_is_followed(fleet: Any, short: str) -> None:
             )  # fmt: skip
         finally:
             following.kill()
+
+
+def test_of_a_fleet_on_one_machine_the_coordinator_alone_is_given_the_key(
+    tmp_path: Path, wait_for: Any
+) -> None:
+    """`fleet up` with the key in its environment: trainers are no business of operators."""
+    if not Path("/proc").is_dir():
+        pytest.skip("this system does not show the environment of a process")
+    environment = {name: value for name, value in os.environ.items() if "FLEET" not in name}
+    given: dict[str, bool] = {}
+
+    def look() -> bool:
+        for child in psutil.Process(up.pid).children():
+            words = child.cmdline()
+            name = next((word for word in words if word.endswith((".server", ".service"))), "")
+            if name:
+                given[name] = KEY.encode() in Path(f"/proc/{child.pid}/environ").read_bytes()
+        return len(given) == 3
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "coordinator.cli", "up", "--agents", "1", "--port", "0",
+         "--state", str(tmp_path)],
+        cwd=ROOT, env=environment | {"FLEET_OPERATOR_KEY": KEY},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as up:  # fmt: skip
+        try:
+            wait_for(look, "broker, coordinator and agent")
+        finally:
+            # The second time it does not wait for its children to say goodbye.
+            wait_for(lambda: up.terminate() or up.poll() is not None, "the end of them all")
+    assert given == {
+        "broker.server": False, "coordinator.service": True, "agent.service": False
+    }  # fmt: skip
