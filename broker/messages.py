@@ -40,6 +40,7 @@ Text = Annotated[str, Field(max_length=16_000)]
 Pem = Annotated[str, Field(max_length=8192)]
 Bytes = Annotated[int, Field(ge=0, le=1 << 62)]
 Attempt = Annotated[int, Field(ge=1, le=1 << 31)]
+Seq = Annotated[int, Field(ge=0, le=1 << 62)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -447,6 +448,22 @@ class _Ask(Wire):
     )
 
 
+class Auth(Piece):
+    """A signature by the operator key; broker/auth.py says of what."""
+
+    at: float = Field(description="When it was signed, in seconds since the epoch.")
+    mac: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="HMAC-SHA256.")]
+
+
+class Command(_Ask):
+    """Base of the requests that change something: operators alone may make them."""
+
+    type: str
+    auth: Auth | None = Field(
+        default=None, description="Needed where the coordinator has an operator key."
+    )
+
+
 class AskStatus(_Ask):
     """Counts, the coordinator's and the broker's state."""
 
@@ -492,38 +509,56 @@ class AskWorkers(_Ask):
     limit: int = Field(default=20, ge=1, le=50)
 
 
-class AskCancel(_Ask):
+class AskCancel(Command):
     """Cancel a job in any state but the final ones."""
 
     type: Literal["cancel"] = "cancel"
     job: Line
 
 
-class AskRequeue(_Ask):
+class AskRequeue(Command):
     """Put a job back to pending from any state but pending."""
 
     type: Literal["requeue"] = "requeue"
     job: Line
 
 
-class AskDrain(_Ask):
+class AskDrain(Command):
     """Give a host no new jobs; what it holds goes on."""
 
     type: Literal["drain"] = "drain"
     host: Line
 
 
-class AskResume(_Ask):
+class AskResume(Command):
     """Give a host jobs again: lifts a drain and a quarantine."""
 
     type: Literal["resume"] = "resume"
     host: Line
 
 
-class AskReload(_Ask):
+class AskReload(Command):
     """Read the coordinator's manifest again."""
 
     type: Literal["reload"] = "reload"
+
+
+class AskEvents(_Ask):
+    """What has happened, oldest first, a page at a time: moves of jobs, and what operators did.
+
+    `after` is where the last page ended, as its answer said in `next`; an answer without `more` is
+    the last one for now.
+    """
+
+    type: Literal["events"] = "events"
+    since: float | None = Field(
+        default=None, ge=0, le=1e11, description="Seconds since the epoch; none: from the start."
+    )
+    job: Line | None = None
+    host: Line | None = None
+    who: Line | None = Field(default=None, description="`operator:alice`, or one of its halves.")
+    after: tuple[Seq, Seq] = Field(default=(0, 0), description="In the two tables of events.")
+    limit: int = Field(default=200, ge=1, le=200)
 
 
 class AskTrainers(_Ask):
@@ -551,6 +586,7 @@ OperatorRequest = Annotated[
     | AskDrain
     | AskResume
     | AskReload
+    | AskEvents
     | AskTrainers
     | AskFetch,
     Field(discriminator="type"),

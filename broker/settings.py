@@ -7,6 +7,7 @@ setting is documented in etc/fleet.toml.example.
 from __future__ import annotations
 
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -16,9 +17,11 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from broker.address import DEFAULT_URL, parse_address
+from broker.auth import MAX_CHARS, OperatorKey
 from broker.errors import ConfigError
 from broker.topics import Topics
 
+OPERATOR_KEY: Final = "FLEET_OPERATOR_KEY"
 SECTIONS: Final = ("broker", "coordinator", "agent", "trainers")
 
 
@@ -107,6 +110,7 @@ class BrokerSettings(Settings):
         "FLEET_TOPIC_ROOT": "topic_root",
         "FLEET_IDENTITY": "identity",
         "FLEET_PLAIN": "plain",
+        "FLEET_OPERATOR_KEY_FILE": "operator_key_file",
     }
     option_names: ClassVar[Mapping[str, str]] = {"url": "--broker", "topic_root": "--root"}
 
@@ -118,6 +122,9 @@ class BrokerSettings(Settings):
     plain: bool = Field(
         default=False, description="Go without TLS beyond this machine, on a network one trusts."
     )
+    operator_key_file: Path | None = Field(
+        default=None, description="What commands are signed with; without it they are not."
+    )
 
     def check(self, sources: Mapping[str, str]) -> None:
         """Raise `ConfigError` for an address or a root that is none; a password is not told."""
@@ -126,6 +133,45 @@ class BrokerSettings(Settings):
             Topics(self.topic_root)
         except ConfigError as error:
             raise ConfigError(f"{sources.get('topic_root', 'topic_root')}: {error}") from None
+
+    def operator_key(self, environment: Mapping[str, str] | None = None) -> OperatorKey | None:
+        """Return the key of `FLEET_OPERATOR_KEY`, else that of the file, else none.
+
+        Raises `ConfigError` for a file that cannot be read, or that others than its owner may
+        read, and for a key that is none. The key is in no message.
+        """
+        told = (os.environ if environment is None else environment).get(OPERATOR_KEY)
+        if told:
+            return OperatorKey(told, OPERATOR_KEY)
+        return None if self.operator_key_file is None else read_key(self.operator_key_file)
+
+
+def read_key(path: Path) -> OperatorKey:
+    """Return the operator key in a file. Raises `ConfigError`, see `BrokerSettings.operator_key`.
+
+    Whose the file is, and who may read it, is asked of the file that is read, not of its name.
+    """
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: is no file; see [broker] operator_key_file")  # a pipe blocks
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+                raise ConfigError(
+                    f"{path}: others may read the operator key (mode {stat.S_IMODE(mode):04o}); "
+                    f"chmod 600 {path}"
+                )
+            text = file.read(4 * MAX_CHARS + 1).decode("ascii")
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: the operator key cannot be read: {error.strerror}; see [broker] "
+            "operator_key_file, or make one with `fleet operator-key -o FILE`"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"{path}: is no operator key; make one with `fleet operator-key`"
+        ) from None
+    return OperatorKey(text, str(path))
 
 
 def read_section(path: Path, name: str) -> Mapping[str, Any]:

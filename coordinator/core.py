@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import JsonValue, ValidationError
 
@@ -41,7 +41,7 @@ from broker.messages import (
 )
 from broker.topics import Kind, Topic, Topics, user_of
 from broker.wire import Connected, Disconnected, Incoming
-from coordinator import assignment, downloads, handover, operators, planning, presence
+from coordinator import assignment, authority, downloads, handover, operators, planning, presence
 from coordinator.effects import (
     AppendLog,
     ArtifactLost,
@@ -60,9 +60,9 @@ from coordinator.effects import (
     Warn,
 )
 from coordinator.jobs import Change, Job, JobBook
-from coordinator.records import HostRecord
+from coordinator.records import Action, HostRecord, Record, RequestKey
 from coordinator.states import JobState
-from coordinator.world import CoreSettings, World
+from coordinator.world import Answer, CoreSettings, World
 
 MAX_LOG_LINE_BYTES: Final = 8192
 COLLECT_FIRST_S: Final = 300.0
@@ -72,7 +72,8 @@ COLLECT_EVERY_S: Final = 6 * 3600.0
 class Core:
     """Decides; see the module.
 
-    `jobs` and `records` are the ledger's rows; `stored` maps the ids of the artifacts in the store
+    `jobs`, `records` and `answers` (to commands, oldest first, with when they were given) are the
+    ledger's rows; `stored` maps the ids of the artifacts in the store
     to their sizes in bytes.
     """
 
@@ -87,10 +88,13 @@ class Core:
         new_id: Callable[[], str],
         now: Now,
         records: Mapping[str, HostRecord] | None = None,
+        answers: Mapping[RequestKey, tuple[str, OperatorResponse]] | None = None,
     ) -> None:
         """Take over what the ledger and the store remember; every lease starts afresh."""
         self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
         self.world.records.update(records or {})
+        for key, (at, response) in (answers or {}).items():
+            self.world.answers[key] = Answer(response, authority.answered_s(at))
         self._other = ""
         for job in self.world.book.in_state(JobState.PENDING):
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
@@ -109,7 +113,7 @@ class Core:
         if self.world.unsettled:
             assignment.settle(self.world, now)
 
-    def take(self) -> tuple[list[Change | HostRecord], list[Effect]]:
+    def take(self) -> tuple[list[Change | Record], list[Effect]]:
         """Hand over the changes to commit, and the effects to perform afterwards."""
         world = self.world
         effects, world.out = world.out, []
@@ -121,10 +125,13 @@ class Core:
         return self.world.timers.next_deadline()
 
     def inherit(self, other: Core) -> None:
-        """Take over what `other` knew of the hosts and the plan; the jobs are the ledger's."""
+        """Take over what `other` knew of the hosts and the plan; jobs and answers are the ledger's.
+
+        An answer that it did not take was to a command that has not happened.
+        """
         mine, theirs = self.world, other.world
         mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
-        mine.dropped, mine.answers = theirs.dropped, theirs.answers
+        mine.dropped, mine.refused = theirs.dropped, theirs.refused
         mine.evidence = theirs.evidence
 
     def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
@@ -189,7 +196,9 @@ class Core:
         who = user_of(event.client) if event.client else "coordinator"
         if isinstance(event, ManifestRead):
             counts = planning.take_plan(self.world, event.plan, now, who)
+            what = ", ".join(f"{count} {word}" for word, count in counts.items())
             response = OperatorResponse(id=event.request_id or "-", ok=True, data={**counts})
+            is_news = counts["unchanged"] < sum(counts.values())
         else:
             errors = [
                 {"file": p.file, "job": p.job, "key": p.key, "message": p.message}
@@ -200,8 +209,12 @@ class Core:
                 id=event.request_id or "-", ok=False, code="refused", message=message,
                 data={"errors": list(errors)},
             )  # fmt: skip
+            what, is_news = _faults(event), True
         if event.client:
-            operators.answer(self.world, event.client, response)
+            operators.on_reloaded(self.world, event.client, response, now, what)
+        elif is_news:
+            outcome: Literal["done", "refused"] = "done" if response.ok else "refused"
+            self.world.remember(Action(now.text(), who, "reload", outcome, what))
 
     def _on_timer(self, key: tuple[str, ...], now: Now) -> None:
         world = self.world
@@ -299,7 +312,8 @@ class Core:
             case Kind.CHUNK:
                 handover.on_chunk(world, topic.host, topic.artifact_id, topic.index, payload, now)
             case Kind.OPERATOR_REQUEST if not message.retained:
-                operators.on_request(world, topic.host, decode(OPERATOR_REQUEST, payload), now)
+                ask = decode(OPERATOR_REQUEST, payload)
+                operators.on_request(world, topic.host, ask, payload, now)
             case Kind.DOWNLOAD_GRANT if not message.retained:
                 downloads.on_grant(world, topic.host, decode(GRANT, payload), now)
             case _:
@@ -323,6 +337,11 @@ class Core:
         if message.retained:
             return
         world = self.world
+        job = world.book.get(report.job_id)
+        speaks = job is not None and job.is_at(host, report.attempt)
+        if not speaks and not isinstance(report, Stopped):
+            # Of an attempt that is over, or of somebody else's job: J1 has it change nothing.
+            world.refused["report"] += 1
         match report:
             case Accepted():
                 assignment.on_accepted(world, host, report, now)
@@ -344,6 +363,13 @@ class Core:
         if job is not None and job.is_held and job.host == topic.host:
             line = payload[:MAX_LOG_LINE_BYTES].decode("utf-8", "replace")
             self.world.do(AppendLog(job.job_id, job.attempt, line))
+
+
+def _faults(event: ManifestRefused) -> str:
+    first = event.problems[0]
+    where = ": ".join(filter(None, (first.file, first.job, first.key)))
+    more = f"; and {len(event.problems) - 1} more" if len(event.problems) > 1 else ""
+    return f"{where}: {first.message}"[:300] + more
 
 
 def _waited_s(world: World, job: Job, now: Now) -> float:

@@ -15,6 +15,7 @@ from broker.ranges import RangeSet
 from broker.wire import Outgoing
 from coordinator.manifest import Problem
 from coordinator.plan import Plan
+from coordinator.records import StoryFilter
 
 # Effects: core to shell
 
@@ -87,6 +88,15 @@ class AnswerWithEvents:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerWithStory:
+    """Answer an operator's `events` with a page of the ledger's story."""
+
+    client: str
+    request_id: str
+    wanted: StoryFilter
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerWithLog:
     """Answer an operator's `logs` with the last `lines` lines of the job's log."""
 
@@ -143,6 +153,7 @@ Effect = (
     | AppendIndex
     | AppendLog
     | AnswerWithEvents
+    | AnswerWithStory
     | AnswerWithLog
     | ReadManifest
     | SendChunk

@@ -17,6 +17,9 @@ from broker.messages import JobRow
 from coordinator.plan import JobSpec
 from coordinator.states import FINAL, HELD, Event, JobState, leads_to
 
+# Half of what a message may bear (`broker.messages.Attempt`): the attempts to come must fit, too.
+MAX_ATTEMPT_AHEAD: Final = 1 << 30
+
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
@@ -70,7 +73,8 @@ class Job:
         """
         if self.attempt == attempt:
             return self.host == host
-        return self.state is JobState.PENDING and attempt > self.attempt
+        ahead = self.attempt < attempt <= MAX_ATTEMPT_AHEAD
+        return self.state is JobState.PENDING and ahead
 
     def row(self) -> JobRow:
         """Return the row that people and scripts see."""

@@ -16,11 +16,12 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.errors import StorageError
-from coordinator import database
+from broker.errors import BadMessage, StorageError
+from broker.messages import OperatorResponse
+from coordinator import chronicle, database
 from coordinator.jobs import Change, Job, StoredCheckpoint
 from coordinator.plan import spec_from_json, spec_to_json
-from coordinator.records import HostRecord
+from coordinator.records import Action, HostRecord, Record, RequestKey, StoryFilter
 from coordinator.states import JobState
 
 FILE_NAME: Final = "training_jobs.db"
@@ -130,7 +131,7 @@ class Ledger:
             for host, drained, quarantine, at, who in rows
         }
 
-    def commit(self, changes: Sequence[Change | HostRecord]) -> None:
+    def commit(self, changes: Sequence[Change | Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
 
         Raises `LedgerConflict` when a row is not as the change expects it, `StorageError` when the
@@ -142,6 +143,8 @@ class Ledger:
             for change in changes:
                 if isinstance(change, HostRecord):
                     self._remember(change)
+                elif isinstance(change, Action):
+                    chronicle.record(self._db, change)
                 else:
                     self._apply(change)
 
@@ -155,6 +158,30 @@ class Ledger:
             ).fetchall()
         keys = ("at", "event", "from", "to", "attempt", "host", "who", "why")
         return [dict(zip(keys, row, strict=True)) for row in reversed(rows)]
+
+    def load_answers(self, limit: int) -> dict[RequestKey, tuple[str, OperatorResponse]]:
+        """Return the newest answers to commands, oldest first, and when (RFC 3339) each was given.
+
+        Raises `StorageError`.
+        """
+        with database.refusals(self._path):
+            try:
+                return chronicle.answers(self._db, limit)
+            except BadMessage as error:
+                raise StorageError(f"ledger {self._path}: an answer: {error}") from error
+
+    def story(self, wanted: StoryFilter) -> dict[str, JsonValue]:
+        """Return a page of all that happened, see `chronicle.page`. Raises `StorageError`."""
+        with database.refusals(self._path):
+            return chronicle.page(self._db, wanted)
+
+    def prune_actions(self, older_than: str, answers: int, most_turned_away: int) -> int:
+        """Delete old actions, durably; return how many, see `chronicle.prune`.
+
+        Raises `StorageError`.
+        """
+        with database.refusals(self._path), database.transaction(self._db):
+            return chronicle.prune(self._db, older_than, answers, most_turned_away)
 
     def prune_events(self, keep_per_job: int, older_than: str) -> int:
         """Delete old events, durably; return how many. Raises `StorageError`.

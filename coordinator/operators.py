@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.acl import may_change
-from broker.clock import Now
+from broker.clock import Now, rfc3339
 from broker.messages import (
     AskCancel,
     AskDrain,
+    AskEvents,
     AskFetch,
     AskList,
     AskLogs,
@@ -24,59 +24,63 @@ from broker.messages import (
     AskTrainers,
     AskWhy,
     AskWorkers,
+    Command,
     OperatorRequest,
     OperatorResponse,
     Wire,
 )
 from broker.topics import user_of
-from coordinator import downloads
+from coordinator import authority, downloads
 from coordinator.assignment import could_run, explain, retry_wait_s, tell_to_stop
-from coordinator.effects import AnswerWithEvents, AnswerWithLog, ReadManifest
+from coordinator.effects import AnswerWithEvents, AnswerWithLog, AnswerWithStory, ReadManifest
 from coordinator.handover import take_kept
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.plan import policy_to_dict, spec_to_dict
-from coordinator.records import HostRecord
+from coordinator.records import HostRecord, StoryFilter
 from coordinator.states import FINAL, Event, JobState
-from coordinator.world import World
-
-EXPIRY_SLACK_S: Final = 60.0  # how far an operator's clock may be behind ours
-CHANGING: Final = (AskCancel, AskRequeue, AskReload, AskDrain, AskResume)
+from coordinator.world import Answer, World
 
 
-def on_request(world: World, client: str, ask: OperatorRequest, now: Now) -> None:
-    """Answer a request. A command that was answered before is answered alike, not done twice."""
-    key = (client, ask.id)
-    if key in world.answers:
-        earlier = world.answers[key]
-        if earlier is not None:
-            reply(world, client, earlier)
+def on_request(
+    world: World, client: str, ask: OperatorRequest, payload: bytes, now: Now
+) -> None:  # fmt: skip
+    """Answer a request. A command that was answered before is answered alike, not done twice.
+
+    `payload` is the request as it came, which a signature is for.
+    """
+    if isinstance(ask, Command) and not authority.is_welcome(world, client, ask, payload, now):
+        return
+    if (earlier := world.answers.get((client, ask.id))) is not None:
+        if earlier.response is not None:
+            authority.reply(world, client, earlier.response)
         return  # else its answer is on the way
-    if isinstance(ask, CHANGING):
-        if not may_change(user_of(client)):
-            message = f"{user_of(client)} may look, and change nothing"
-            reply(world, client, _refusal(ask.id, "refused", message))
+    if isinstance(ask, Command):
+        if not authority.is_new(world, client, ask, now):
             return
-        if ask.expires_at is not None and now.wall_s > ask.expires_at + EXPIRY_SLACK_S:
-            message = "the request is older than its expiry; nothing was done (clocks apart?)"
-            reply(world, client, _refusal(ask.id, "expired", message))
-            return
-        world.answers[key] = None
+        world.answers[(client, ask.id)] = Answer(None, now.wall_s)
     response = _HANDLERS[type(ask)](world, client, ask, now)
-    if response is not None:
-        answer(world, client, response)
+    if response is None:
+        return
+    if isinstance(ask, Command):
+        authority.settle(world, client, ask, response, now, _outcome(response))
+    else:
+        authority.reply(world, client, response)
 
 
-def answer(world: World, client: str, response: OperatorResponse) -> None:
-    """Send an answer, and keep it if it is the answer to a command."""
-    if (client, response.id) in world.answers:
-        world.remember_answer(client, response)
-    reply(world, client, response)
+def on_reloaded(
+    world: World, client: str, response: OperatorResponse, now: Now, what: str
+) -> None:  # fmt: skip
+    """Answer a reload that was asked for; `what` came of it."""
+    authority.settle(world, client, AskReload(id=response.id), response, now, what)
 
 
-def reply(world: World, client: str, response: OperatorResponse) -> None:
-    """Send an answer."""
-    world.publish(world.topics.operator_response(client), response)
+def _outcome(response: OperatorResponse) -> str:
+    """Say in words what an answer holds beyond what was asked for."""
+    data: Any = response.data
+    if held := data and data.get("jobs"):
+        return f"it goes on with {', '.join(held)}"
+    return "; ".join(data["was"]) if data and data.get("was") else ""
 
 
 def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> OperatorResponse:
@@ -96,6 +100,8 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
         "active": counts["claimed"] + counts["running"],
         "runnable": sum(could_run(world, job, now) for job in pending),
         "dropped": dict(world.dropped),
+        "refused": dict(world.refused),
+        "signed": world.settings.operator_key is not None,
     }
     return _data(ask.id, data)
 
@@ -306,6 +312,22 @@ def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Operator
     return None
 
 
+def _on_events(world: World, client: str, ask: AskEvents, _now: Now) -> OperatorResponse | None:
+    job = None if ask.job is None else _find(world, ask)
+    if isinstance(job, OperatorResponse):
+        return job
+    wanted = StoryFilter(
+        since=None if ask.since is None else rfc3339(ask.since),
+        job_id=None if job is None else job.job_id,
+        host=ask.host,
+        who=ask.who,
+        after=ask.after,
+        limit=ask.limit,
+    )
+    world.do(AnswerWithStory(client, ask.id, wanted))
+    return None
+
+
 def _on_trainers(world: World, _client: str, ask: AskTrainers, _now: Now) -> OperatorResponse:
     return _data(ask.id, {"trainers": {**known_trainers(world)}})
 
@@ -386,6 +408,7 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskDrain: _on_drain,
     AskResume: _on_resume,
     AskReload: _on_reload,
+    AskEvents: _on_events,
     AskTrainers: _on_trainers,
     AskFetch: _on_fetch,
 }

@@ -23,6 +23,7 @@ from pydantic import JsonValue
 
 from broker.access import COORDINATOR, Access, open_access
 from broker.acl import Role
+from broker.auth import OperatorKey
 from broker.ca import Authority
 from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError
@@ -117,7 +118,7 @@ class Service:
         )
         now = system_clock()
         self._shell = Shell(
-            self._core_settings(str(access.address), now.text()),
+            self._core_settings(str(access.address), now.text(), broker.operator_key()),
             around,
             Ledger(settings.state / FILE_NAME),
             self._store,
@@ -188,7 +189,9 @@ class Service:
     def _will(self, session: str) -> Outgoing:
         return self._shell.will(session)
 
-    def _core_settings(self, address: str, started_at: str) -> CoreSettings:
+    def _core_settings(
+        self, address: str, started_at: str, operator_key: OperatorKey | None
+    ) -> CoreSettings:
         settings = self._settings
         return CoreSettings(
             instance=new_id(),
@@ -206,6 +209,8 @@ class Service:
             sleep_grace_s=settings.sleep_grace_s,
             prefer_cuda_grace_s=settings.prefer_cuda_grace_s,
             window_chunks=settings.window_chunks,
+            operator_key=operator_key,
+            request_window_s=settings.request_window_s,
             trainers={**builtin_trainers(), **_schemas(self._own)},
         )
 

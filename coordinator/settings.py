@@ -56,6 +56,10 @@ class CoordinatorSettings(Settings):
         default=30.0, gt=0, le=1e5,
         description="Days for which an artifact is kept that is no job's result any more.",
     )  # fmt: skip
+    request_window_s: float = Field(
+        default=60.0, ge=1, le=3600,
+        description="For how long before and after its time a signed command is taken.",
+    )  # fmt: skip
     max_log_bytes: int = Field(
         default=1024 * 1024, ge=4096, le=1 << 32, description="Log kept of each job."
     )

@@ -24,6 +24,7 @@ from coordinator.core import Core
 from coordinator.effects import (
     AnswerWithEvents,
     AnswerWithLog,
+    AnswerWithStory,
     AppendIndex,
     AppendLog,
     ArtifactLost,
@@ -51,7 +52,7 @@ from coordinator.ledger import Ledger
 from coordinator.manifest import ManifestError
 from coordinator.plan import Plan
 from coordinator.store import PARTS_KEPT_S, Part, Store
-from coordinator.world import CoreSettings
+from coordinator.world import MAX_ANSWERS, CoreSettings
 
 log = logging.getLogger("fleet.coordinator")
 
@@ -88,6 +89,7 @@ class Retention:
 
     events_s: float = 90 * DAY_S
     events_per_job: int = 200
+    turned_away: int = 10_000  # commands of those who may not give any
     artifacts_s: float = 30 * DAY_S
     parts_s: float = PARTS_KEPT_S
 
@@ -207,6 +209,7 @@ class Shell:
             new_id=around.new_id,
             now=now,
             records=self._ledger.load_hosts(),
+            answers=self._ledger.load_answers(MAX_ANSWERS),
         )
 
     def _presence(self, status: Any) -> Outgoing:
@@ -250,12 +253,12 @@ class Shell:
             case AppendIndex(row):
                 self._append_index(row)
 
-    def _answer(self, effect: AnswerWithEvents | AnswerWithLog) -> None:
+    def _answer(self, effect: AnswerWithEvents | AnswerWithLog | AnswerWithStory) -> None:
+        data: dict[str, JsonValue]
         if isinstance(effect, AnswerWithEvents):
-            data: dict[str, JsonValue] = {
-                **effect.data,
-                "events": list(self._ledger.events(effect.job_id)),
-            }
+            data = {**effect.data, "events": list(self._ledger.events(effect.job_id))}
+        elif isinstance(effect, AnswerWithStory):
+            data = self._ledger.story(effect.wanted)
         else:
             lines, truncated = self._logs.tail(effect.job_id, effect.attempt, effect.lines)
             data = {
@@ -338,7 +341,9 @@ class Shell:
     def _collect(self, unreferenced: Sequence[str]) -> None:
         keep, wall_s = self._retention, self._now_wall_s
         try:
-            events = self._ledger.prune_events(keep.events_per_job, rfc3339(wall_s - keep.events_s))
+            older_than = rfc3339(wall_s - keep.events_s)
+            events = self._ledger.prune_events(keep.events_per_job, older_than)
+            events += self._ledger.prune_actions(older_than, MAX_ANSWERS, keep.turned_away)
             parts = self._store.collect_parts(keep.parts_s, wall_s)
             kept = self._store.collect_artifacts(unreferenced, keep.artifacts_s, wall_s)
         except StorageError as error:

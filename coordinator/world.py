@@ -6,13 +6,14 @@ functions over a `World`. They move jobs by `World.move` and speak by `World.pub
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import JsonValue
 
+from broker.auth import OperatorKey
 from broker.clock import Now, Randomness
 from broker.messages import Assign, Noted, OperatorResponse, Wire, encode
 from broker.stream import Receiver, Sender
@@ -23,11 +24,11 @@ from coordinator.effects import Effect, Warn
 from coordinator.hosts import Host
 from coordinator.jobs import Job, JobBook
 from coordinator.plan import HostPolicy, Plan
-from coordinator.records import HostRecord
+from coordinator.records import Action, HostRecord, Record, RequestKey
 from coordinator.states import FINAL, Event, JobState
 
 MAX_HOSTS: Final = 20_000
-MAX_ANSWERS: Final = 512
+MAX_ANSWERS: Final = 4096
 CHUNK_BYTES: Final = 256 * 1024  # of what is downloaded
 
 
@@ -50,6 +51,8 @@ class CoreSettings:
     sleep_grace_s: float = 7200.0
     prefer_cuda_grace_s: float | None = None
     window_chunks: int = 16
+    operator_key: OperatorKey | None = None
+    request_window_s: float = 60.0
     trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
 
 
@@ -125,6 +128,14 @@ class Evidence:
     proven: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a command, none while it is carried out, and when that was (wall clock)."""
+
+    response: OperatorResponse | None
+    wall_s: float
+
+
 @dataclass(slots=True)
 class World:
     """Everything the core decides on."""
@@ -144,15 +155,15 @@ class World:
     pending_since_s: dict[str, float] = field(default_factory=dict)
     retry_at_s: dict[str, float] = field(default_factory=dict)
     records: dict[str, HostRecord] = field(default_factory=dict)
-    record_changes: list[HostRecord] = field(default_factory=list)
+    record_changes: list[Record] = field(default_factory=list)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
     uploads: dict[str, Upload] = field(default_factory=dict)
     downloads: dict[str, Download] = field(default_factory=dict)
-    answers: OrderedDict[tuple[str, str], OperatorResponse | None] = field(
-        default_factory=OrderedDict
-    )
+    answers: OrderedDict[RequestKey, Answer] = field(default_factory=OrderedDict)
     dropped: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    turned_away_s: deque[float] = field(default_factory=deque)
     session: str = ""
     out: list[Effect] = field(default_factory=list)
     unsettled: bool = True
@@ -236,11 +247,12 @@ class World:
         """Return what is remembered of a host."""
         return self.records.get(host) or HostRecord(host)
 
-    def remember(self, record: HostRecord) -> None:
-        """Change what is remembered of a host, in the ledger as well."""
-        self.records[record.host] = record
+    def remember(self, record: Record) -> None:
+        """Change what is remembered of a host, or note an action, in the ledger as well."""
         self.record_changes.append(record)
-        self.unsettled = True
+        if not isinstance(record, Action):
+            self.records[record.host] = record
+            self.unsettled = True
 
     def policy(self, host: str) -> HostPolicy:
         """Return what the plan says of a host."""
@@ -265,8 +277,8 @@ class World:
         if self.dropped[kind] == 1:
             self.do(Warn(f"dropped a message on {kind}: {why} (further ones are only counted)"))
 
-    def remember_answer(self, client: str, response: OperatorResponse) -> None:
+    def remember_answer(self, client: str, response: OperatorResponse, now: Now) -> None:
         """Keep the answer to a command, so that its repetition is answered alike."""
-        self.answers[(client, response.id)] = response
+        self.answers[(client, response.id)] = Answer(response, now.wall_s)
         while len(self.answers) > MAX_ANSWERS:
             self.answers.popitem(last=False)

@@ -45,9 +45,11 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "workers": ("workers", "The hosts."),
     "drain": ("drain", "Give a host no new jobs."),
     "resume": ("drain", "Give a host jobs again."),
+    "events": ("events", "What happened, and what operators did."),
     "get": ("get", "Fetch a job's artifact, check and unpack it."),
     "backup": ("maintain", "Copy the ledger, while a coordinator runs or not."),
     "fsck": ("maintain", "Compare ledger, artifacts, index and part files."),
+    "operator-key": ("operator_key", "Make a key that commands are signed with."),
 }
 
 
@@ -78,7 +80,7 @@ class _Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f"coordinator.cli.{VERBS[cmd_name][0]}")
-        command = getattr(module, cmd_name.rstrip("_") + "_command")
+        command = getattr(module, cmd_name.replace("-", "_") + "_command")
         return command if isinstance(command, click.Command) else None
 
     def format_commands(

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
 from broker.access import PEOPLE, open_access
+from broker.auth import OperatorKey
 from broker.errors import BadMessage, BadTopic
 from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id, system_clock
 from broker.mailbox import Mailbox
 from broker.messages import (
     OPERATOR_RESPONSE,
+    AskEvents,
     AskList,
     AskWorkers,
+    Auth,
+    Command,
     GrantMessage,
     OperatorRequest,
     OperatorResponse,
@@ -60,6 +65,7 @@ class OperatorClient:
         name = f"cli-{new_id()[:12]}"
         self.name = f"{access.user}/{name}"
         self._patient = patient
+        self._settings = settings
         self._address = access.address
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
         # What comes on the watched topics while an answer is awaited.
@@ -103,14 +109,19 @@ class OperatorClient:
     def ask(self, request: OperatorRequest) -> Any:
         """Return the data of the answer.
 
-        Raises `NotDone` when the coordinator says no, `Unreachable` when it says nothing.
+        Commands are signed, where there is an operator key, anew at each repetition: a signature
+        holds for a minute, and somebody may be more patient than that. Raises `NotDone` when the
+        coordinator says no, `Unreachable` when it says nothing, `ConfigError` for an unusable key.
         """
         topic = self.topics.operator_request(self.name)
+        # Whoever only looks needs no key, and may have no right to read it.
+        key = self._settings.operator_key() if isinstance(request, Command) else None
         deadline_s = time.monotonic() + self.timeout_s
         repeat_at_s = 0.0
         while (now_s := time.monotonic()) < deadline_s:
             if now_s >= repeat_at_s:
-                self._link.publish(Outgoing(topic, encode(request)))
+                signed = signed_by(key, topic, request, time.time())
+                self._link.publish(Outgoing(topic, encode(signed)))
                 repeat_at_s = now_s + REPEAT_S
             response = None
             for event in self._mailbox.take(min(repeat_at_s, deadline_s) - now_s):
@@ -148,6 +159,17 @@ class OperatorClient:
             offset = page["next"]
         return rows
 
+    def story(self, wanted: AskEvents, tell: Callable[[list[dict[str, Any]]], object]) -> AskEvents:
+        """Hand what has happened to `tell`, page by page; return how to ask for what comes next."""
+        more = True
+        while more:
+            page = self.ask(wanted)
+            tell(page["events"])
+            more = page["more"]
+            after = (page["next"][0], page["next"][1])
+            wanted = wanted.model_copy(update={"id": new_id(), "after": after})
+        return wanted
+
     def messages(self, wait_s: float) -> Iterator[tuple[Topic, bytes]]:
         """Yield what has come on the watched topics, waiting at most `wait_s` for the first."""
         events = [*self._aside, *self._mailbox.take(0.0 if self._aside else wait_s)]
@@ -173,3 +195,13 @@ class OperatorClient:
         except (BadTopic, BadMessage):
             return None
         return response if response.id == request_id else None
+
+
+def signed_by(
+    key: OperatorKey | None, topic: str, request: OperatorRequest, wall_s: float
+) -> OperatorRequest:
+    """Return a request, signed at `wall_s` (s since the epoch) if it is a command and has a key."""
+    if key is None or not isinstance(request, Command):
+        return request
+    mac = key.sign(topic, json.loads(encode(request)), wall_s)
+    return request.model_copy(update={"auth": Auth(at=wall_s, mac=mac)})

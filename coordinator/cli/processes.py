@@ -135,10 +135,16 @@ class Fleet:
     environment: dict[str, str]
     children: list[Child] = field(default_factory=list)
 
-    def start(self, name: str, module: str, arguments: list[str]) -> Child:
-        """Start one service."""
+    def start(
+        self,
+        name: str,
+        module: str,
+        arguments: list[str],
+        more: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start one service, with `more` in its environment than the others have."""
         log = self.state / "logs" / f"{name}.log"
-        child = Child(name, module, arguments, log, self.environment)
+        child = Child(name, module, arguments, log, {**self.environment, **(more or {})})
         self.children.append(child)
         return child
 

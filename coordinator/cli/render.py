@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +23,7 @@ __all__ = [
     "console",
     "figure",
     "first_line",
+    "print_event",
     "print_json",
     "printable",
     "short",
@@ -108,6 +110,24 @@ def _fit(widths: Sequence[int], window: int) -> list[int]:
 
 def _cell(value: Any) -> Text:
     return value if isinstance(value, Text) else Text(printable(str(value)))
+
+
+def print_event(row: dict[str, Any]) -> None:
+    """Print one thing that happened: when, who, what; why stands in the same line if it fits."""
+    out = console()
+    at = datetime.fromisoformat(row["at"]).astimezone()
+    what = row["event"] if row["outcome"] == "done" else f"{row['event']} refused"
+    line = Text(f"{at:%m-%d %H:%M:%S}  {printable(row['who'])[:22]:<14}  ", overflow="ellipsis")
+    line.append(f"{what:<10}", style="" if row["outcome"] == "done" else "red")
+    on = [part for part in (row["name"], row["host"] and f"on {row['host']}") if part]
+    line.append(f"  {printable(' '.join(on))}" if on else "")
+    why = first_line(row["why"], 2000)
+    if why and line.cell_len + GAP + len(why) <= out.width:
+        line.append(f"{' ' * GAP}{why}")
+        why = ""
+    out.print(line, no_wrap=True)
+    if why:
+        out.print(Padding(Text(why), (0, 0, 0, 16), expand=False))
 
 
 def state(name: str) -> Text:

@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 
+_WHY = {
+    "unsigned": "unsigned",
+    "signature": "with a wrong signature",
+    "stale": "signed too long ago, or in the future",
+    "rights": "by users who may only look",
+    "expired": "after their expiry",
+    "too many": "of too many at once",
+    "report": "reports about a job that is not their host's",
+}
+
+
 @click.command("status")
 @json_option
 @client_options
@@ -46,3 +57,8 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
     if data["dropped"]:
         found = ", ".join(f"{count} on {kind}" for kind, count in data["dropped"].items())
         out.print(f"Dropped      {found} (messages that made no sense)")
+    if data["refused"]:
+        found = ", ".join(
+            f"{count} {_WHY.get(kind, kind)}" for kind, count in data["refused"].items()
+        )
+        out.print(f"Refused      {found}; see `fleet events`")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from broker.errors import ConfigError, LocalError
-from broker.settings import BrokerSettings
+from broker.settings import OPERATOR_KEY, BrokerSettings
 from broker.topics import is_host
 from coordinator.cli.common import json_option, where, where_options
 from coordinator.cli.processes import Fleet
@@ -48,6 +48,7 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     settings, own_broker = _broker(options)
     state = options["state"].resolve()
     environment = {**os.environ, "FLEET_TOPIC_ROOT": settings.topic_root}
+    environment.pop(OPERATOR_KEY, None)  # the coordinator alone is given it
     fleet = Fleet(state, environment)
     stopping = _Interrupts(fleet)
     try:
@@ -120,7 +121,10 @@ def _start(
     fleet.environment["FLEET_BROKER"] = settings.url
     fleet.environment["FLEET_PLAIN"] = str(settings.plain)
     fleet.environment.pop("FLEET_IDENTITY", None)  # each program has its own
-    coordinator = fleet.start("coordinator", "coordinator.service", _coordinator(options, fleet))
+    key = {OPERATOR_KEY: os.environ[OPERATOR_KEY]} if OPERATOR_KEY in os.environ else {}
+    coordinator = fleet.start(
+        "coordinator", "coordinator.service", _coordinator(options, fleet), key
+    )  # fmt: skip
     agents = [
         fleet.start(f"agent {host}", "agent.service", _agent(options, fleet, host))
         for host in hosts

@@ -91,6 +91,8 @@ def _fleet(record: list[tuple[str, bytes]]) -> Fleet:
         m.AskRequeue(id="7", job=names[2]), m.AskReload(id="8"), m.AskTrainers(id="9"),
         m.AskDrain(id="10", host="h2"), m.AskResume(id="11", host="h2"),
         m.AskFetch(id="12", job=names[0]), m.AskLogs(id="13", job=names[1]),
+        m.AskEvents(id="14", job=names[0], who="operator", since=1.8e9, after=(3, 4)),
+        m.AskCancel(id="15", job=names[3], auth=m.Auth(at=1.8e9, mac="a" * 64)),
     ):  # fmt: skip
         fleet.asks(ask)
     hosts[1].says(fleet.topics.progress("h1", job.job_id), m.Progress(attempt=1, epoch=1, epochs=2))

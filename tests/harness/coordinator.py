@@ -6,18 +6,21 @@ import random
 from typing import Any
 
 from broker import messages as m
+from broker.auth import OperatorKey
 from broker.clock import Now
 from broker.ranges import RangeSet
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, Outgoing
+from coordinator.cli.client import signed_by
 from coordinator.core import Core
 from coordinator.effects import ManifestRead, OpenPart, PartOpened, PartStored, Tick, VerifyStored
 from coordinator.jobs import Change, Job
 from coordinator.plan import JobSpec, Plan, job_id
-from coordinator.records import HostRecord
+from coordinator.records import Action, HostRecord
 from coordinator.world import CoreSettings
 
 HEX = "5a" * 32
+OPERATOR = "operator:op/cli"
 ADAPTERS = {
     Kind.REQUEST: m.AGENT_REQUEST,
     Kind.GRANT: m.GRANT,
@@ -50,6 +53,7 @@ class Fleet:
         self.settings = CoreSettings(instance="c1", boot_id="b", manifest="plan.toml", **settings)
         self.ledger: dict[str, Job] = {}
         self.records: dict[str, HostRecord] = {}
+        self.actions: list[Action] = []
         self.history: list[tuple[str, str]] = []
         self.sent: list[tuple[Any, Any]] = []
         self.effects: list[Any] = []
@@ -70,6 +74,9 @@ class Fleet:
         self.core = Core(
             self.settings, self.topics, self.ledger, self.stored,
             rng=random.Random(1), new_id=self.new_id, now=self.now, records=self.records,
+            answers={
+                one.key: (one.at, one.answer) for one in self.actions if one.key and one.answer
+            },
         )  # fmt: skip
         self.handle(Connected(f"session-{self.new_id()}"))
 
@@ -84,6 +91,9 @@ class Fleet:
         for change in changes:
             if isinstance(change, HostRecord):
                 self.records[change.host] = change
+                continue
+            if isinstance(change, Action):
+                self.actions.append(change)
                 continue
             assert isinstance(change, Change)
             before = self.ledger.get(change.after.job_id)
@@ -116,12 +126,20 @@ class Fleet:
         """A job, as the ledger has it."""
         return next(job for job in self.ledger.values() if job.spec.name == name)
 
-    def asks(self, ask: Any) -> m.OperatorResponse | None:
-        """An operator asks; the answer, if one was published."""
+    def asks(self, ask: Any, client: str = OPERATOR) -> Any:
+        """An operator asks, or bytes do; the answer, if one was published."""
         self.sent.clear()
-        self.handle(Incoming(self.topics.operator_request("operator:op/cli"), m.encode(ask)))
+        payload = ask if isinstance(ask, bytes) else m.encode(ask)
+        self.handle(Incoming(self.topics.operator_request(client), payload))
         found = [said for topic, said in self.sent if topic.kind is Kind.OPERATOR_RESPONSE]
         return found[0] if found else None
+
+    def signed(
+        self, ask: Any, key: OperatorKey, client: str = OPERATOR, late_s: float = 0
+    ) -> bytes:
+        """A command as an operator publishes it, signed `late_s` from now."""
+        topic = self.topics.operator_request(client)
+        return m.encode(signed_by(key, topic, ask, self.now.wall_s + late_s))
 
     def took(self, kind: type[Any]) -> list[Any]:
         """Take the effects of a kind."""

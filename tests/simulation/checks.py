@@ -12,6 +12,7 @@ from coordinator.assignment import explain
 from coordinator.history import contradiction
 from coordinator.jobs import Change, Job
 from coordinator.matchmaking import HostView, Reason
+from coordinator.records import Action, Record, RequestKey
 from coordinator.states import FINAL, Event, JobState
 
 if TYPE_CHECKING:
@@ -49,11 +50,28 @@ class Checker:
         self._promises: dict[tuple[str, str, int], str] = {}
         self._checkpoints: dict[bytes, SimTrainer] = {}
         self.completions = 0
+        self._answered: set[RequestKey | None] = set()
 
-    def committed(self, changes: Sequence[Change]) -> None:
-        """The ledger has taken these changes."""
+    def committed(self, changes: Sequence[Change | Record]) -> None:
+        """The ledger has taken these changes, in one commit."""
         for change in changes:
-            self._one(change)
+            if isinstance(change, Change):
+                self._one(change)
+        self._once([one for one in changes if isinstance(one, Action) and one.answer], changes)
+
+    def _once(self, actions: Sequence[Action], changes: Sequence[Change | Record]) -> None:
+        """What an operator has moved stands beside the answer; a request is answered once."""
+        moved = sum(
+            isinstance(one, Change) and one.event in {Event.CANCELLED, Event.REQUEUED}
+            for one in changes
+        )
+        done = sum(one.outcome == "done" and one.job_id is not None for one in actions)
+        if moved != done:
+            raise Violation("commands once", f"{done} answers in a commit with {moved} moves")
+        for one in actions:
+            if one.key in self._answered:
+                raise Violation("commands once", f"{one.action} {one.key} is done a second time")
+            self._answered.add(one.key)
 
     def _one(self, change: Change) -> None:
         before, after, job_id = change.before, change.after, change.after.job_id

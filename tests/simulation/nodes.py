@@ -34,7 +34,7 @@ from coordinator.jobs import Change
 from coordinator.ledger import Ledger
 from coordinator.manifest import ManifestError, Problem
 from coordinator.plan import Plan
-from coordinator.records import HostRecord
+from coordinator.records import Record
 from coordinator.shell import Retention
 from coordinator.shell import Shell as CoordinatorShell
 from coordinator.shell import Surroundings as CoordinatorSurroundings
@@ -255,7 +255,7 @@ class SimLedger(Ledger):
         super().__init__(":memory:")
         self._node = node
 
-    def commit(self, changes: Sequence[Change | HostRecord]) -> None:
+    def commit(self, changes: Sequence[Change | Record]) -> None:
         """Commit, and have the checker look."""
         machine = self._node.machine
         if not changes:
@@ -264,7 +264,7 @@ class SimLedger(Ledger):
         if machine.disk.trouble:
             raise StorageError("ledger: the disk refuses")
         super().commit(changes)
-        self._node.run.checker.committed([one for one in changes if isinstance(one, Change)])
+        self._node.run.checker.committed(changes)
         machine.before("committed")
 
     def close(self) -> None:

@@ -275,7 +275,7 @@ def test_nothing_of_the_fleet_is_in_a_trainers_environment(
 ) -> None:
     """A trainer sees no broker address and no credential, and no GPU that is not its slot's."""
     fleet.plan(long)
-    fleet.environment["FLEET_OPERATOR_KEY"] = "s3cret"
+    fleet.environment["FLEET_OPERATOR_KEY"] = "s3cret" * 8
     fleet.coordinator()
     fleet.agent()
     fleet.until("gbt-oracle", "running")

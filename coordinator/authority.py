@@ -1,0 +1,146 @@
+"""Who may change something, that nothing is done twice, and the record of what was asked.
+
+A command is looked at when its user may change things (`broker.acl`) and, where the coordinator has
+an operator key, its signature holds (`broker.auth`). Its answer then stands in the ledger, in the
+transaction that carries it out; a repetition is answered from there. So a replay is nothing but a
+repetition, even after a restart, for as long as its signature holds.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from broker import auth
+from broker.acl import may_change
+from broker.clock import Now
+from broker.messages import Command, OperatorResponse
+from broker.topics import user_of
+from coordinator.effects import Warn
+from coordinator.records import Action
+from coordinator.world import MAX_ANSWERS, World
+
+EXPIRY_SLACK_S: Final = 60.0  # how far an operator's clock may be behind ours
+RECORDED_A_MINUTE: Final = 30  # of those that are turned away; more are only counted
+_MAX_WHAT_CHARS: Final = 500
+_IN_SHORT: Final = {
+    "rights": "may look, and change nothing",
+    "unsigned": "not signed",
+    "signature": "signed with another key, or altered",
+    "stale": "signed too long ago, or in the future",
+    "expired": "past its expiry",
+    "too many": "too many at once",
+}
+
+
+def is_welcome(world: World, client: str, ask: Command, payload: bytes, now: Now) -> bool:
+    """Tell whether a command is to be looked at; whoever is turned away is told why."""
+    try:
+        _check(world, client, payload, now)
+    except auth.Unsigned as refusal:
+        _turn_away(world, client, ask, refusal, now)
+        return False
+    return True
+
+
+def is_new(world: World, client: str, ask: Command, now: Now) -> bool:
+    """Tell whether a welcome command is to be carried out now; whoever is turned away is told."""
+    if ask.expires_at is not None and now.wall_s > ask.expires_at + EXPIRY_SLACK_S:
+        message = "the request is older than its expiry; nothing was done (clocks apart?)"
+        _turn_away(world, client, ask, auth.Unsigned("expired", message), now)
+        return False
+    if len(world.answers) >= MAX_ANSWERS and world.settings.operator_key is not None:
+        oldest = next(iter(world.answers.values()))
+        if now.wall_s - oldest.wall_s < 2 * world.settings.request_window_s:
+            # To forget an answer while its signature holds would let the command be replayed.
+            message = f"more than {MAX_ANSWERS} commands at once; nothing was done, ask again later"
+            _turn_away(world, client, ask, auth.Unsigned("too many", message), now)
+            return False
+    return True
+
+
+def settle(
+    world: World, client: str, ask: Command, response: OperatorResponse, now: Now, what: str = ""
+) -> None:
+    """Record a command that was looked at, with its answer, and send that. `what` came of it."""
+    world.remember_answer(client, response, now)
+    world.remember(
+        Action(
+            at=now.text(),
+            who=user_of(client),
+            action=ask.type,
+            outcome="done" if response.ok else "refused",
+            what=(what if response.ok else response.message)[:_MAX_WHAT_CHARS],
+            key=(client, response.id),
+            job_id=_job_of(world, ask),
+            host=_host_of(world, ask),
+            answer=response,
+        )
+    )
+    reply(world, client, response)
+
+
+def reply(world: World, client: str, response: OperatorResponse) -> None:
+    """Send an answer."""
+    world.publish(world.topics.operator_response(client), response)
+
+
+def answered_s(at: str) -> float:
+    """Return when an answer of the ledger was given, in seconds since the epoch."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _check(world: World, client: str, payload: bytes, now: Now) -> None:
+    user, settings = user_of(client), world.settings
+    if not may_change(user):
+        raise auth.Unsigned("rights", f"{user} may look, and change nothing")
+    if settings.operator_key is not None:
+        topic = world.topics.operator_request(client)
+        auth.check(settings.operator_key, topic, payload, now.wall_s, settings.request_window_s)
+
+
+def _turn_away(
+    world: World, client: str, ask: Command, refusal: auth.Unsigned, now: Now
+) -> None:  # fmt: skip
+    kind, message = refusal.kind, str(refusal)
+    world.refused[kind] += 1
+    if world.refused[kind] == 1:
+        text = f"refused {ask.type} of {client}: {message} (further ones are only counted)"
+        world.do(Warn(text))
+    if _is_recorded(world, now):
+        job_id, host = _job_of(world, ask), _host_of(world, ask)
+        about = "" if job_id or host or not _target(ask) else f" ({_target(ask)[:80]!r})"
+        what, who = f"{_IN_SHORT[kind]}{about}", user_of(client)
+        world.remember(
+            Action(now.text(), who, ask.type, "refused", what, (client, ask.id), job_id, host)
+        )
+    code: Any = "expired" if kind == "expired" else "refused"
+    reply(world, client, OperatorResponse(id=ask.id, ok=False, code=code, message=message))
+
+
+def _is_recorded(world: World, now: Now) -> bool:
+    """Whether one more is: nobody fills the disk with what he may not do."""
+    times = world.turned_away_s
+    while times and now.mono_s - times[0] >= 60.0:
+        times.popleft()
+    if len(times) >= RECORDED_A_MINUTE:
+        return False
+    times.append(now.mono_s)
+    return True
+
+
+def _target(ask: Command) -> str:
+    return str(getattr(ask, "job", "") or getattr(ask, "host", ""))
+
+
+def _job_of(world: World, ask: Command) -> str | None:
+    found = world.book.find(getattr(ask, "job", ""))
+    return found[0].job_id if len(found) == 1 else None
+
+
+def _host_of(world: World, ask: Command) -> str | None:
+    host = getattr(ask, "host", None)
+    return host if host in world.hosts or host in world.records else None

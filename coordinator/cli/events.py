@@ -1,0 +1,89 @@
+"""`fleet events`."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from broker.machine import new_id
+from broker.messages import AskEvents
+from coordinator.cli.common import client_options, json_option
+
+if TYPE_CHECKING:
+    from coordinator.cli.client import OperatorClient
+
+POLL_S: Final = 1.0
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([smhdw])")
+
+
+def _moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
+    """Return a time as seconds since the epoch: so long ago, or by this machine's clock."""
+    span = _SPAN.fullmatch(value)
+    if span:
+        return max(0.0, time.time() - float(span[1]) * _UNITS_S[span[2]])
+    try:
+        return max(0.0, datetime.fromisoformat(value).timestamp())
+    except (ValueError, OverflowError, OSError):
+        text = f"{value!r}: write 90s, 30m, 1h, 7d, or 2026-05-28T20:30"
+        raise click.BadParameter(text) from None
+
+
+@click.command("events")
+@click.option("--since", callback=_moment, default="1d", show_default=True, metavar="TIME",
+              help="So long ago (90s, 30m, 1h, 7d, 2w), or a local time.")  # fmt: skip
+@click.option("--job", metavar="JOB", help="Of this job only.")
+@click.option("--host", metavar="HOST", help="Of this host only.")
+@click.option("--who", metavar="WHO",
+              help="By this one only: operator:alice, alice, operator, host.")  # fmt: skip
+@click.option("--follow", "-f", is_flag=True, help="Go on printing what happens, until Ctrl-C.")
+@json_option
+@client_options
+def events_command(
+    client: OperatorClient,
+    since: float,
+    job: str | None,
+    host: str | None,
+    who: str | None,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """What happened: moves of jobs, and what operators did or were refused. Newest last.
+
+    Times are this machine's local ones; in JSON they are RFC 3339 in UTC. With --follow, JSON is
+    one object a line.
+
+    Example: fleet events --since 1h --who operator
+    """
+    wanted = AskEvents(id=new_id(), since=since, job=job, host=host, who=who)
+    if as_json and not follow:
+        kept: list[dict[str, Any]] = []
+        client.story(wanted, kept.extend)
+        from coordinator.cli import render
+
+        render.print_json(kept)
+        return
+    tell = partial(_print, as_json=as_json)
+    try:
+        wanted = client.story(wanted, tell)
+        while follow:
+            time.sleep(POLL_S)
+            wanted = client.story(wanted, tell)
+    except KeyboardInterrupt:
+        return
+
+
+def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    from coordinator.cli import render
+
+    for row in rows:
+        if as_json:
+            click.echo(json.dumps(row, ensure_ascii=False))
+        else:
+            render.print_event(row)

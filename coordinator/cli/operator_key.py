@@ -1,0 +1,36 @@
+"""`fleet operator-key`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import click
+
+from broker.errors import LocalError
+
+KEY_BYTES = 32  # as long as what HMAC-SHA256 makes of it
+
+
+@click.command("operator-key")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE",
+              help="Where to; must not exist.")  # fmt: skip
+def operator_key_command(output: Path) -> None:
+    """Make an operator key: commands are then taken from those who have it.
+
+    The file can be read by its owner alone, and the key is shown nowhere. The coordinator and each
+    operator need the same: name it as `[broker] operator_key_file` on their machines.
+
+    Example: fleet operator-key -o ~/.config/fleet/operator.key
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        descriptor = os.open(output.expanduser(), flags, 0o600)
+    except FileExistsError:
+        raise LocalError(f"{output} exists already; choose another name or move it away") from None
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secrets.token_hex(KEY_BYTES) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    click.echo(f"{output.expanduser()}: made; name it as [broker] operator_key_file")

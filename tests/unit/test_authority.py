@@ -1,0 +1,397 @@
+"""Who may change something: rights, signatures, replays; and forged reports. None changes anything.
+
+O4 to O7 of docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from broker import messages as m
+from broker.auth import OperatorKey
+from broker.messages import BadMessage
+from coordinator.effects import ManifestRead, PartStored, ReadManifest, Warn
+from coordinator.plan import Plan
+from coordinator.records import Action
+from coordinator.world import MAX_ANSWERS
+from tests.harness.coordinator import HEX, OPERATOR, Fleet, spec
+
+KEY = OperatorKey("k" * 40)
+OTHER = OperatorKey("j" * 40)
+CANCEL = m.AskCancel(id="c", job="job")
+COMMANDS = [
+    m.AskCancel(id="c", job="job"), m.AskRequeue(id="c", job="job"), m.AskReload(id="c"),
+    m.AskDrain(id="c", host="pi"), m.AskResume(id="c", host="pi"),
+]  # fmt: skip
+READING = [
+    m.AskStatus(id="r"), m.AskList(id="r"), m.AskWhy(id="r", job="job"), m.AskWorkers(id="r"),
+    m.AskTrainers(id="r"),
+]  # fmt: skip
+
+
+def keyed(**settings: Any) -> Fleet:
+    """A coordinator with a key, a job and a host that runs it."""
+    fleet = Fleet(spec(), operator_key=KEY, **settings)
+    fleet.host().joins().runs()
+    return fleet
+
+
+def state(fleet: Fleet) -> Any:
+    """All that a command could change."""
+    return fleet.ledger, fleet.records, fleet.history, fleet.took(ReadManifest)
+
+
+def asked(fleet: Fleet) -> list[Action]:
+    """What operators asked for; a coordinator's own reloads are recorded as well."""
+    return [one for one in fleet.actions if one.key]
+
+
+def refused(fleet: Fleet, kind: str) -> int:
+    """How many `fleet status` counts of a kind."""
+    count = fleet.asks(m.AskStatus(id="s")).data["refused"].get(kind, 0)
+    assert isinstance(count, int)
+    return count
+
+
+@pytest.mark.parametrize("user", ["observer:bob"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda ask: ask.type)
+def test_who_may_only_look_changes_nothing(user: str, command: Any) -> None:
+    """The role in the topic decides; the broker sees to it that nobody uses another's."""
+    fleet = Fleet(spec())
+    fleet.host().joins().runs()
+    before = [*map(str, state(fleet))]
+    answer = fleet.asks(command, f"{user}/x")
+    assert (answer.ok, answer.code) == (False, "refused")
+    assert answer.message == "observer:bob may look, and change nothing"
+    assert [*map(str, state(fleet))] == before
+    assert refused(fleet, "rights") == 1
+    assert [(one.who, one.action, one.outcome) for one in asked(fleet)] == [
+        (user, command.type, "refused")
+    ]
+
+
+@pytest.mark.parametrize("ask", READING, ids=lambda ask: ask.type)
+def test_who_may_only_look_may_look(ask: Any) -> None:
+    """And needs no signature for it, whether the coordinator has a key or not."""
+    assert keyed().asks(ask, "observer:bob/x").ok
+
+
+@pytest.mark.parametrize("user", ["operator:alice", "homeassistant"])
+def test_operators_change_things_and_are_named(user: str) -> None:
+    """In the history of the job, and with the host that they drained."""
+    fleet = Fleet(spec())
+    fleet.host().joins()
+    assert fleet.asks(m.AskDrain(id="d", host="pi"), f"{user}/x").ok
+    assert fleet.records["pi"].who == user
+    assert fleet.asks(CANCEL, f"{user}/x").ok
+    assert [(one.action, one.outcome, one.who) for one in asked(fleet)] == [
+        ("drain", "done", user), ("cancel", "done", user)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda ask: ask.type)
+def test_a_coordinator_with_a_key_takes_signed_commands_only(command: Any) -> None:
+    """Whoever has none is told what to do; with one it is done."""
+    fleet = keyed()
+    before = [*map(str, state(fleet))]
+    answer = fleet.asks(command)
+    assert answer.code == "refused"
+    assert "FLEET_OPERATOR_KEY" in answer.message
+    assert [*map(str, state(fleet))] == before
+    assert refused(fleet, "unsigned") == 1
+    if command.type == "resume":
+        fleet.asks(fleet.signed(m.AskDrain(id="d", host="pi"), KEY))
+    fleet.asks(fleet.signed(command, KEY))
+    if command.type == "reload":
+        assert fleet.took(ReadManifest)
+        fleet.handle(ManifestRead(Plan((spec(),)), OPERATOR, "c"))
+    assert (fleet.actions[-1].action, fleet.actions[-1].outcome) == (command.type, "done")
+
+
+def _altered(payload: bytes, **fields: Any) -> bytes:
+    return json.dumps(json.loads(payload) | fields).encode()
+
+
+def _auth(payload: bytes, **fields: Any) -> bytes:
+    return _altered(payload, auth=json.loads(payload)["auth"] | fields)
+
+
+def _attacks() -> dict[str, Any]:
+    """Name: what is published in place of a signed cancel, and what it is counted as."""
+    return {
+        "another key": lambda f, p: (f.signed(CANCEL, OTHER), "signature"),
+        "other job": lambda f, p: (_altered(p, job="job2"), "signature"),
+        "other id": lambda f, p: (_altered(p, id="c2"), "signature"),
+        "other verb": lambda f, p: (_altered(p, type="requeue"), "signature"),
+        "longer expiry": lambda f, p: (_altered(p, expires_at=9e9), "signature"),
+        "a field more": lambda f, p: (_altered(p, more=1), "signature"),
+        "a key twice": lambda f, p: (p.replace(b'{"v"', b'{"job":"job2","v"', 1), "signature"),
+        "a later time": lambda f, p: (_auth(p, at=f.now.wall_s + 1), "signature"),
+        "stale": lambda f, p: (f.signed(CANCEL, KEY, late_s=-61), "stale"),
+        "of the future": lambda f, p: (f.signed(CANCEL, KEY, late_s=61), "stale"),
+        "for another client": lambda f, p: (f.signed(CANCEL, KEY, "operator:op/x"), "signature"),
+        "for another user": lambda f, p: (f.signed(CANCEL, KEY, "operator:al/cli"), "signature"),
+        "a mac of zeros": lambda f, p: (_auth(p, mac="0" * 64), "signature"),
+        "no signature": lambda f, p: (_altered(p, auth=None), "unsigned"),
+    }
+
+
+@pytest.mark.parametrize("name", _attacks())
+def test_what_the_key_has_not_vouched_for_changes_nothing(name: str) -> None:
+    """Each is refused, counted and recorded; the command itself is still taken afterwards."""
+    fleet = keyed()
+    fleet.plan(spec(), spec("job2"))
+    before, good = [*map(str, state(fleet))], fleet.signed(CANCEL, KEY)
+    payload, kind = _attacks()[name](fleet, good)
+    answer = fleet.asks(payload)
+    assert (answer.ok, answer.code) == (False, "refused")
+    assert [*map(str, state(fleet))] == before
+    assert refused(fleet, kind) == 1
+    words = {"signature": "another key, or altered", "stale": "too long ago", "unsigned": "not"}
+    assert words[kind] in fleet.actions[-1].what
+    assert fleet.actions[-1].answer is None
+    assert fleet.asks(good).ok, "somebody else's attempt does not spoil the real one"
+
+
+@pytest.mark.parametrize(
+    "auth",
+    [
+        {}, [], "x", 7, {"at": 0}, {"mac": "0" * 64}, {"at": None, "mac": "0" * 64},
+        {"at": "now", "mac": "0" * 64}, {"at": 1e999, "mac": "0" * 64}, {"at": 0, "mac": "0" * 65},
+        {"at": 0, "mac": "Z" * 64}, {"at": 0, "mac": "\u0660" * 64}, {"at": 0, "mac": ["0"] * 64},
+        {"at": 0, "mac": "0" * 200_000}, {"at": [[[[[]]]]], "mac": {}},
+    ],
+    ids=lambda auth: json.dumps(auth)[:40],
+)  # fmt: skip
+def test_garbage_in_place_of_a_signature_is_dropped(auth: Any) -> None:
+    """It does not fit the message: counted, not answered, and what it holds is told to nobody."""
+    fleet = keyed()
+    before = [*map(str, state(fleet))]
+    assert fleet.asks(_altered(m.encode(CANCEL), auth=auth)) is None
+    assert [*map(str, state(fleet))] == before
+    assert fleet.asks(m.AskStatus(id="s")).data["dropped"] == {"operator/request": 1}
+
+
+def test_an_oversize_request_is_dropped_before_it_is_parsed() -> None:
+    """M2."""
+    fleet = keyed()
+    fleet.asks(_altered(m.encode(CANCEL), auth={"at": 0, "mac": "0" * m.MAX_PAYLOAD_BYTES}))
+    assert fleet.asks(m.AskStatus(id="s")).data["dropped"] == {"operator/request": 1}
+
+
+def test_a_replay_is_answered_and_does_nothing() -> None:
+    """O5: cancel, requeue, and the cancel once more from somebody's recording."""
+    fleet = keyed()
+    recorded = fleet.signed(CANCEL, KEY)
+    first = fleet.asks(recorded)
+    assert fleet.asks(fleet.signed(m.AskRequeue(id="r", job="job"), KEY)).ok
+    fleet.passes(10)
+    moved = len(fleet.history)
+    for _ in range(3):
+        assert fleet.asks(recorded) == first
+    fleet.start()
+    assert fleet.asks(recorded) == first, "a restart does not make it new"
+    assert fleet.history[moved:] == []
+    fleet.passes(120)
+    assert fleet.asks(recorded).message.startswith("the request was signed 130 s ago")
+    assert ("job", "cancelled") not in fleet.history[moved:]
+    assert refused(fleet, "stale") == 1
+
+
+def test_a_command_that_is_repeated_with_a_new_signature_is_done_once() -> None:
+    """O5: a patient client signs each repetition anew, under the same id."""
+    fleet = keyed()
+    first = fleet.asks(fleet.signed(CANCEL, KEY))
+    fleet.passes(90)
+    assert fleet.asks(fleet.signed(CANCEL, KEY)) == first
+    assert fleet.history.count(("job", "cancelled")) == 1
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["open", "keyed"])
+def test_a_command_is_done_once_even_when_the_coordinator_restarts(key: Any) -> None:
+    """O2: its answer is in the ledger, with what it did."""
+    fleet = Fleet(spec(), operator_key=key)
+    fleet.host().joins()
+    ask = m.AskDrain(id="d", host="pi")
+    request = fleet.signed(ask, key) if key else ask
+    first = fleet.asks(request)
+    fleet.start()
+    fleet.host().joins()
+    assert fleet.asks(request) == first
+    assert [one.action for one in asked(fleet)] == ["drain"]
+
+
+def test_an_answer_is_not_forgotten_while_its_signature_holds() -> None:
+    """O5: bounded memory; more commands than it holds have to wait."""
+    fleet = keyed()
+    recorded = fleet.signed(CANCEL, KEY)
+    first = fleet.asks(recorded)
+    for number in range(MAX_ANSWERS - 1):
+        fleet.asks(fleet.signed(m.AskCancel(id=f"x{number}", job="nothing"), KEY))
+    late = fleet.asks(fleet.signed(m.AskRequeue(id="r", job="job"), KEY))
+    assert "ask again later" in late.message
+    assert fleet.asks(recorded) == first
+    fleet.passes(121)
+    assert fleet.asks(fleet.signed(m.AskRequeue(id="r", job="job"), KEY)).ok
+    assert len(fleet.core.world.answers) == MAX_ANSWERS
+
+
+def test_those_who_are_turned_away_fill_no_disk() -> None:
+    """30 a minute are recorded, all are counted, the log has one line."""
+    fleet = keyed()
+    for number in range(100):
+        fleet.asks(m.AskCancel(id=f"x{number}", job="job"))
+    assert len(asked(fleet)) == 30
+    assert refused(fleet, "unsigned") == 100
+    said = [one.text for one in fleet.took(Warn)]
+    assert len(said) == 1
+    assert "refused cancel of operator:op/cli" in said[0]
+    fleet.passes(60)
+    fleet.asks(m.AskCancel(id="later", job="job"))
+    assert len(asked(fleet)) == 31
+
+
+def test_the_window_can_be_set() -> None:
+    """For fleets whose clocks are far apart."""
+    fleet = keyed(request_window_s=600.0)
+    assert fleet.asks(fleet.signed(CANCEL, KEY, late_s=-500)).ok
+
+
+def test_the_key_shows_itself_nowhere() -> None:
+    """Not in the repr of what holds it, nor in anything that is sent, logged or recorded."""
+    fleet = keyed()
+    for payload in (fleet.signed(CANCEL, KEY), fleet.signed(CANCEL, OTHER), m.encode(CANCEL)):
+        assert b"kkkk" not in payload
+        fleet.asks(payload)
+    everything = repr((KEY, fleet.settings, fleet.core.world, fleet.actions, fleet.effects))
+    assert "kkkk" not in everything
+    assert "jjjj" not in everything
+    assert "kkkk" not in str(KEY)
+
+
+# What operators did
+
+
+def test_every_action_is_recorded_with_what_came_of_it() -> None:
+    """Who, when, what, on which job or host; those that were refused with the reason."""
+    fleet = Fleet(spec())
+    fleet.host().joins().runs()
+    for ask in (
+        m.AskDrain(id="1", host="pi"), m.AskDrain(id="2", host="pi"),
+        m.AskResume(id="3", host="pi"),
+        m.AskCancel(id="4", job="job"), m.AskCancel(id="5", job="job"),
+        m.AskRequeue(id="6", job="nothing"), m.AskDrain(id="7", host="nobody"),
+    ):  # fmt: skip
+        fleet.asks(ask, "operator:alice/cli-1")
+    fleet.asks(m.AskReload(id="8"), "operator:alice/cli-1")
+    fleet.handle(ManifestRead(Plan((spec(), spec("new"))), "operator:alice/cli-1", "8"))
+    told = [(one.action, one.outcome, one.host, one.job_id, one.what) for one in asked(fleet)]
+    job_id = fleet.job().job_id
+    assert told[0] == ("drain", "done", "pi", None, "it goes on with job")
+    assert told[1] == ("drain", "refused", "pi", None, "host pi is drained already")
+    assert told[2][:2] == ("resume", "done")
+    assert told[2][4].startswith("drained by operator:alice at 2027-")
+    assert told[3] == ("cancel", "done", None, job_id, "")
+    assert told[4] == ("cancel", "refused", None, job_id, "job job is cancelled already")
+    assert told[5][1:4] == ("refused", None, None)
+    assert told[6][1:4] == ("refused", None, None)
+    assert told[7] == (
+        "reload", "done", None, None, "1 added, 0 changed, 0 removed, 1 unchanged"
+    )  # fmt: skip
+    assert {one.who for one in asked(fleet)} == {"operator:alice"}
+    assert all(one.at == fleet.now.text() for one in asked(fleet))
+
+
+def test_a_reload_of_the_coordinator_itself_is_recorded_when_it_changes_something() -> None:
+    """At its start, or by SIGHUP."""
+    fleet = Fleet(spec())
+    fleet.plan(spec())
+    fleet.plan(spec(), spec("more"))
+    assert [(one.who, one.what) for one in fleet.actions[-1:]] == [
+        ("coordinator", "1 added, 0 changed, 0 removed, 1 unchanged")
+    ]
+
+
+# Forged reports: of a job that is somebody else's, of an old attempt, with a strange attempt
+
+
+def _forged(kind: str) -> tuple[Any, dict[str, Any]]:
+    return {
+        "finished": (m.Finished, {"artifact_id": HEX, "size_bytes": 5, "metrics": {"auroc": 1.0}}),
+        "failed": (m.Failed, {"error": "forged"}),
+        "released": (m.Released, {"reason": "forged"}),
+        "started": (m.Started, {"slot": 0, "pid": 1}),
+        "refused": (m.Refused, {"request_id": "r", "reasons": ("forged",)}),
+        "accepted": (m.Accepted, {"request_id": "r"}),
+    }[kind]
+
+
+REPORTS = ["finished", "failed", "released", "started", "refused", "accepted"]
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+@pytest.mark.parametrize("ahead", [0, 1, 1000], ids=lambda n: f"attempt+{n}")
+def test_a_report_about_another_hosts_job_changes_nothing(kind: str, ahead: int) -> None:
+    """J1: host A speaks for the job of B, with B's attempt or one that is to come."""
+    fleet = Fleet(spec())
+    fleet.host("b").joins().runs()
+    evil, job = fleet.host("a").joins(), fleet.job()
+    message, fields = _forged(kind)
+    before = str(fleet.ledger)
+    evil.reports(message, job, job.attempt + ahead, **fields)
+    evil.uploads(job, job.attempt + ahead)
+    assert str(fleet.ledger) == before
+    assert not fleet.core.world.uploads
+    assert refused(fleet, "report") == 1
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_a_report_of_an_attempt_that_is_over_changes_nothing(kind: str) -> None:
+    """J1: even of the host that has the newest one."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    pi.runs()
+    fleet.asks(m.AskRequeue(id="q", job="job"))
+    pi.reports(m.Stopped, fleet.job(), 1, request_id=pi.heard(m.Cancel)[-1].id)
+    pi.runs()
+    assert fleet.job().attempt == 2
+    message, fields = _forged(kind)
+    before = str(fleet.ledger)
+    pi.reports(message, fleet.job(), 1, **fields)
+    assert str(fleet.ledger) == before
+    assert refused(fleet, "report") == 1
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_an_attempt_that_leaves_no_room_for_the_next_is_void(kind: str) -> None:
+    """A job that nobody has would be moved to it, and could never be assigned again."""
+    fleet = Fleet(spec())
+    message, fields = _forged(kind)
+    fleet.host("a").reports(message, fleet.job(), 1 << 31, **fields)
+    assert (fleet.job().state, fleet.job().attempt) == ("pending", 0)
+    assert refused(fleet, "report") == 1
+    with pytest.raises(BadMessage):
+        m.decode(m.AGENT_RESPONSE, b'{"type":"accepted","attempt":2147483649}')
+    assert fleet.host("b").joins().heard(m.Assign)[0].attempt == 1
+
+
+def test_to_claim_somebodys_artifact_takes_nothing_from_them() -> None:
+    """A host may say of its own job what it likes; the other's job is completed all the same."""
+    fleet = Fleet(spec("one", seed=1), spec("two", seed=2))
+    a, b = fleet.host("a").joins(), fleet.host("b").joins()
+    mine = fleet.job("one") if fleet.job("one").host == "a" else fleet.job("two")
+    theirs = fleet.job("two") if mine.spec.name == "one" else fleet.job("one")
+    a.runs(mine.spec.name)
+    b.runs(theirs.spec.name)
+    assert b.finishes(theirs) == "wanted"
+    assert a.finishes(mine) == "wanted", "the same bytes, it says"
+    b.uploads(theirs)
+    fleet.handle(PartStored(HEX, 2000))
+    b.finishes(theirs)
+    fleet.passes(5)
+    assert b.finishes(theirs) == "stored"
+    done = fleet.job(theirs.spec.name)
+    assert (done.state, done.host, done.artifact_id) == ("completed", "b", HEX)

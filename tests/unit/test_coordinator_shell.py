@@ -1,0 +1,119 @@
+"""What a command's answer rests on: the commit of what it did, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import messages as m
+from broker.auth import OperatorKey
+from broker.clock import Now
+from broker.disk import RealDisk
+from broker.topics import Kind, Topics
+from broker.wire import Connected, Incoming, Outgoing
+from coordinator.cli.client import signed_by
+from coordinator.effects import ManifestRead
+from coordinator.joblog import JobLogs
+from coordinator.ledger import Ledger
+from coordinator.plan import Plan
+from coordinator.shell import Shell, Surroundings
+from coordinator.store import Store
+from coordinator.world import CoreSettings
+from tests.harness.coordinator import OPERATOR, spec
+
+KEY = OperatorKey("k" * 64)
+TOPICS = Topics()
+TOPIC = TOPICS.operator_request(OPERATOR)
+
+
+class Coordinator:
+    """A shell on a real ledger; its clock is ours."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "l.db"
+        self.said: list[m.OperatorResponse] = []
+        self.mono_s = 0.0
+        ids = itertools.count()
+        around = Surroundings(
+            topics=TOPICS, disk=RealDisk(), rng=random.Random(1),
+            new_id=lambda: f"id{next(ids)}", publish=self._publish, put=lambda _: None,
+            background=lambda _: None, read_plan=lambda _: Plan((spec(),)),
+        )  # fmt: skip
+        self.shell = Shell(
+            CoreSettings("c", "b", manifest="plan.toml", operator_key=KEY), around,
+            Ledger(self.file), Store(folder), JobLogs(folder / "logs", 9999), self.now,
+        )  # fmt: skip
+        self.turn(ManifestRead(Plan((spec(),))), Connected("s"))
+
+    @property
+    def now(self) -> Now:
+        return Now(self.mono_s, 1.8e9 + self.mono_s)
+
+    def turn(self, *events: Any) -> None:
+        """One turn."""
+        self.shell.turn(events, self.now)
+
+    def asks(self, ask: Any) -> m.OperatorResponse | None:
+        """An operator asks with a signature; the answer, if there is one."""
+        self.said.clear()
+        signed = signed_by(KEY, TOPIC, ask, self.now.wall_s)
+        self.turn(Incoming(TOPIC, m.encode(signed)))
+        return self.said[0] if self.said else None
+
+    def _publish(self, message: Outgoing) -> bool:
+        if TOPICS.parse(message.topic).kind is Kind.OPERATOR_RESPONSE:
+            self.said.append(m.decode(m.OPERATOR_RESPONSE, message.payload))
+        return True
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
+    """One that does not wait for whoever else uses its ledger."""
+    monkeypatch.setattr("coordinator.database._WAIT_S", 0.0)
+    made = Coordinator(tmp_path)
+    yield made
+    made.shell.close()
+
+
+def test_a_command_that_the_disk_refused_is_not_answered_as_done(coordinator: Coordinator) -> None:
+    """O2: it is carried out when it is repeated and the disk takes it, and once."""
+    cancel = m.AskCancel(id="c", job="job")
+    other = sqlite3.connect(coordinator.file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert coordinator.asks(cancel) is None
+    coordinator.mono_s += 60
+    coordinator.turn()
+    other.execute("ROLLBACK")
+    other.close()
+    first = coordinator.asks(cancel)
+    assert first
+    assert first.data == {"job_id": spec().job_id, "name": "job", "state": "cancelled"}
+    assert coordinator.asks(cancel) == first
+    page = coordinator.asks(m.AskEvents(id="e"))
+    assert page
+    told = [(row["who"], row["event"]) for row in page.data["events"]]  # type: ignore[index, call-overload, union-attr]
+    assert told.count(("operator:op", "cancelled")) == 1
+
+
+def test_the_story_is_asked_for_over_the_wire(coordinator: Coordinator) -> None:
+    """By name of the job; a job that there is not is told."""
+    coordinator.asks(m.AskCancel(id="c", job="job"))
+    coordinator.asks(m.AskCancel(id="d", job="job"))
+    coordinator.asks(m.AskDrain(id="e", host="nobody"))
+    page: Any = coordinator.asks(m.AskEvents(id="1", job="jo", who="operator"))
+    told = [(row["event"], row["outcome"], row["why"]) for row in page.data["events"]]
+    assert told == [
+        ("cancelled", "done", ""), ("cancel", "refused", "job job is cancelled already")
+    ]  # fmt: skip
+    assert page.data["more"] is False
+    missing = coordinator.asks(m.AskEvents(id="2", job="nothing"))
+    assert missing
+    assert missing.code == "not_found"
+    later: Any = coordinator.asks(m.AskEvents(id="3", since=coordinator.now.wall_s + 1))
+    assert later.data["events"] == []
