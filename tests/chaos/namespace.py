@@ -9,8 +9,8 @@ import subprocess
 import uuid
 from typing import Final
 
-_NEAR: Final = "192.0.2.1"  # of a net that is set aside for documentation: nobody's
-_FAR: Final = "192.0.2.2"
+# Set aside for documentation (RFC 5737), so nobody's; but some sandbox is in one of them itself.
+_NETS: Final = ("198.51.100.", "203.0.113.", "192.0.2.")
 
 
 class Namespace:
@@ -20,20 +20,24 @@ class Namespace:
     with a connection on which nothing is, and connects that nobody answers.
     """
 
-    def __init__(self) -> None:
-        """Make one. Raises OSError where that is not permitted, or `ip` is missing."""
+    def __init__(self, number: int = 0) -> None:
+        """Make one; several at once have numbers of their own, from 0 to 63.
+
+        Raises OSError where that is not permitted, or `ip` is missing.
+        """
         name = uuid.uuid4().hex[:8]
         self.name = f"fleet-{name}"
-        self.address = _NEAR
         self._near, self._far = f"fl{name}n", f"fl{name}f"
         if shutil.which("ip") is None or os.name != "posix" or os.geteuid() != 0:
             raise OSError("needs root and iproute2")
+        net = _unused()
+        self.address, far = (f"{net}{4 * number + host}" for host in (1, 2))
         try:
             _ip("netns", "add", self.name)
             _ip("link", "add", self._near, "type", "veth", "peer", self._far, "netns", self.name)
-            _ip("address", "add", f"{_NEAR}/30", "dev", self._near)
+            _ip("address", "add", f"{self.address}/30", "dev", self._near)
             _ip("link", "set", self._near, "up")
-            _ip("-n", self.name, "address", "add", f"{_FAR}/30", "dev", self._far)
+            _ip("-n", self.name, "address", "add", f"{far}/30", "dev", self._far)
             for device in (self._far, "lo"):
                 _ip("-n", self.name, "link", "set", device, "up")
         except OSError:
@@ -60,8 +64,18 @@ class Namespace:
                 _ip(*arguments)
 
 
-def _ip(*arguments: str) -> None:
+def _unused() -> str:
+    """Return a net in which this machine has no address but those of other namespaces."""
+    lines = [line for line in _ip("-4", "-o", "address").splitlines() if ": fl" not in line]
+    for net in _NETS:
+        if not any(net in line for line in lines):
+            return net
+    raise OSError("this machine is in every net that is set aside for documentation")
+
+
+def _ip(*arguments: str) -> str:
     command = ["ip", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
     if done.returncode:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout

@@ -197,8 +197,8 @@ def test_a_host_works_over_tls_until_it_is_revoked(
     assert "online" in said
     owner.done("drain", "attic", "--broker", url)
     log = (owner.fleet / "mosquitto.log").read_text()
-    assert re.search(r"as coordinator \(p2, c1, k20, u'coordinator'\)", log)
-    assert re.search(r"as attic \(p2, c1, k20, u'attic'\)", log)
+    assert re.search(r"as fleet-coordinator \(p2, c1, k20, u'coordinator'\)", log)
+    assert re.search(r"as fleet-attic \(p2, c1, k20, u'attic'\)", log)
     assert re.search(r"as fleet-cli-\w+ \(p2, c1, k20, u'operator:alice'\)", log)
     said = owner.done("revoke", "attic")
     assert "mosquitto:" in said

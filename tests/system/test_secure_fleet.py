@@ -1,0 +1,148 @@
+"""A whole fleet over TLS, two hosts with networks of their own: init, enroll, train, revoke."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.namespace import Namespace
+from tests.harness.fleet import ROOT, SHORT, Program, wait_until
+
+pytestmark = pytest.mark.slow
+DEADLINE_S = 60.0
+HOSTS = ("attic", "cellar")
+
+
+class Terminal:
+    """Somebody at a terminal, with a home of their own, on a machine of their own or on this."""
+
+    def __init__(self, home: Path, network: Namespace | None = None) -> None:
+        """Nothing of whoever runs the tests is in the environment."""
+        self.home = home
+        self.prefix = () if network is None else network.prefix
+        self.environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("FLEET_")
+        } | {"XDG_CONFIG_HOME": str(home), "COLUMNS": "80", "PYTHONUNBUFFERED": "1"}
+
+    def done(self, *arguments: str) -> str:
+        """Run a command that goes well; what it printed."""
+        ran = subprocess.run(
+            [*self.prefix, sys.executable, "-m", "coordinator.cli", *arguments],
+            capture_output=True, text=True, timeout=DEADLINE_S, env=self.environment, cwd=ROOT,
+            check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    def enroll(self, name: str, address: str) -> tuple[subprocess.Popen[str], list[str]]:
+        """Start `fleet enroll`; return it, and the command that it prints for the host."""
+        command = ["-m", "coordinator.cli", "enroll", name, "--address", f"{address}:0"]
+        waiting = subprocess.Popen(
+            [sys.executable, *command],
+            stdout=subprocess.PIPE, text=True, env=self.environment, cwd=ROOT,
+        )  # fmt: skip
+        lines: queue.Queue[str] = queue.Queue()
+
+        def read() -> None:
+            assert waiting.stdout is not None
+            with waiting.stdout:
+                for line in waiting.stdout:
+                    lines.put(line)
+
+        threading.Thread(target=read, daemon=True).start()
+        while True:
+            line = lines.get(timeout=DEADLINE_S).strip()
+            if line.startswith("fleet join "):
+                return waiting, line.split()[1:]
+
+
+@pytest.fixture
+def networks() -> Iterator[list[Namespace]]:
+    """A network for each host, joined to this one."""
+    with ExitStack() as stack:
+        made = []
+        for number in range(len(HOSTS)):
+            try:
+                made.append(Namespace(number))
+            except OSError as error:
+                pytest.skip(f"no network namespace: {error}")
+            stack.callback(made[-1].remove)
+        yield made
+
+
+def _plan(folder: Path) -> Path:
+    path = folder / "plan.toml"
+    jobs = "".join(
+        f'\n[[jobs]]\nname = "on-{host}"\nmodel = "gbt"\nmode = "realistic"\nseed = {seed}\n'
+        f'allowed_hosts = ["{host}"]\n{SHORT}\n'
+        for seed, host in enumerate(HOSTS)
+    )
+    path.write_text(f"schema_version = 1\n{jobs}", "utf-8")
+    return path
+
+
+def test_a_fleet_over_tls_from_init_to_revoke(
+    networks: list[Namespace], data: Path, tmp_path: Path
+) -> None:
+    """Every command as people type it; a revoked host is out within seconds, the other stays."""
+    owner = Terminal(tmp_path / "owner")
+    names = [part for network in networks for part in ("--broker", network.address)]
+    owner.done("init", *names, "--operator", "alice")
+    with ExitStack() as stack:
+
+        def start(who: Terminal, module: str, *arguments: str) -> tuple[Program, dict[str, Any]]:
+            log = tmp_path / f"{module}-{who.home.name}.log"
+            program = Program(module, list(arguments), who.environment, log, who.prefix)
+            stack.callback(program.kill)
+            return program, program.start()
+
+        identity = ("--identity", str(owner.home / "fleet" / "broker"))
+        port = start(owner, "broker.server", "--listen", "0.0.0.0:0", *identity)[1]["port"]
+        here = ("--broker", f"mqtts://127.0.0.1:{port}")
+        state = ("--state", str(tmp_path / "coordinator"), "--manifest", str(_plan(tmp_path)))
+        start(owner, "coordinator.service", *here, *state)
+        agents = {}
+        for host, network in zip(HOSTS, networks, strict=True):
+            url = f"mqtts://{network.address}:{port}"
+            machine = Terminal(tmp_path / host, network)
+            waiting, join = owner.enroll(host, network.address)
+            machine.done(*join)
+            assert waiting.wait(DEADLINE_S) == 0
+            place = ("--state", str(tmp_path / f"state-{host}"), "--data", str(data))
+            agents[host] = start(machine, "agent.service", "--broker", url, *place)[0]
+
+        def state_of(host: str) -> str:
+            rows = json.loads(owner.done("workers", "--json", *here))
+            return str({row["host"]: row["presence"] for row in rows}[host])
+
+        wait_until(lambda: _completed(owner, here) == len(HOSTS), "both jobs are completed")
+        owner.done("get", "on-attic", "-o", str(tmp_path / "got"), *here)
+        assert list((tmp_path / "got").rglob("model.ubj"))
+        assert [state_of(host) for host in HOSTS] == ["online", "online"]
+        with socket.create_connection(("127.0.0.1", port), 5) as plain:
+            plain.settimeout(DEADLINE_S)
+            plain.sendall(b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x14\x00\x02hi")
+            assert b"\x20\x02\x00\x00" not in plain.recv(64)
+
+        def said(agent: Program) -> bool:
+            return "refused the connection" in agent.said() or "is it revoked" in agent.said()
+
+        owner.done("revoke", "attic")
+        wait_until(lambda: state_of("attic") != "online", "the revoked host is out")
+        wait_until(lambda: said(agents["attic"]), "it is told why")
+        assert state_of("cellar") == "online"
+
+
+def _completed(owner: Terminal, here: tuple[str, ...]) -> int:
+    return int(json.loads(owner.done("status", "--json", *here))["jobs"]["completed"])
