@@ -355,7 +355,9 @@ def _received_of_40(running: InThread) -> int:
         assert heard(connection, 4) == ACCEPTED
         for number in range(1, 41):
             connection.sendall(publish("a", b"x", qos=2, number=number))
-        return len(heard(connection, 40 * 4)) // 4
+            if len(heard(connection, 4)) < 4:
+                return number - 1
+    return 40
 
 
 def test_stock_keeps_all_that_is_not_released(new_stock: Make) -> None:

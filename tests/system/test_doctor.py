@@ -187,9 +187,26 @@ def test_a_listener_that_says_nothing_holds_nobody(state: Path) -> None:
 )
 def test_an_address_that_leads_nowhere_is_told(url: str, said: str, state: Path) -> None:
     """By name, with the remedy."""
+    done = _doctor(f"--broker={url}", "--plain", f"--state={state}", "--role=coordinator")
+    assert done.returncode == 1
+    assert said in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mqtt://192.0.2.7", "without TLS, anybody on the way can read and change everything"),
+        ("mqtts://192.0.2.7", "no identity of the coordinator in "),
+    ],
+)
+def test_beyond_this_machine_the_doctor_asks_for_an_identity(
+    url: str, said: str, state: Path
+) -> None:
+    """As the program itself would, before anything is sent."""
     done = _doctor(f"--broker={url}", f"--state={state}", "--role=coordinator")
     assert done.returncode == 1
     assert said in done.stdout
+    assert "fail  identity" in done.stdout
 
 
 def test_a_coordinator_has_its_manifest_checked(state: Path, tmp_path: Path) -> None:
