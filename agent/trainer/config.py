@@ -95,8 +95,8 @@ class MlpHyper(SupervisedHyper):
         8, ge=1, le=10_000, description="Epochs without a better validation loss before stopping."
     )
     weight_decay: float = Field(3.0, ge=0.0, le=100.0, description="AdamW's weight decay.")
-    batch_size: int = Field(1024, ge=1, le=65_536, description="Windows in a batch.")
-    lr: float = Field(4e-3, gt=0.0, le=1.0, description="Peak learning rate of AdamW.")
+    batch_size: int = Field(1536, ge=1, le=65_536, description="Windows in a batch.")
+    lr: float = Field(5e-3, gt=0.0, le=1.0, description="Peak learning rate of AdamW.")
     hidden: int = Field(64, ge=1, le=8_192, description="Units in a hidden layer.")
     layers: int = Field(1, ge=1, le=16, description="Hidden layers.")
 
