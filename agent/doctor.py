@@ -18,6 +18,7 @@ from agent.datacheck import check_data
 from agent.gpucheck import check_gpu
 from agent.settings import AgentSettings
 from agent.trainer.config import TRAINERS
+from broker.access import AGENT, open_access
 from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
 from broker.errors import ConfigError
 from broker.findings import Finding, fail, ok, tell, warn
@@ -66,6 +67,8 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         own = {}
     running = False
     if settings is not None:
+        if broker is not None:
+            settings = _named(arguments, settings, broker)
         yield ok("host", settings.host)
         yield from check_state(settings.state)
         lock, running = check_lock(settings.state, "agent")
@@ -78,6 +81,22 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         # A broker that takes its clients' names from certificates would throw the agent off.
         now_s, named = system_clock().wall_s, "host" in settings.model_fields_set
         yield from check_broker(broker, settings.host, now_s, named=named, session=not running)
+
+
+def _named(
+    arguments: argparse.Namespace, settings: AgentSettings, broker: BrokerSettings
+) -> AgentSettings:
+    """Return the settings as the agent has them: without a name it takes its certificate's."""
+    if "host" in settings.model_fields_set:
+        return settings
+    try:
+        access = open_access(broker, AGENT, system_clock().wall_s)
+    except ConfigError:
+        return settings  # which the check of the broker tells
+    if access.identity is None:
+        return settings
+    said = {"state": arguments.state, "data": arguments.data, "host": access.identity.name}
+    return AgentSettings.load(arguments.config, said)
 
 
 def check_trainers(torch: Mapping[str, Any], own: Mapping[str, OwnTrainer]) -> Iterator[Finding]:

@@ -157,9 +157,7 @@ class Service:
 
     def _note(self, event: Event, pending: set[str], ready: Callable[[], None]) -> None:
         if isinstance(event, Disconnected):
-            log.warning(
-                "not connected: %s; trying again (is the broker there? --broker)", event.why
-            )
+            log.warning("not connected: %s; trying again", event.why)
             self._manager.status(f"not connected: {event.why}")
             return
         if isinstance(event, Shutdown):

@@ -46,9 +46,10 @@ STEADY_S: Final = 10.0  # a connection that lasted so long was a good one
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
 _REFUSED: Final = (
-    "; if that port is the right one, the broker may not take this certificate: is it revoked, "
-    "ended, or of another CA?"
+    "; the broker may not take this certificate: is it revoked, ended, or of another CA? "
+    "`fleet enroll NAME --replace` gives a new one"
 )
+_MUTE: Final = "; does that port want TLS? write mqtts:// then"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +207,9 @@ class _Connection:
         while not self._ready.wait(0.2):
             waited_s += 0.2
             if self._closed.is_set():
-                if self._settings.tls is not None and not self._answered:
+                if not self._answered:
                     # TLS 1.3 lets a client finish before the broker has judged its certificate.
-                    self._why += _REFUSED
+                    self._why += _MUTE if self._settings.tls is None else _REFUSED
                 return f"{address}: {self._why}"
             if stopping.is_set() or waited_s > CONNECT_TIMEOUT_S:
                 return f"{address}: no answer to the connection in {CONNECT_TIMEOUT_S:.0f} s"
@@ -266,6 +267,8 @@ class _Connection:
         self._answered = True
         if reason.is_failure:
             self._why = f"the broker refused the connection: {reason}"
+            if self._settings.tls is not None:
+                self._why += _REFUSED
         elif self._settings.filters:
             client.subscribe(list(self._settings.filters))
         else:

@@ -91,7 +91,7 @@ def check_session(access: Access, settings: BrokerSettings, name: str) -> Iterat
     """
     answers = _ask(access, settings, name)
     if answers.why_not:
-        remedy = f"let the broker admit {name!r}, and give it the rights of docs/protocol.md"
+        remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
         yield fail("session", answers.why_not, remedy)
         return
     if answers.round_trip_s is None:

@@ -161,9 +161,7 @@ class Shell:
             self._session = event.session
             log.info("connected to the broker")
         else:
-            log.warning(
-                "not connected: %s; trying again (is the broker there? --broker)", event.why
-            )
+            log.warning("not connected: %s; trying again", event.why)
 
     def _flush(self, now: Now) -> None:
         changes, effects = self.core.take()

@@ -195,7 +195,13 @@ def _parser(module: str) -> argparse.ArgumentParser:
         epilog="Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM.",
     )
     add = parser.add_argument
-    add("--model", required=True, choices=models)
+    others = {spec.module for spec in config.TRAINERS.values()} - {module}
+    elsewhere = ", ".join(
+        f"{name}: python -m {spec.module}"
+        for name, spec in config.TRAINERS.items()
+        if spec.module in others
+    )
+    add("--model", required=True, choices=models, help=f"Which one; for {elsewhere}.")
     add("--mode", required=True, choices=config.MODES, help="Which channels may be seen.")
     add("--data", help="Folder that prepare wrote; stands for the next four.")
     add("--validation", help=f"Index of windows ({_FILES['validation']}).")
@@ -204,9 +210,14 @@ def _parser(module: str) -> argparse.ArgumentParser:
     add("--schema", help=f"Their description ({_FILES['schema']}).")
     add("--out-dir", required=True, help="Folder for the model.")
     add("--reports-dir", help="Folder for the report (default: --out-dir).")
-    add("--split-recipe", choices=config.SPLIT_RECIPES, default="host")
+    add(
+        "--split-recipe",
+        choices=config.SPLIT_RECIPES,
+        default="host",
+        help="What is held out: whole hosts (default), blocks of samples, or the last of the time.",
+    )
     add("--train-hosts", metavar="A,B", help="Hosts to train on (default: drawn by the seed).")
-    add("--seed", type=at_least(0), default=0)
+    add("--seed", type=at_least(0), default=0, help="Of the split and the training (0).")
     add(
         "--n-resamples",
         type=at_least(0),

@@ -85,9 +85,7 @@ def _verdicts(told: Description, scores: dict[str, Floats]) -> dict[str, Any]:
 
 
 def write(tables: Iterator[pa.Table], out: Path) -> int:
-    """Write the tables to a parquet or CSV file, whole or not at all; return the rows."""
-    if out.suffix not in {".csv", ".parquet"}:
-        raise BadInputError.at(out, "--out", "is neither .csv nor .parquet", "name it so")
+    """Write the tables to a .parquet or .csv file, whole or not at all; return the rows."""
     making, rows, writer = out.with_name(f".{out.name}.part"), 0, None
     try:
         for table in tables:
@@ -112,7 +110,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="Example: fleet get gru-oracle -o models && python -m agent.trainer.predict "
         "--bundle models/gru-oracle --raw new.parquet --out scores.csv",
     )
-    parser.add_argument("--bundle", type=Path, required=True, help="Bundle, or its folder.")
+    parser.add_argument(
+        "--bundle",
+        type=Path,
+        required=True,
+        help="What `fleet get` brought: bundle.tar.zst, or its folder.",
+    )
     parser.add_argument("--raw", type=Path, required=True, help="Telemetry: .parquet or .csv.")
     parser.add_argument("--out", type=Path, required=True, help="Scores: .parquet or .csv.")
     parser.add_argument("--threads", type=at_least(1), default=default_threads())
@@ -121,6 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = Progress(claim_stdout())
 
     def work(_: Interruption) -> None:
+        if args.out.suffix not in {".csv", ".parquet"}:
+            raise BadInputError.at(args.out, "--out", "is neither .csv nor .parquet", "name it so")
         progress.phase("load")
         model = load_model(args.bundle, args.threads)
         progress.phase("evaluate")

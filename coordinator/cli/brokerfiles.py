@@ -73,6 +73,12 @@ def config_command(
     for name in files:
         word = "written" if output / name in changed else "is current"
         click.echo(f"{output / name}: {word}")
+    if not site.revoked:
+        click.echo(
+            f"{folder / 'crl.pem'}: is not there, so nobody can be revoked; copy the folder "
+            "`broker` that `fleet init` made there, and run this again",
+            err=True,
+        )
     if not people:
         click.echo(
             "nobody may look at the fleet or command it; name people with --person", err=True

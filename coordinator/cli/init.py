@@ -97,7 +97,7 @@ def _broker(
     names = list(dict.fromkeys([*present, *map(_checked, brokers), *LOCAL_NAMES]))
     if whole and names == present:
         return
-    if names == list(LOCAL_NAMES):
+    if names == list(LOCAL_NAMES) and not brokers:
         raise ConfigError("--broker NAME: say by which name or address hosts reach the broker")
     if not present:
         # The name that people type comes before those that only this machine knows.
@@ -174,9 +174,9 @@ def _next(home: Path, person: str) -> str:
     persons = "" if usual else f" --identity {home / 'identities' / ids.folder_name(person)}"
     homes = "" if usual else f" --home {home}"
     return f"""
-next, here (docs/identity.md has mosquitto as well):
+next, here (docs/brokers.md has mosquitto and others as well):
   fleet broker --listen 0.0.0.0:8883 --identity {home / "broker"}
-  fleet coordinator --broker {url}{own} --manifest PLAN.toml
+  fleet coordinator --broker {url}{own} --manifest PLAN.toml --ca {home / "ca"}
 for each host, and do on it what this prints:
   fleet enroll HOST{homes}
 to look at it:
