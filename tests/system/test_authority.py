@@ -233,6 +233,7 @@ def test_what_happens_is_followed(fleet: Any, short: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "coordinator.cli", "events", "--follow", "--json", "--since", "1h"],
         stdout=subprocess.PIPE, cwd=ROOT, env=fleet.environment | {"PYTHONUNBUFFERED": "1"},
+        bufsize=0,  # or a second line would wait in a buffer that `select` does not know
     ) as following:  # fmt: skip
         assert following.stdout is not None
 
