@@ -92,6 +92,7 @@ def test_with_a_broker_and_a_coordinator_all_is_well(
         coordinator.kill()
 
 
+@pytest.mark.slow
 def test_an_agent_of_the_same_name_elsewhere_is_told(
     system_broker: str, state: Path, tmp_path: Path
 ) -> None:
@@ -253,6 +254,7 @@ def test_what_may_not_be_looked_at_is_told(tmp_path: Path) -> None:
     assert (data.level, "Permission denied" in data.text) == ("fail", True)
 
 
+@pytest.mark.slow
 def test_damaged_data_and_a_trainer_that_is_not_there_are_told(
     tmp_path: Path, data: Path, state: Path
 ) -> None:

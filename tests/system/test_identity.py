@@ -330,6 +330,7 @@ def test_an_identity_is_for_whom_it_is(owner: Owner, tmp_path: Path) -> None:
     assert "client.crt: cannot be read: No such file or directory" in said
 
 
+@pytest.mark.slow
 def test_a_certificate_that_nears_its_end_is_renewed_and_used(
     owner: Owner, program: Any, data: Path, tmp_path: Path
 ) -> None:

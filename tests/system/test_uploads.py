@@ -86,6 +86,7 @@ class _Peak:
         return [peak - idle for peak, idle in zip(self.peak, self.idle, strict=True)]
 
 
+@pytest.mark.slow
 def test_300_mb_come_home_in_bounded_memory(fleet: Any, wait_for: Any) -> None:
     """Neither side holds more than its window and buffers (S8), whatever the artifact's size."""
     fleet.plan(GATED)
