@@ -179,6 +179,7 @@ CASES: list[tuple[str, str, Callable[[World], None], str]] = [
     (RUN, "gbt", _out_is_a_file, "made"),
     (RUN_SSL, "transformer_ssl", _flag("--mask-fraction", "2"), "--mask-fraction"),
     (PREDICT, "", _nothing, "bundle"),
+    (PREDICT, "", _flag("--out", "scores.txt"), "--out: is neither .csv nor .parquet"),
 ]
 
 
@@ -195,7 +196,7 @@ def test_bad_input_is_one_line_that_names_it_and_code_2(
         world.flags |= {"--raw": str(world.raw), "--out-dir": str(world.folder / "made")}
     else:
         world.flags |= {"--raw": str(world.raw), "--bundle": str(world.folder / "bundle")}
-        world.flags |= {"--out": str(world.folder / "made")}
+        world.flags |= {"--out": str(world.folder / "made.csv")}
     spoil(world)
     argv = [f"{name}={value}" for name, value in world.flags.items()]
     done = subprocess.run(
