@@ -1,0 +1,226 @@
+"""Jobs: what a coordinator asks of an agent, its reports, and the rows for dashboards."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from broker.messages.values import (
+    MAX_CHUNK_BYTES,
+    ArtifactId,
+    Attempt,
+    Bytes,
+    Hyper,
+    Id,
+    JobId,
+    JobStateName,
+    Line,
+    Metrics,
+    Mode,
+    Piece,
+    SplitRecipe,
+    Text,
+    Wire,
+    Word,
+)
+
+# Coordinator to agent
+
+
+class Needs(Piece):
+    """What a job needs of its host; judged again by the agent when it starts the job."""
+
+    require_cuda: bool = False
+    prefer_cuda: bool = False
+    min_vram_gib: float | None = Field(default=None, ge=0)
+    min_ram_gib: float | None = Field(default=None, ge=0)
+    min_cores: int | None = Field(default=None, ge=1)
+
+
+class Checkpoint(Piece):
+    """Where an earlier attempt left off: an artifact that the coordinator has."""
+
+    artifact_id: ArtifactId
+    size_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    chunk_bytes: Annotated[int, Field(ge=1024, le=MAX_CHUNK_BYTES)]
+    attempt: Attempt = Field(description="The attempt that has left it.")
+
+
+class Assign(Wire):
+    """Carry out this attempt of this job. Answered by accepted or refused.
+
+    It is for one process of the agent: one that was started since, or another agent that uses the
+    host's name, takes no notice, so that an attempt never runs twice.
+    """
+
+    type: Literal["assign"] = "assign"
+    id: Id
+    job_id: JobId
+    attempt: Attempt
+    instance: Id
+    name: Line
+    model: Word
+    mode: Mode
+    hyper: Hyper = {}
+    split_recipe: SplitRecipe = "host"
+    train_hosts: Annotated[tuple[Line, ...], Field(max_length=1000)] = ()
+    seed: int = Field(default=0, ge=0, le=2**32 - 1)
+    n_resamples: int = Field(default=1000, ge=0, le=1_000_000)
+    needs: Needs = Needs()
+    use_cuda: bool = Field(default=False, description="A CUDA device goes with the slot.")
+    lease_s: float = Field(gt=0)
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="The trainer is ended when it has run for so long."
+    )
+    stall_timeout_s: float | None = Field(
+        default=None, gt=0, description="The trainer is ended when it has said nothing for so long."
+    )
+    on_lost: Literal["keep", "stop"] = "keep"
+    checkpoint: Checkpoint | None = Field(
+        default=None, description="To go on from, unless the host has a newer one of its own."
+    )
+
+
+class Cancel(Wire):
+    """Stop this attempt and throw its work away. Answered by stopped, held or not."""
+
+    type: Literal["cancel"] = "cancel"
+    id: Id
+    job_id: JobId
+    attempt: Attempt
+    why: Line = ""
+    keep_finished: bool = Field(
+        default=False, description="A result that is there already is still to be handed over."
+    )
+
+
+class Noted(Wire):
+    """The answer to started, finished, failed, released: it is in the ledger, or void."""
+
+    type: Literal["noted"] = "noted"
+    id: Id
+    report_id: Id
+    job_id: JobId
+    attempt: Attempt
+    verdict: Literal["recorded", "wanted", "stored", "superseded"] = Field(
+        description="wanted: offer the bundle; stored: it is here already; superseded: drop it."
+    )
+    state: JobStateName | None = Field(default=None, description="The job's present state.")
+
+
+class Rebirth(Wire):
+    """Publish the birth again: status, capability, heartbeat, owed reports."""
+
+    type: Literal["rebirth"] = "rebirth"
+    id: Id
+
+
+AgentRequest = Annotated[Assign | Cancel | Noted | Rebirth, Field(discriminator="type")]
+
+
+# Agent to coordinator
+
+
+class _Report(Wire):
+    id: Id
+    session: Id
+    instance: Id
+    job_id: JobId
+    attempt: Attempt
+
+
+class Accepted(_Report):
+    """The assignment is taken; the trainer is about to start."""
+
+    type: Literal["accepted"] = "accepted"
+    request_id: Id
+
+
+class Refused(_Report):
+    """The assignment is not taken, and why, with figures."""
+
+    type: Literal["refused"] = "refused"
+    request_id: Id
+    reasons: Annotated[tuple[Line, ...], Field(min_length=1, max_length=32)]
+
+
+class Started(_Report):
+    """The trainer's process runs."""
+
+    type: Literal["started"] = "started"
+    slot: int = Field(ge=0, le=63)
+    pid: int = Field(ge=0)
+
+
+class Finished(_Report):
+    """Training is done and its bundle is on the agent's disk. Repeated until noted."""
+
+    type: Literal["finished"] = "finished"
+    artifact_id: ArtifactId
+    size_bytes: Bytes
+    metrics: Metrics = {}
+
+
+class Failed(_Report):
+    """The trainer failed. Repeated until noted."""
+
+    type: Literal["failed"] = "failed"
+    error: Text
+    exit_code: int | None = None
+    transient: bool = Field(
+        default=True, description="Another attempt may go well; false: it cannot."
+    )
+
+
+class Released(_Report):
+    """The agent gives the job back unfinished, through no fault of the job. Until noted.
+
+    With an artifact, that is a checkpoint, handed over as a result is.
+    """
+
+    type: Literal["released"] = "released"
+    reason: Line
+    artifact_id: ArtifactId | None = None
+    size_bytes: Bytes = 0
+
+
+class Stopped(_Report):
+    """The answer to cancel: this attempt does not run here (any more)."""
+
+    type: Literal["stopped"] = "stopped"
+    request_id: Id
+
+
+AgentResponse = Annotated[
+    Accepted | Refused | Started | Finished | Failed | Released | Stopped,
+    Field(discriminator="type"),
+]
+
+
+class JobRow(Wire):
+    """One job as people and scripts see it; retained at its topic. Times are RFC 3339 in UTC."""
+
+    job_id: JobId
+    name: Line
+    model: str
+    mode: str
+    state: JobStateName
+    priority: int
+    attempt: int
+    host: str | None
+    error: str | None
+    artifact_id: ArtifactId | None
+    metrics: Metrics | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    in_plan: bool = True
+
+
+class Summary(Wire):
+    """Counts by state; retained."""
+
+    jobs: dict[str, int]
+    hosts: dict[str, int]
+    dropped: dict[str, int] = Field(default={}, description="Garbage dropped, by kind of topic.")

@@ -1,0 +1,58 @@
+"""What payloads are made of: bounded values, and the bases of all messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+from broker.topics import HEX_PATTERN, HOST_PATTERN
+
+T = TypeVar("T")
+
+VERSION: Final = 1
+MAX_PAYLOAD_BYTES: Final = 256 * 1024
+MAX_CHUNK_BYTES: Final = 1024 * 1024
+
+HostName = Annotated[str, Field(pattern=rf"^{HOST_PATTERN}$")]
+JobId = Annotated[str, Field(pattern=rf"^{HEX_PATTERN}$")]
+ArtifactId = Annotated[str, Field(pattern=rf"^{HEX_PATTERN}$")]
+Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Line = Annotated[str, Field(max_length=2000)]
+Text = Annotated[str, Field(max_length=16_000)]
+Pem = Annotated[str, Field(max_length=8192)]
+Bytes = Annotated[int, Field(ge=0, le=1 << 62)]
+Attempt = Annotated[int, Field(ge=1, le=1 << 31)]
+Seq = Annotated[int, Field(ge=0, le=1 << 62)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def finite(value: T) -> T:
+    """Return `value`, or raise ValueError where a number in it is not finite."""
+    # `allow_inf_nan` does not reach into a JsonValue that is parsed from JSON.
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise ValueError("must hold finite numbers only") from None
+    return value
+
+
+Metrics = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(finite)]
+Hyper = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(finite)]
+JobStateName = Literal["pending", "claimed", "running", "completed", "failed", "cancelled"]
+Mode = Literal["realistic", "oracle"]
+SplitRecipe = Literal["host", "sample", "time"]
+
+
+class Piece(BaseModel):
+    """Base of what stands inside a payload: immutable, tolerant of fields it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Wire(Piece):
+    """Base of every payload: it has a version as well."""
+
+    v: int = Field(default=VERSION, ge=1, description="Version of the message format.")
