@@ -234,6 +234,11 @@ class Mirror:
         if not payload:
             return self.progress.pop(job_id, None) is not None
         progress = decode(PROGRESS, payload)
+        known = self.progress.get(job_id)
+        if known is None and len(self.progress) >= MAX_JOBS:
+            return False
+        if known is not None and known.attempt > progress.attempt:
+            return False  # overtaken, or of a host that has yet to be told
         self.progress[job_id] = progress
         self._extend(job_id, progress)
         return True
