@@ -80,7 +80,7 @@ class HostSeen:
     def presence(self) -> str:
         """How it is in one word: the coordinator's, unless a newer status says otherwise."""
         word = str(self.row.get("presence", "unknown"))
-        if (self.row.get("status") == "online") == self.online:
+        if self.row and (self.row.get("status") == "online") == self.online:
             return word
         return "online" if self.online else "offline"
 

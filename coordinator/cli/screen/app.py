@@ -7,6 +7,7 @@ and draws what is in sight, so that a thousand jobs cost no more than those that
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.widgets import Footer, Input, Static
 
 from broker.errors import FleetError
@@ -25,7 +27,7 @@ from coordinator.cli import printable
 from coordinator.cli.screen import headline, hosts, jobs
 from coordinator.cli.screen.detail import Detail, HostDetail, JobDetail
 from coordinator.cli.screen.dialogs import Confirm, Help
-from coordinator.cli.screen.grid import HOSTS, JOBS, Grid
+from coordinator.cli.screen.grid import ABOVE, HOSTS, JOBS, Grid
 from coordinator.cli.screen.headline import Connection
 from coordinator.cli.screen.hosts import HostLine
 from coordinator.cli.screen.jobs import JobLine
@@ -75,11 +77,9 @@ class Top(App[None]):
         yield Static(id="where", markup=False)
         yield Static(id="counts", markup=False)
         yield Static(id="banner", markup=False)
-        yield Static(id="hosts-title", classes="title", markup=False)
         yield Grid[HostLine](
             "hosts", hosts.COLUMNS, hosts.ORDERS, hosts.KINDS, hosts.is_of, hosts.bears, id=HOSTS
         )
-        yield Static(id="jobs-title", classes="title", markup=False)
         yield Grid[JobLine](
             "jobs", jobs.COLUMNS, jobs.ORDERS, jobs.KINDS, jobs.is_of, jobs.bears, id=JOBS
         )
@@ -111,14 +111,20 @@ class Top(App[None]):
     # Drawing
 
     def _draw_what_is_new(self) -> None:
-        link = self._link = self._look_at_link(self._link)
-        now = (self.watcher.version, link.why, link.connected)
+        if not self.screen_stack:
+            return  # it ends
+        now = (self.watcher.version, self.watcher.why, self.watcher.connected)
         if now != self._drawn or time.monotonic() - self._drawn_s >= IDLE_EVERY_S:
             self.draw()
 
     def draw(self) -> None:
-        """Draw how things are."""
-        seen, link, now_s = self.watcher.snapshot(), self._link, time.monotonic()
+        """Draw how things are; nothing, when the screen is being taken down."""
+        with contextlib.suppress(NoMatches):
+            self._draw()
+
+    def _draw(self) -> None:
+        link = self._link = self._look_at_link(self._link)
+        seen, now_s = self.watcher.snapshot(), time.monotonic()
         self._drawn, self._drawn_s = (seen.version, link.why, link.connected), now_s
         base = self.screen_stack[0]
         base.query_one("#where", Static).update(self._text(headline.where(seen, link)))
@@ -154,21 +160,15 @@ class Top(App[None]):
 
     def _share_the_height(self) -> None:
         """Few hosts leave their room to the jobs; many have two fifths of the window."""
-        most = max(4, self.size.height * 2 // 5)
-        height = min(len(self.hosts.shown) + 1, most)
+        most = max(ABOVE + 2, self.size.height * 2 // 5)
+        height = min(len(self.hosts.shown) + ABOVE, most)
         if self.hosts.styles.height is None or self.hosts.styles.height.value != height:
             self.hosts.styles.height = height
 
     def on_resize(self, _event: events.Resize) -> None:
         """Share the height anew."""
-        if self.screen_stack[0].query(Grid):
+        if self.screen_stack and self.screen_stack[0].query(Grid):
             self._share_the_height()
-
-    def on_grid_retitled(self) -> None:
-        """Say above each table what it shows."""
-        base = self.screen_stack[0]
-        for name, grid in ((HOSTS, self.hosts), (JOBS, self.jobs)):
-            base.query_one(f"#{name}-title", Static).update(f" {grid.title()}")
 
     # Looking
 

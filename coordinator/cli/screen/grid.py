@@ -35,6 +35,10 @@ class Line(Protocol):
 
 L = TypeVar("L", bound=Line)
 
+HOSTS: Final = "hosts"
+JOBS: Final = "jobs"
+ABOVE: Final = 2  # lines above the rows: what it is, and the titles of the columns
+
 
 class Grid(ScrollView, Generic[L], can_focus=True):
     """Rows of one kind: hosts, or jobs.
@@ -44,7 +48,8 @@ class Grid(ScrollView, Generic[L], can_focus=True):
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        f"grid--{name}" for name in ("title", "cursor", "good", "busy", "warn", "bad", "dim")
+        f"grid--{name}"
+        for name in ("name", "title", "cursor", "good", "busy", "warn", "bad", "dim")
     }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),
@@ -57,9 +62,6 @@ class Grid(ScrollView, Generic[L], can_focus=True):
 
     class Opened(Message):
         """A row was clicked that was selected before."""
-
-    class Retitled(Message):
-        """What is shown of how many has changed."""
 
     def __init__(
         self,
@@ -140,7 +142,6 @@ class Grid(ScrollView, Generic[L], can_focus=True):
         self.cursor = next(places, max(0, min(self.cursor, len(self._shown) - 1)))
         self._note_key()
         self._measure()
-        self.post_message(self.Retitled())
 
     def _note_key(self) -> None:
         selected = self.selected
@@ -149,7 +150,7 @@ class Grid(ScrollView, Generic[L], can_focus=True):
     def _measure(self) -> None:
         window = self.scrollable_content_region.width
         self._fitted = fit(self._columns, window)
-        self.virtual_size = Size(window, len(self._shown) + 1)
+        self.virtual_size = Size(window, len(self._shown) + ABOVE)
         self.refresh()
 
     def on_resize(self, _event: events.Resize) -> None:
@@ -167,8 +168,8 @@ class Grid(ScrollView, Generic[L], can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """Select a row; open it when it is selected already."""
-        index = event.y + self.scroll_offset.y - 1
-        if event.y == 0 or not 0 <= index < len(self._shown):
+        index = event.y + self.scroll_offset.y - ABOVE
+        if event.y < ABOVE or not 0 <= index < len(self._shown):
             return
         if index == self.cursor and event.chain > 1:
             self.post_message(self.Opened())
@@ -180,7 +181,7 @@ class Grid(ScrollView, Generic[L], can_focus=True):
 
     def action_page(self, by: int) -> None:
         """Select the row so many screens further down."""
-        self._select(self.cursor + by * max(1, self.size.height - 2))
+        self._select(self.cursor + by * max(1, self.size.height - ABOVE - 1))
 
     def _select(self, index: int) -> None:
         self.cursor = max(0, min(index, len(self._shown) - 1))
@@ -189,7 +190,7 @@ class Grid(ScrollView, Generic[L], can_focus=True):
         self.refresh()
 
     def _keep_in_sight(self) -> None:
-        height = max(1, self.scrollable_content_region.height - 1)  # one line is the titles'
+        height = max(1, self.scrollable_content_region.height - ABOVE)
         top = self.scroll_offset.y
         wanted = min(max(top, self.cursor - height + 1), self.cursor)
         if wanted != top:
@@ -198,16 +199,15 @@ class Grid(ScrollView, Generic[L], can_focus=True):
     # What is drawn
 
     def render_line(self, y: int) -> Strip:
-        """Return one line of the screen: the titles, then the rows from where it is scrolled to."""
+        """Return one line of the screen: what this is, the titles, the rows in sight."""
         window = self.scrollable_content_region.width
         plain = self.rich_style
-        if y == 0:
-            text = self._joined([(column.title, PLAIN) for column, _ in self._fitted])
-            title = plain + self._style("title")
-            return Strip([Segment(piece, title) for piece, _ in text]).adjust_cell_length(
-                window, title
-            )
-        index = y - 1 + self.scroll_offset.y
+        if y < ABOVE:
+            style = plain + self._style("title" if y else "name")
+            cells = [(column.title, PLAIN) for column, _ in self._fitted]
+            text = "".join(piece for piece, _ in self._joined(cells)[:-1]) if y else self.title()
+            return Strip([Segment(padded(text, window), style)])
+        index = y - ABOVE + self.scroll_offset.y
         if index >= len(self._shown):
             return Strip.blank(window, plain)
         is_cursor = index == self.cursor and self.has_focus
@@ -247,7 +247,3 @@ class Grid(ScrollView, Generic[L], can_focus=True):
 
 def _after(names: Sequence[str], name: str) -> str:
     return names[(names.index(name) + 1) % len(names)]
-
-
-HOSTS: Final = "hosts"
-JOBS: Final = "jobs"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from broker.messages import JobRow
 from coordinator.cli import printable
-from coordinator.cli.render import ID_CHARS, STATE_STYLES, ago, figure, size
+from coordinator.cli.render import ago, figure, short, size, state
 from coordinator.cli.screen.jobs import losses, took
 from coordinator.cli.screen.layout import clock, spark
 from coordinator.live.mirror import HostSeen, Snapshot
@@ -25,8 +25,8 @@ def job_facts(row: JobRow, seen: Snapshot, width: int) -> Text:
     tries = f", attempt {row.attempt}" if row.attempt else ""
     lines: list[tuple[str, str | Text]] = [
         ("Job", Text(printable(row.name), style="bold")),
-        ("Id", row.job_id if width >= _TITLE + len(row.job_id) else row.job_id[:ID_CHARS]),
-        ("State", _state(row.state).append(f"{at}{tries}, priority {row.priority}", style="")),
+        ("Id", row.job_id if width >= _TITLE + len(row.job_id) else short(row.job_id)),
+        ("State", Text().append(state(row.state)).append(f"{at}{tries}, priority {row.priority}")),
     ]
     if row.started_at:
         lines.append(("Took", f"{took(row)}, begun {_local(row.started_at)}"))
@@ -45,7 +45,7 @@ def job_facts(row: JobRow, seen: Snapshot, width: int) -> Text:
         shown = [f"{name} {figure(metrics, name)}" for name in known[:4]]
         lines.append(("Metrics", "  ".join(shown)))
     if row.artifact_id:
-        lines.append(("Artifact", row.artifact_id[:ID_CHARS]))
+        lines.append(("Artifact", short(row.artifact_id)))
     if row.error:
         lines.append(("Error", Text(printable(row.error).strip(), style="red")))
     return _facts(lines)
@@ -54,10 +54,13 @@ def job_facts(row: JobRow, seen: Snapshot, width: int) -> Text:
 def host_facts(host: HostSeen, seen: Snapshot) -> Text:
     """Return what a host is and how it is."""
     capability, heartbeat = host.capability, host.heartbeat
-    seen_at = host.row.get("last_seen")
+    heard = f", heard {ago(str(at))}" if (at := host.row.get("last_seen")) else ""
     lines: list[tuple[str, str | Text]] = [
         ("Host", Text(host.name, style="bold")),
-        ("State", _state(host.presence).append(f", heard {ago(seen_at)}" if seen_at else "")),
+        (
+            "State",
+            Text().append(state(host.presence)).append(heard),
+        ),
     ]
     lines += [("Barred", Text(printable(str(why)), style="yellow")) for why in
               host.row.get("barred") or ()]  # fmt: skip
@@ -160,10 +163,6 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Text:
         start = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths))
         text.append(f"{start}  {row[-1]}\n", style="dim" if row is titles else "")
     return text
-
-
-def _state(word: str) -> Text:
-    return Text().append(word, style=STATE_STYLES.get(word, ""))
 
 
 def _local(at: str) -> str:
