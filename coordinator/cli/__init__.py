@@ -35,6 +35,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "revoke": ("revoke", "Take a certificate back."),
     "check": ("check", "Check a manifest; needs no coordinator."),
     "status": ("status", "How many jobs and hosts are in which state."),
+    "top": ("top", "The fleet on a full screen, live."),
     "list": ("list_", "The jobs."),
     "show": ("show", "One job, with its history."),
     "why": ("why", "Why a job is not running, host by host."),

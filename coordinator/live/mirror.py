@@ -80,7 +80,7 @@ class HostSeen:
     def presence(self) -> str:
         """How it is in one word: the coordinator's, unless a newer status says otherwise."""
         word = str(self.row.get("presence", "unknown"))
-        if (self.row.get("status") == "online") == self.online:
+        if self.row and (self.row.get("status") == "online") == self.online:
             return word
         return "online" if self.online else "offline"
 
@@ -234,6 +234,11 @@ class Mirror:
         if not payload:
             return self.progress.pop(job_id, None) is not None
         progress = decode(PROGRESS, payload)
+        known = self.progress.get(job_id)
+        if known is None and len(self.progress) >= MAX_JOBS:
+            return False
+        if known is not None and known.attempt > progress.attempt:
+            return False  # overtaken, or of a host that has yet to be told
         self.progress[job_id] = progress
         self._extend(job_id, progress)
         return True

@@ -16,7 +16,7 @@ from typing import Any, Final
 from broker.access import PEOPLE, open_access
 from broker.auth import signed_by
 from broker.clock import Clock, Now
-from broker.errors import BadMessage, BadTopic, FleetError
+from broker.errors import BadMessage, BadTopic, ConfigError, FleetError
 from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id, system_clock
 from broker.mailbox import Mailbox
@@ -39,6 +39,7 @@ from coordinator.live.mirror import Mirror, Snapshot
 REPEAT_S: Final = 1.0
 HOSTS_EVERY_S: Final = 10.0
 JOBS_EVERY_S: Final = 120.0
+AGAIN_S: Final = 5.0  # after a list that did not come
 SETTLE_S: Final = 0.3  # from a change of presence to asking how the coordinator takes it
 MAX_ASKED: Final = 1000
 TIMEOUT_S: Final = 15.0
@@ -128,6 +129,11 @@ class Watcher:
         self._link.stop()
         self._thread.join(TIMEOUT_S)
 
+    @property
+    def version(self) -> int:
+        """What `snapshot().version` would be; it costs nothing to ask."""
+        return self._mirror.version
+
     def snapshot(self) -> Snapshot:
         """Return what is known now; any thread may."""
         with self._lock:
@@ -146,7 +152,12 @@ class Watcher:
                 answer.set_exception(AskedInVain("too much is asked at once; try again"))
                 return answer
             self._asked[request.id] = asked
-        self._send(asked, self._clock())
+        try:
+            self._send(asked, self._clock())
+        except ConfigError:
+            with self._lock:
+                self._asked.pop(request.id, None)
+            raise
         return answer
 
     def _send(self, asked: _Asked, now: Now) -> None:
@@ -174,7 +185,7 @@ class Watcher:
             left = list(self._asked.values())
             self._asked.clear()
         for asked in left:
-            asked.answer.set_exception(AskedInVain("the connection was closed"))
+            _fail(asked, AskedInVain("the connection was closed"))
 
     def _on_event(self, event: LinkEvent, now: Now) -> tuple[_Asked, OperatorResponse] | None:
         if isinstance(event, Connected):
@@ -224,9 +235,14 @@ class Watcher:
             again = [asked for asked in self._asked.values() if asked.repeat_s <= now.mono_s]
         for asked in given_up:
             why = "no coordinator answered" if self.connected else f"not connected: {self.why}"
-            asked.answer.set_exception(AskedInVain(why))
+            _fail(asked, AskedInVain(why))
         for asked in again:
-            self._send(asked, now)
+            try:
+                self._send(asked, now)
+            except ConfigError as error:  # the key was good when it was first signed with
+                with self._lock:
+                    self._asked.pop(asked.request.id, None)
+                _fail(asked, error)
 
     def _load(self, now: Now) -> None:
         for load in self._loads.values():
@@ -253,6 +269,7 @@ class Watcher:
     def _on_page(self, load: _Load, done: Future[Any]) -> None:
         if done.exception() is not None:
             load.under_way = False
+            load.next_s = min(load.next_s, self._clock().mono_s + AGAIN_S)
             return
         page = done.result()
         load.rows += page[load.name]
@@ -276,7 +293,13 @@ class Watcher:
 
 
 def _settle(asked: _Asked, response: OperatorResponse) -> None:
-    if response.ok:
+    if not response.ok:
+        _fail(asked, AskedInVain(response.message, response.data))
+    elif asked.answer.set_running_or_notify_cancel():
         asked.answer.set_result(response.data)
-    else:
-        asked.answer.set_exception(AskedInVain(response.message, response.data))
+
+
+def _fail(asked: _Asked, error: FleetError) -> None:
+    # Whoever asked may have gone meanwhile, and cancelled: that must not end this thread.
+    if asked.answer.set_running_or_notify_cancel():
+        asked.answer.set_exception(error)

@@ -1,0 +1,204 @@
+"""The jobs on the screen: which, in which order, and what each column says of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from broker.messages import HeldJob, JobRow, Progress
+from coordinator.cli import printable
+from coordinator.cli.screen.layout import (
+    BAD,
+    BUSY,
+    DIM,
+    GOOD,
+    NOTHING,
+    PLAIN,
+    WARN,
+    Cell,
+    Column,
+    bar,
+    clock,
+    spark,
+)
+from coordinator.live.mirror import Curve, Snapshot
+
+STYLES: Final = {
+    "pending": WARN,
+    "claimed": BUSY,
+    "running": BUSY,
+    "completed": GOOD,
+    "failed": BAD,
+    "cancelled": DIM,
+}
+ACTIVE: Final = frozenset({"claimed", "running"})
+FINAL: Final = frozenset({"completed", "failed", "cancelled"})
+# What the filter by state leads through.
+KINDS: Final = ("all", "active", "pending", "failed", "completed", "cancelled")
+_RANK: Final = ("running", "claimed", "pending", "failed", "cancelled", "completed")
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """One job, with what is known of its progress."""
+
+    row: JobRow
+    progress: Progress | None
+    curve: Curve | None
+    held: HeldJob | None
+    place: int  # in the order in which the coordinator claims
+
+    @property
+    def key(self) -> str:
+        """What it is known by."""
+        return self.row.job_id
+
+    @property
+    def remark(self) -> Cell | None:
+        """What is said of it where it has neither progress nor a curve."""
+        row = self.row
+        if row.state == "failed":
+            return printable((row.error or "").strip().partition("\n")[0]), BAD
+        if row.state == "completed":
+            auroc = (row.metrics or {}).get("auroc")
+            said = f"AUROC {auroc:.3f}, " if isinstance(auroc, int | float) else ""
+            return f"{said}took {took(row)}", PLAIN
+        if row.state == "pending":
+            return ("" if row.in_plan else "no longer in the manifest"), DIM
+        return None
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is done, between 0 and 1, where that is known."""
+        now = self.progress
+        if now is not None and now.epochs and now.epoch is not None:
+            return min(1.0, now.epoch / now.epochs)
+        return self.held.progress if self.held else None
+
+
+def lines(seen: Snapshot) -> list[JobLine]:
+    """Return all jobs."""
+    held = {
+        (job.job_id, job.attempt): job
+        for host in seen.hosts.values()
+        for job in (host.heartbeat.jobs if host.heartbeat else ())
+    }
+    return [
+        JobLine(
+            row,
+            seen.progress.get(job_id) if row.state in ACTIVE else None,
+            seen.curves.get(job_id),
+            held.get((job_id, row.attempt)) if row.state in ACTIVE else None,
+            place,
+        )
+        for place, (job_id, row) in enumerate(seen.jobs.items())
+    ]
+
+
+def is_of(line: JobLine, kind: str) -> bool:
+    """Tell whether a job is of a kind, one of `KINDS`."""
+    state = line.row.state
+    return kind in {"all", state} or (kind == "active" and state in ACTIVE)
+
+
+def bears(line: JobLine, text: str) -> bool:
+    """Tell whether a text, in lower case, is in what one may look for a job by."""
+    row = line.row
+    words = (row.name, row.model, row.mode, row.host or "", row.error or "")
+    return any(text in word.lower() for word in words) or row.job_id.startswith(text)
+
+
+def _by_activity(line: JobLine) -> tuple[Any, ...]:
+    row = line.row
+    if row.state in ACTIVE:
+        return _RANK.index(row.state), row.started_at or "", row.name
+    if row.state in FINAL:
+        return _RANK.index(row.state), _backwards(row.finished_at), row.name
+    return _RANK.index(row.state), line.place, row.name
+
+
+def _backwards(at: str | None) -> float:
+    return -_seconds(at) if at else 0.0
+
+
+ORDERS: Final[Mapping[str, Callable[[JobLine], Any]]] = {
+    "activity": _by_activity,
+    "name": lambda line: line.row.name,
+    "host": lambda line: (line.row.host is None, line.row.host or "", line.row.name),
+    "newest": lambda line: (_backwards(line.row.finished_at or line.row.started_at), line.place),
+}
+
+
+def took(row: JobRow) -> str:
+    """Return how long a job ran, or has been running."""
+    if row.started_at is None:
+        return "-"
+    end_s = _seconds(row.finished_at) if row.finished_at else datetime.now(UTC).timestamp()
+    return clock(max(0.0, end_s - _seconds(row.started_at)))
+
+
+def _seconds(at: str | None) -> float:
+    try:
+        return datetime.fromisoformat(at or "").timestamp()
+    except ValueError:
+        return 0.0
+
+
+def losses(curve: Curve | None) -> list[float]:
+    """Return the losses of a curve: on what is held out, where that is known."""
+    points = curve.points if curve else ()
+    held_out = [point.val_loss for point in points if point.val_loss is not None]
+    return held_out or [point.train_loss for point in points if point.train_loss is not None]
+
+
+def _progress(line: JobLine, width: int) -> Cell:
+    if line.row.state not in ACTIVE:
+        return "", PLAIN
+    phase = line.held.phase if line.held else ""
+    now = line.progress
+    if phase not in {"", "running"}:
+        share = line.held.progress if line.held else None
+        return (phase if share is None else f"{phase} {share:.0%}"), BUSY
+    if line.share is None:
+        return (now.phase if now else "starting" if line.row.state == "running" else ""), DIM
+    figure = f"{now.epoch}/{now.epochs}" if now and now.epochs else f"{line.share:.0%}"
+    room = width - len(figure) - 1
+    return (f"{bar(line.share, room)} {figure}" if room >= 3 else figure), BUSY
+
+
+def _eta(line: JobLine, _width: int) -> Cell:
+    now = line.progress
+    return NOTHING if now is None or now.eta_s is None else (clock(now.eta_s), PLAIN)
+
+
+def _loss(line: JobLine, _width: int) -> Cell:
+    now = line.progress
+    values = (now.val_loss, now.train_loss) if now else ()
+    known = next((value for value in values if value is not None), None)
+    return NOTHING if known is None else (f"{known:.4f}"[:6], PLAIN)
+
+
+def _result(line: JobLine, _width: int) -> Cell:
+    value = (line.row.metrics or {}).get("auroc")
+    return (f"{value:.3f}", PLAIN) if isinstance(value, int | float) else NOTHING
+
+
+COLUMNS: Final[tuple[Column[JobLine], ...]] = (
+    Column("JOB", 19, lambda line, _: (printable(line.row.name), PLAIN), grows=3, most=40),
+    Column("STATE", 9, lambda line, _: (line.row.state, STYLES[line.row.state])),
+    Column("HOST", 11, lambda line, _: (line.row.host or "-", PLAIN), grows=2, most=24),
+    Column("MODEL", 8, lambda line, _: (line.row.model, DIM), since=110, most=16, grows=1),
+    Column("PRIO", 4, lambda line, _: (str(line.row.priority), PLAIN), right=True, since=130),
+    Column("TRY", 3, lambda line, _: (str(line.row.attempt), PLAIN), right=True, since=110),
+    Column("TOOK", 6, lambda line, _: (took(line.row), PLAIN), right=True, since=120),
+    Column("AUROC", 5, _result, right=True, since=150),
+    Column("PROGRESS", 12, _progress, grows=2, most=34, left_out=True),
+    Column("ETA", 6, _eta, right=True, left_out=True),
+    Column("LOSS", 6, _loss, right=True, left_out=True),
+    Column(
+        "CURVE", 8, lambda line, width: (spark(losses(line.curve), width), BUSY),
+        grows=2, most=40, left_out=True,
+    ),
+)  # fmt: skip

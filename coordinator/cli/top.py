@@ -1,0 +1,54 @@
+"""`fleet top`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from broker.errors import ConfigError
+from coordinator.cli.common import where, where_options
+
+
+@click.command("top")
+@click.option("--light", is_flag=True, help="Dark on light; the key t changes it.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.2, 60),
+    default=0.5,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the screen may change.",
+)
+@where_options
+def top_command(
+    light: bool, every: float, broker: str | None, root: str | None, identity: str | None,
+    plain: bool | None, config: Path | None,
+) -> None:  # fmt: skip
+    """The fleet on a full screen, live: hosts and jobs, their load and progress.
+
+    Enter shows what is selected, c cancels a job, r puts it back into the queue, d drains a host;
+    ? tells all keys. Needs the extra `console`.
+
+    Example: fleet top
+    """
+    try:
+        from coordinator.cli.screen.app import Top
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "textual":
+            raise
+        raise ConfigError(
+            "`fleet top` needs Textual, which is not installed: pip install '.[console]'"
+        ) from None
+    from coordinator.live.watcher import Watcher
+
+    # Textual draws on standard error.
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise ConfigError("`fleet top` needs a terminal; for scripts there is `fleet list --json`")
+    watcher = Watcher(where(broker, root, identity, plain, config))
+    watcher.start()
+    try:
+        Top(watcher, light=light, every_s=every).run()
+    finally:
+        watcher.stop()

@@ -1,0 +1,256 @@
+"""`fleet top` on real brokers and a real fleet, its keys pressed as a person would."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from broker.messages import Heartbeat, JobRow, Status, encode
+from broker.settings import BrokerSettings
+from broker.topics import Topics
+from coordinator.cli.screen.app import Top
+from coordinator.live.watcher import Watcher
+
+DEADLINE_S = 60.0
+
+
+@contextlib.asynccontextmanager
+async def _top(
+    url: str, root: str, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Top, Pilot[None]]]:
+    watcher = Watcher(BrokerSettings(url=url, topic_root=root))
+    watcher.start()
+    try:
+        app = Top(watcher, every_s=0.2)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            yield app, pilot
+    finally:
+        await asyncio.to_thread(watcher.stop)
+
+
+def _screen(app: Top) -> str:
+    """Everything that can be read on the screen now."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text for strip in strips)
+
+
+async def _until(pilot: Pilot[None], holds: Callable[[], bool], what: str) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < end_s, f"waited for {what}:\n{_screen(pilot.app)}"  # type: ignore[arg-type] # it is a Top
+        await pilot.pause(0.05)
+
+
+async def _sees(app: Top, pilot: Pilot[None], text: str) -> None:
+    await _until(pilot, lambda: text in _screen(app), f"{text!r} on the screen")
+
+
+class _Busy:
+    """What a fleet of hosts and jobs would have published, on a real broker."""
+
+    def __init__(self, client: Any, root: str) -> None:
+        self.client, self.topics = client, Topics(root)
+
+    def says(self, topic: str, message: Any) -> None:
+        self.client.publish(topic, encode(message), retain=True)
+
+    def coordinator(self, state: Any = "online") -> None:
+        status = Status(state=state, session="c", instance="c", boot_id="b")
+        self.says(self.topics.coordinator_status(), status)
+
+    def host(self, name: str, cpu: float = 10.0) -> None:
+        self.says(self.topics.status(name), Status(state="online", session="s", instance="i",
+                                                   boot_id="b"))  # fmt: skip
+        beat = Heartbeat(
+            session="s", instance="i", seq=1, ram_available_bytes=2**30, cpu_percent=cpu
+        )
+        self.says(self.topics.heartbeat(name), beat)
+
+    def job(self, number: int, state: Any = "pending", **more: Any) -> None:
+        name = f"{('gbt', 'cnn', 'gru')[number % 3]}-{number:03}"
+        row = JobRow(
+            job_id=f"{number:064x}", name=name, model=name[:3], mode="oracle", state=state,
+            priority=0, attempt=1, **({"host": None, "error": None, "artifact_id": None,
+            "metrics": None, "created_at": "2026-01-02T12:00:00Z", "started_at": None,
+            "finished_at": None} | more),
+        )  # fmt: skip
+        self.says(self.topics.job(row.job_id), row)
+
+
+@pytest.fixture
+def busy(client: Any, embedded_broker: Any, topic_root: str) -> _Busy:
+    """Twelve hosts and forty jobs."""
+    made = _Busy(client(embedded_broker.port, f"busy-{topic_root}"), topic_root)
+    made.coordinator()
+    for number in range(12):
+        made.host(f"pi-{number:02}", cpu=5.0 * number)
+    for number in range(40):
+        state = "running" if number < 3 else "failed" if number == 3 else "pending"
+        made.job(number, state, host=f"pi-{number:02}" if number < 4 else None,
+                 error="no memory" if number == 3 else None)  # fmt: skip
+    return made
+
+
+def _fits(screen: str, size: tuple[int, int]) -> bool:
+    lines = screen.splitlines()
+    return (
+        (len(lines[0]), len(lines)) == size
+        and "hosts 12 online  jobs 3 running 36 pending 1 failed" in lines[1]
+        and "Hosts 12 · by name" in lines[2]
+        and any("pi-00" in line and "online" in line for line in lines[4:])
+        and any("Jobs 40 · by activity" in line for line in lines)
+        and any("gbt-000" in line and "running" in line for line in lines)
+        and "Quit" in lines[-1]
+    )
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=["80x24", "160x50"])
+def test_hosts_and_jobs_fit_the_window(
+    embedded_broker: Any, busy: _Busy, topic_root: str, size: tuple[int, int]
+) -> None:
+    """Both tables, their counts and all keys; the other size after the window was resized."""
+
+    async def story() -> None:
+        async with _top(embedded_broker.url, topic_root, size) as (app, pilot):
+            for window in (size, (240 - size[0], 74 - size[1])):
+                await pilot.resize_terminal(*window)
+                await _until(pilot, lambda size=window: _fits(_screen(app), size), f"{window}")  # type: ignore[misc] # bound now
+
+    asyncio.run(story())
+
+
+def test_keys_find_what_one_looks_for(
+    embedded_broker: Any, busy: _Busy, topic_root: str
+) -> None:  # fmt: skip
+    """By text, by state, sorted; Escape shows everything again; Tab leads to the hosts."""
+
+    async def story() -> None:
+        async with _top(embedded_broker.url, topic_root) as (app, pilot):
+            await _sees(app, pilot, "Jobs 40 · by activity")
+            await pilot.press("slash", *"cnn", "enter")
+            await _sees(app, pilot, "Jobs 13 of 40 · with “cnn” · by activity")
+            assert "gru-" not in _screen(app)
+            await pilot.press("escape", "f", "f", "f")
+            await _sees(app, pilot, "Jobs 1 of 40 · only failed · by activity")
+            assert "no memory" in _screen(app)
+            await pilot.press("escape", "s")
+            await _sees(app, pilot, "Jobs 40 · by name")
+            await pilot.press("tab", "s")
+            await _sees(app, pilot, "Hosts 12 · by use")
+            assert app.hosts.shown[0].key == "pi-11"
+            await pilot.press("question_mark")
+            await _sees(app, pilot, "drain the host")
+            await pilot.press("escape", "q")
+            await _until(pilot, lambda: not app.is_running, "the end")
+
+    asyncio.run(story())
+
+
+def test_the_selection_stays_with_its_job(
+    embedded_broker: Any, busy: _Busy, topic_root: str
+) -> None:  # fmt: skip
+    """However the rows move meanwhile: a key never acts on another job than the one marked."""
+
+    async def story() -> None:
+        async with _top(embedded_broker.url, topic_root) as (app, pilot):
+            await _sees(app, pilot, "Jobs 40")
+            await pilot.press(*["down"] * 4)
+            chosen = app.jobs.selected
+            assert chosen is not None
+            await asyncio.to_thread(busy.job, 39, "running", host="pi-05")
+            await asyncio.to_thread(busy.job, 0, "completed", finished_at="2026-01-02T13:00:00Z")
+            await asyncio.to_thread(busy.job, 1, "completed", finished_at="2026-01-02T13:00:00Z")
+            await _sees(app, pilot, "2 running 35 pending 1 failed 2 completed")
+            assert app.jobs.selected is not None
+            assert app.jobs.selected.key == chosen.key
+            assert app.jobs.cursor == 3
+            await pilot.press("end")
+            assert "gbt-000" in _screen(app)
+            assert app.jobs.selected.key != chosen.key
+
+    asyncio.run(story())
+
+
+def test_a_coordinator_that_is_away_is_told_loudly(
+    embedded_broker: Any, busy: _Busy, topic_root: str
+) -> None:
+    """And no longer when it is back."""
+
+    async def story() -> None:
+        async with _top(embedded_broker.url, topic_root) as (app, pilot):
+            await _sees(app, pilot, "coordinator online")
+            assert not app.query_one("#banner", Static).display
+            await asyncio.to_thread(busy.coordinator, "offline")
+            await _sees(app, pilot, "COORDINATOR OFFLINE")
+            await asyncio.to_thread(busy.coordinator)
+            await _until(pilot, lambda: "OFFLINE" not in _screen(app), "all is well")
+
+    asyncio.run(story())
+
+
+def test_keys_change_a_real_fleet(fleet: Any, long: str) -> None:
+    """A job that runs is shown, cancelled after a question, and requeued; a host is drained."""
+    fleet.plan(long)
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("gbt-oracle", "running")
+
+    async def story() -> None:
+        async with _top(fleet.broker_url, fleet.root, (120, 40)) as (app, pilot):
+            await _sees(app, pilot, "gbt-oracle")
+            await pilot.press("enter")
+            await _sees(app, pilot, "started")
+            await pilot.press("2")
+            await _sees(app, pilot, "epoch")
+            await pilot.press("3")
+            await _sees(app, pilot, "it is running on pi")
+            await pilot.press("escape", "c")
+            await _sees(app, pilot, "Cancel gbt-oracle? It is running on pi.")
+            await pilot.press("n")
+            await pilot.press("c")
+            await _sees(app, pilot, "Cancel gbt-oracle?")
+            await pilot.press("y")
+            await _sees(app, pilot, "gbt-oracle is cancelled")
+            assert (await asyncio.to_thread(fleet.until, "gbt-oracle", "cancelled"))["host"] == "pi"
+            await pilot.press("c", "y")
+            await _sees(app, pilot, "job gbt-oracle is cancelled already")
+            await pilot.press("tab", "d")
+            await _sees(app, pilot, "Drain pi?")
+            await pilot.press("y")
+            await _sees(app, pilot, "drained by operator:local")
+            await pilot.press("d")
+            await _sees(app, pilot, "Give pi jobs again?")
+            await pilot.press("y")
+            await _sees(app, pilot, "pi is given jobs again")
+            await pilot.press("tab", "r")
+            await _sees(app, pilot, "Requeue gbt-oracle?")
+            await pilot.press("y")
+            await _sees(app, pilot, "is in the queue again")
+
+    asyncio.run(story())
+    assert fleet.events("gbt-oracle").count("cancelled") == 1
+    assert "requeued" in fleet.events("gbt-oracle")
+
+
+def test_a_refusal_is_told_in_its_words(fleet: Any, long: str) -> None:
+    """Here the coordinator has an operator key, and whoever looks has none."""
+    fleet.plan(long)
+    fleet.environment["FLEET_OPERATOR_KEY"] = "k" * 64
+    fleet.coordinator()
+
+    async def story() -> None:
+        async with _top(fleet.broker_url, fleet.root, (120, 40)) as (app, pilot):
+            await _sees(app, pilot, "gbt-oracle")
+            await pilot.press("c", "y")
+            await _sees(app, pilot, "Not done")
+            await _sees(app, pilot, "not signed")
+
+    asyncio.run(story())
+    assert fleet.events("gbt-oracle") == ["added"]

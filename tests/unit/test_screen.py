@@ -1,0 +1,214 @@
+"""What the full-screen view makes of a copy of the fleet: columns, order, filters, words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from broker.clock import Now
+from broker.messages import Gpu, Heartbeat, HeldJob, JobRow, Progress, Status, encode
+from broker.topics import Topics
+from coordinator.cli.screen import headline, hosts, jobs, layout, pages
+from coordinator.cli.screen.headline import Connection
+from coordinator.live.mirror import Mirror, Snapshot
+
+TOPICS = Topics()
+GIB = 2**30
+LINK = Connection("mqtt://pi.lan:1883", "fleet", "operator:local", True, "", 0.0)
+
+
+def _id(name: str) -> str:
+    return name.encode().hex().ljust(64, "0")
+
+
+def _status(state: Any = "online", reason: Any = "birth") -> Status:
+    return Status(state=state, reason=reason, session="s", instance="i", boot_id="b")
+
+
+class _Fleet:
+    """A mirror that is told of hosts and jobs by messages."""
+
+    def __init__(self) -> None:
+        self.mirror = Mirror()
+
+    def hears(self, topic: str, message: Any) -> None:
+        self.mirror.apply(TOPICS.parse(topic), encode(message), Now(1.0, 1.0))
+
+    def job(self, name: str, state: Any = "pending", **more: Any) -> None:
+        row = {
+            "name": name, "model": "gbt", "mode": "oracle", "priority": 0, "attempt": 1,
+            "host": None, "error": None, "artifact_id": None, "metrics": None,
+            "created_at": "2026-01-02T12:00:00Z", "started_at": None, "finished_at": None, **more,
+        }  # fmt: skip
+        self.hears(TOPICS.job(_id(name)), JobRow(job_id=_id(name), state=state, **row))
+
+    def host(self, name: str, *held: str, **more: Any) -> None:
+        self.hears(TOPICS.status(name), _status())
+        beat = {"ram_available_bytes": GIB, "cpu_percent": 30.0} | more
+        holds = tuple(HeldJob(job_id=_id(job), attempt=1, phase="running") for job in held)
+        self.hears(
+            TOPICS.heartbeat(name), Heartbeat(session="s", instance="i", seq=1, jobs=holds, **beat)
+        )
+
+    def progress(self, job: str, host: str, epoch: int, loss: float) -> None:
+        said = Progress(attempt=1, epoch=epoch, epochs=10, val_loss=loss, eta_s=125.0)
+        self.hears(TOPICS.progress(host, _id(job)), said)
+
+    @property
+    def seen(self) -> Snapshot:
+        return self.mirror.snapshot()
+
+    def names(self, order: str = "activity", kind: str = "all", text: str = "") -> list[str]:
+        found = [line for line in jobs.lines(self.seen) if jobs.is_of(line, kind)]
+        found = [line for line in found if not text or jobs.bears(line, text)]
+        return [line.row.name for line in sorted(found, key=jobs.ORDERS[order])]
+
+
+def _cells(line: Any, columns: Any, window: int) -> dict[str, str]:
+    return {column.title: column.cell(line, width)[0]
+            for column, width in layout.fit(columns, window)}  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [hosts.COLUMNS, jobs.COLUMNS], ids=["hosts", "jobs"])
+@pytest.mark.parametrize("window", [77, 80, 100, 120, 157, 240])
+def test_the_columns_fit_the_window(columns: Any, window: int) -> None:
+    """From a small terminal on; a wide one has more of them, and no room is left unused."""
+    fitted = layout.fit(columns, window)
+    total = sum(width for _, width in fitted) + layout.gap(window) * (len(fitted) - 1)
+    assert total <= window
+    grown = all(width >= column.most for column, width in fitted if column.grows)
+    assert total == window or grown
+    assert len(layout.fit(columns, 160)) > len(layout.fit(columns, 80))
+
+
+def test_a_cell_has_its_width_in_any_script() -> None:
+    """Wide characters count as two; what does not fit ends in an ellipsis."""
+    assert layout.padded("機械学習", 6) == "機械 …"
+    assert cell_len(layout.padded("機械学習", 6)) == 6
+    assert layout.padded("abc", 5, right=True) == "  abc"
+    assert layout.padded("abcdef", 4) == "abc…"
+
+
+def test_a_curve_falls_from_its_highest_to_its_lowest() -> None:
+    """However many epochs there are; a flat one is flat."""
+    assert layout.spark([1.0, 0.5, 0.0], 8) == "█▅▁"
+    assert layout.spark([0.3, 0.3], 8) == "▁▁"
+    assert layout.spark([], 8) == ""
+    long = layout.spark([1 / (epoch + 1) for epoch in range(1000)], 12)
+    assert len(long) == 12
+    assert long.startswith("█")
+    assert long.endswith("▁")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0s"), (65, "1m05s"), (3 * 3600 + 60, "3h01m"), (10 * 86400, "10d")]
+)
+def test_durations_are_short(seconds: float, said: str) -> None:
+    """At most six characters."""
+    assert layout.clock(seconds) == said
+
+
+def test_what_runs_stands_first_and_what_is_done_last() -> None:
+    """Pending jobs stand as they will be claimed; of what is over, the newest stands first."""
+    fleet = _Fleet()
+    fleet.job("old", "completed", finished_at="2026-01-02T12:00:00Z")
+    fleet.job("new", "completed", finished_at="2026-01-02T13:00:00Z")
+    fleet.job("second")
+    fleet.job("broken", "failed", finished_at="2026-01-02T13:00:00Z", error="no memory\nTraceback")
+    fleet.job("at-work", "running", host="pi")
+    assert fleet.names() == ["at-work", "second", "broken", "new", "old"]
+    assert fleet.names("name") == sorted(fleet.names())
+    assert fleet.names(kind="failed") == ["broken"]
+    assert fleet.names(kind="active") == ["at-work"]
+    assert fleet.names(text="memory") == ["broken"]
+    assert fleet.names(text=_id("new")[:6]) == ["new"]
+
+
+def test_a_running_job_shows_how_far_it_is() -> None:
+    """Bar, epochs, time left, loss and curve; of a phase after training the phase."""
+    fleet = _Fleet()
+    fleet.host("pi", "cnn")
+    fleet.job("cnn", "running", host="pi", started_at="2026-01-02T12:00:00Z")
+    for epoch, loss in ((1, 0.9), (2, 0.5), (5, 0.1)):
+        fleet.progress("cnn", "pi", epoch, loss)
+    (line,) = jobs.lines(fleet.seen)
+    cells = _cells(line, jobs.COLUMNS, 80)
+    assert cells["PROGRESS"] == "━━━━╌╌╌╌ 5/10"
+    assert cells["ETA"] == "2m05s"
+    assert cells["LOSS"] == "0.1000"
+    assert cells["CURVE"] == "█▅▁"
+    assert "0.9000 → 0.1000, best 0.1000" in pages.job_facts(line.row, fleet.seen, 76).plain
+
+
+def test_a_failed_job_shows_its_first_words_instead() -> None:
+    """Where a running one has its progress; control characters of others are left out."""
+    fleet = _Fleet()
+    fleet.job("bad", "failed", error="\x1b[2JCUDA out of memory\nTraceback …")
+    (line,) = jobs.lines(fleet.seen)
+    assert line.remark == ("[2JCUDA out of memory", layout.BAD)
+
+
+def test_a_host_shows_its_load_and_what_it_does() -> None:
+    """GPUs are counted together; a host that is away shows no old figures."""
+    fleet = _Fleet()
+    gpus = tuple(
+        Gpu(index=n, vram_total_bytes=8 * GIB, vram_free_bytes=2 * GIB, use_percent=use, power_w=90)
+        for n, use in enumerate((10.0, 95.0))
+    )
+    fleet.job("cnn", "running", host="pc")
+    fleet.host("pc", "cnn", gpus=gpus)
+    (line,) = hosts.lines(fleet.seen)
+    cells = _cells(line, hosts.COLUMNS, 80)
+    assert cells["CPU"].strip() == "30%"
+    assert cells["GPU"].strip() == "95%"
+    assert cells["VRAM"] == "12/16G"
+    assert cells["POWER"] == "180W"
+    assert cells["JOB"] == "cnn"
+    fleet.hears(TOPICS.status("pc"), _status("offline", "lost"))
+    (line,) = hosts.lines(fleet.seen)
+    cells = _cells(line, hosts.COLUMNS, 80)
+    assert cells["STATUS"] == "offline"
+    assert cells["CPU"] == cells["GPU"] == cells["POWER"] == "-"
+    assert hosts.is_of(line, "away")
+
+
+def test_a_barred_host_says_so() -> None:
+    """In a word as its status, with the reason in place of its job."""
+    fleet = _Fleet()
+    fleet.host("pi")
+    why = "drained by operator:ann at 2026; `fleet resume pi` lifts it"
+    fleet.mirror.load_hosts([{"host": "pi", "status": "online", "presence": "online",
+                              "barred": [why]}])  # fmt: skip
+    (line,) = hosts.lines(fleet.seen)
+    cells = _cells(line, hosts.COLUMNS, 160)
+    assert (cells["STATUS"], cells["JOB"]) == ("drained", why)
+    assert hosts.is_of(line, "barred")
+    assert "1 barred" in "".join(text for text, _ in headline.counts(fleet.seen))
+
+
+def test_trouble_is_told_and_nothing_else_is() -> None:
+    """A coordinator that is away, a broker that is; at the start there is a moment of patience."""
+    fleet = _Fleet()
+    assert headline.trouble(fleet.seen, LINK, 1.0) == ""
+    assert "NO COORDINATOR" in headline.trouble(fleet.seen, LINK, 9.0)
+    fleet.hears(TOPICS.coordinator_status(), _status())
+    assert headline.trouble(fleet.seen, LINK, 9.0) == ""
+    fleet.hears(TOPICS.coordinator_status(), _status("offline", "lost"))
+    assert "COORDINATOR OFFLINE" in headline.trouble(fleet.seen, LINK, 9.0)
+    away = Connection("mqtt://pi.lan:1883", "fleet", "operator:local", False, "refused", 0.0)
+    assert "NOT CONNECTED to the broker for 9s (refused)" in headline.trouble(fleet.seen, away, 9.0)
+
+
+def test_reasons_are_told_once_with_their_hosts() -> None:
+    """As many hosts as there may be."""
+    data = {
+        "summary": "none of 9 known hosts can take it now",
+        "hosts": [{"host": f"pi-{n}", "reasons": ["needs CUDA; this host has none"]}
+                  for n in range(8)] + [{"host": "pc", "reasons": []}],
+    }  # fmt: skip
+    text = pages.why(data).plain
+    assert text.count("needs CUDA") == 1
+    assert "8: pi-0, pi-1, pi-2, pi-3, pi-4, pi-5 and 2 more" in text
+    assert "could take it\n  1: pc" in text
