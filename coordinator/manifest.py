@@ -10,7 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -130,6 +130,19 @@ def load_manifest(path: Path, trainers: Mapping[str, Mapping[str, JsonValue]]) -
     return plan
 
 
+def read_job(table: dict[str, Any], trainers: Mapping[str, Mapping[str, JsonValue]]) -> JobSpec:
+    """Return the job in a table such as one of [[jobs]]; the defaults of no manifest apply.
+
+    Without a name it is called after its model, its mode and its id. Raises `ManifestError` with
+    every problem; their `file` and `job` are empty.
+    """
+    reader = _Reader("", trainers)
+    spec = reader.read_one(table)
+    if spec is None or reader.problems:
+        raise ManifestError(tuple(reader.problems))
+    return spec
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -170,6 +183,17 @@ class _Reader:
         if self.problems:
             return None
         return Plan(tuple(jobs), hosts, defaults.prefer_cuda_grace_s)
+
+    def read_one(self, table: dict[str, Any]) -> JobSpec | None:
+        job = self._table(_Job, table, "", is_job=True)
+        if job is None:
+            self._check_broken(table, "")
+            return None
+        spec = self._spec(job, _Defaults(), "")
+        if job.name is None:
+            spec = replace(spec, name=f"{spec.model}-{spec.mode}"[:55] + f"-{spec.job_id[:8]}")
+        self._unique({}, spec.name, "", "", spec)
+        return spec
 
     def _hosts(self, tables: Any) -> dict[str, HostPolicy]:
         if not isinstance(tables, dict):
