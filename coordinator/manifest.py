@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from broker.errors import ConfigError
+from broker.hours import parse_hours
 from broker.hyperschema import check_hyper, did_you_mean
 from broker.messages import Needs
 from broker.topics import is_host
@@ -71,6 +72,9 @@ class _Host(_Table):
     max_vram_gib: Gib | None = None
     cuda: bool | None = None
     slots: Annotated[int, Field(ge=0, le=64)] | None = None
+    quiet_hours: Annotated[list[str], Field(max_length=32)] = []
+    idle_only: bool = False
+    on_busy: Literal["release", "finish"] = "release"
 
 
 class _Job(_Run):
@@ -209,8 +213,17 @@ class _Reader:
                 fields = host.model_dump()
                 fields["allow_jobs"] = tuple(host.allow_jobs)
                 fields["deny_jobs"] = tuple(host.deny_jobs)
+                fields["quiet_hours"] = tuple(host.quiet_hours)
+                self._check_hours(host.quiet_hours, where)
                 policies[name] = HostPolicy(name=name, **fields)
         return policies
+
+    def _check_hours(self, texts: list[str], where: str) -> None:
+        for text in texts:
+            try:
+                parse_hours(text)
+            except ConfigError as error:
+                self._problem("", f"{where} quiet_hours", str(error))
 
     def _jobs(self, tables: Any, defaults: _Defaults) -> list[JobSpec]:
         if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):

@@ -79,6 +79,10 @@ class Capability(Wire):
         default=False, description="It runs on a battery at times, and may sleep."
     )
     agent_version: str = Field(default="", max_length=80)
+    idle_by: Line = Field(
+        default="",
+        description="How it finds out whether somebody uses it.",
+    )
     certificate_expires_at: str | None = Field(
         default=None, max_length=40, description="When its certificate ends; none without TLS."
     )
