@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
-from agent import owed, resuming, runs
+from agent import owed, owner, resuming, runs
 from agent.effects import (
     BundleChecked,
     BundleFailed,
@@ -20,6 +20,7 @@ from agent.effects import (
     CheckpointInstalled,
     Effect,
     Leave,
+    Looked,
     Measure,
     Probed,
     ShellEvent,
@@ -47,6 +48,8 @@ from broker.messages import (
     Heartbeat,
     Noted,
     Rebirth,
+    Release,
+    Rules,
     Status,
     decode,
 )
@@ -131,6 +134,10 @@ class Core:
             case Vitals():
                 runs.on_vitals(state, event, now)
                 self._beat()
+            case Looked():
+                if owner.on_looked(state, event, now):
+                    self._beat()  # first, so that what is given back does not come here again
+                owner.give_back(state, now)
             case Shutdown():
                 self._on_shutdown(now)
             case Tick():
@@ -224,6 +231,7 @@ class Core:
             jobs=state.held(),
             refuses=self._refuses(),
             dropped=state.dropped.total(),
+            rules=state.rules_digest,
             suspended_s=vitals.suspended_s,
         )
         state.publish(state.topics.heartbeat(state.settings.host), beat, qos=0)
@@ -231,7 +239,7 @@ class Core:
     def _refuses(self) -> str:
         if self.state.leaving:
             return "it is shutting down"
-        return "" if self.state.capability else "it is starting"
+        return self.state.refuses if self.state.capability else "it is starting"
 
     def _on_timer(self, key: tuple[str, ...], now: Now) -> None:
         state = self.state
@@ -241,6 +249,8 @@ class Core:
                 state.do(Measure())
             case ("beat-soon",):
                 state.do(Measure())
+            case ("look",):
+                owner.look(state, now)
             case ("birth",):
                 self._birth(now)
             case ("report", job_id):
@@ -269,7 +279,8 @@ class Core:
                     runs.stop(state, run, run.stopping or "released", why, now)
 
     def begin(self, now: Now) -> None:
-        """Start the heartbeat."""
+        """Start the heartbeat, and look whose the machine is."""
+        owner.look(self.state, now)
         self.state.timers.set(("beat",), now.mono_s + self.state.settings.heartbeat_s)
 
     def _on_message(self, message: Incoming, now: Now) -> None:
@@ -311,6 +322,10 @@ class Core:
                 runs.on_assign(self.state, request, now)
             case Cancel():
                 runs.on_cancel(self.state, request, now)
+            case Release():
+                runs.on_release(self.state, request, now)
+            case Rules():
+                owner.on_rules(self.state, request, now)
             case Noted():
                 owed.on_noted(self.state, request, now)
             case Rebirth():

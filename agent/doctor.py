@@ -18,6 +18,7 @@ from agent.datacheck import check_data
 from agent.gpucheck import check_gpu
 from agent.settings import AgentSettings
 from agent.trainer.config import TRAINERS
+from agent.usage import sources
 from broker.access import AGENT, open_access
 from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
 from broker.errors import ConfigError
@@ -74,6 +75,7 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         lock, running = check_lock(settings.state, "agent")
         yield lock
         yield check_data(settings.data)
+        yield check_owner(settings, sources())
     torch = probe_torch()
     yield from check_trainers(torch, own)
     yield check_gpu(torch, wanted=settings is None or settings.cuda)
@@ -97,6 +99,19 @@ def _named(
         return settings
     said = {"state": arguments.state, "data": arguments.data, "host": access.identity.name}
     return AgentSettings.load(arguments.config, said)
+
+
+def check_owner(settings: AgentSettings, sources: tuple[list[str], list[str]]) -> Finding:
+    """Tell how this host finds out whether somebody uses it: `agent.usage.sources`."""
+    known, unknown = sources
+    text = f"whether somebody uses this host: by {', '.join(known)}"
+    if not unknown:
+        return ok("owner", text)
+    text += f"; {' and '.join(unknown)} cannot be known here"
+    if not settings.idle_only:
+        return ok("owner", text)
+    remedy = "idle_only goes by the rest; use quiet_hours, or `fleet snooze --here`, beside it"
+    return warn("owner", text, remedy)
 
 
 def check_trainers(torch: Mapping[str, Any], own: Mapping[str, OwnTrainer]) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from broker.messages import Assign, Capability, Failed, Finished, Gpu
 from broker.wire import Outgoing
@@ -13,6 +14,13 @@ from broker.wire import Outgoing
 @dataclass(frozen=True, slots=True)
 class Measure:
     """Measure free memory, load and GPUs; answer with `Vitals`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look whose the machine is now, and with `idle` whether somebody uses it: `Looked`."""
+
+    idle: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +154,7 @@ class Warn:
 Effect = (
     Outgoing
     | Measure
+    | Look
     | StartTrainer
     | SignalTrainer
     | MakeBundle
@@ -175,6 +184,33 @@ class Vitals:
     load_1m: float | None = None
     gpus: tuple[Gpu, ...] = ()
     suspended_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """The owner wants the machine: until then by its own clock (none: until that is ended).
+
+    `finish`: what runs may be finished.
+    """
+
+    until: datetime | None = None
+    finish: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was seen of the machine; `local` is the time on its clock, without a time zone.
+
+    `input_idle_s`: since when nobody has touched keyboard or mouse; `gpu_users`: other programs
+    that work on its GPUs; `others_percent`: how much of all cores other programs use. None where
+    that cannot be known, or was not asked for.
+    """
+
+    local: datetime
+    snooze: Snooze | None = None
+    input_idle_s: float | None = None
+    gpu_users: tuple[str, ...] = ()
+    others_percent: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +321,7 @@ class Tick:
 
 ShellEvent = (
     Vitals
+    | Looked
     | Probed
     | TrainerStarted
     | TrainerLine

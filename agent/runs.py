@@ -29,6 +29,7 @@ from broker.messages import (
     Failed,
     Progress,
     Refused,
+    Release,
     Released,
     Started,
     Stopped,
@@ -91,6 +92,8 @@ def objections(state: State, assign: Assign) -> tuple[str, ...]:
     found: list[str] = []
     if state.leaving:
         found.append("this agent is shutting down")
+    if state.refuses:
+        found.append(state.refuses)
     if assign.job_id in state.runs:
         found.append(f"attempt {state.runs[assign.job_id].attempt} of it is still stopping here")
     if assign.model not in capability.trainers:
@@ -248,6 +251,21 @@ def on_cancel(state: State, cancel: Cancel, now: Now) -> None:
         run.stopping = "cancelled"
     else:
         stop(state, run, "cancelled", cancel.why, now)
+
+
+def on_release(state: State, release: Release, now: Now) -> None:
+    """Give an attempt back; what is over here already is said again."""
+    job_id, attempt = release.job_id, release.attempt
+    state.waiting = [one for one in state.waiting if (one.job_id, one.attempt) != (job_id, attempt)]
+    run, held = state.runs.get(job_id), state.owed.get(job_id)
+    if run is not None and run.attempt == attempt:
+        if not run.stopping and run.phase != "bundling":
+            stop(state, run, "released", release.why, now)
+    elif held is not None and held.report.attempt == attempt:
+        owed.send(state, job_id, now)
+    else:
+        state.end(job_id, attempt)  # should its assignment still be on the way
+        state.report(Released(**state.about(job_id, attempt), reason=release.why))
 
 
 def stop(state: State, run: Run, how: str, why: str, now: Now) -> None:

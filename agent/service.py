@@ -23,13 +23,14 @@ from agent.certificate import Certificate
 from agent.checkpoints import Checkpoints
 from agent.command import Place, trainer_command, trainer_environment
 from agent.core import Core
-from agent.effects import Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
+from agent.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
 from agent.settings import AgentSettings
 from agent.shell import Event, Shell, Surroundings
 from agent.spool import Spool
 from agent.state import CoreSettings
 from agent.supervisor import Trainer, end_orphan
 from agent.trainer.config import TRAINERS
+from agent.usage import Eyes, in_words
 from broker.access import AGENT, Access, open_access
 from broker.errors import BadMessage, ConfigError
 from broker.link import Link, LinkSettings, feed
@@ -84,6 +85,9 @@ class Service:
         self._checkpoints = Checkpoints(settings.state)
         self._checkpoints.collect(system_clock().wall_s)
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
+        # The owner's word does not wait until a bundle is made.
+        self._looker = ThreadPoolExecutor(1, thread_name_prefix="fleet-owner")
+        self._eyes = Eyes(settings.state)
         self.mailbox: Mailbox[Event] = Mailbox()
         self._stopped = threading.Event()
         core = Core(self._core_settings(), topics, spooled, rng=rng, new_id=new_id)
@@ -112,6 +116,7 @@ class Service:
             put=self.mailbox.put,
             background=self._workers.submit,
             measure=measure,
+            look=self._look,
             start=self._start,
         )
         self._shell = Shell(core, around, self._spool, self._checkpoints)
@@ -179,7 +184,8 @@ class Service:
             child.wait(TRAINER_WAIT_S)
         goodbye = self._shell.goodbye()
         self._link.stop([] if goodbye is None else [goodbye])
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._workers, self._looker):
+            pool.shutdown(wait=False, cancel_futures=True)
         self._lock.release()
         self._manager.close()
 
@@ -192,7 +198,17 @@ class Service:
             heartbeat_s=settings.heartbeat_s,
             stop_grace_s=settings.stop_grace_s,
             chunk_bytes=settings.chunk_bytes,
+            owner=settings.owner(),
         )
+
+    def _look(self, wanted: Look) -> None:
+        def look() -> None:
+            try:
+                self.mailbox.put(self._eyes.look(idle=wanted.idle))
+            except Exception:  # it is asked for again; until then what was seen last holds
+                log.exception("the machine could not be looked at")
+
+        self._looker.submit(look)
 
     def _start(self, effect: StartTrainer) -> Trainer:
         assign, data = effect.assign, self._settings.data
@@ -238,7 +254,7 @@ class Service:
                 "(python -m agent.trainer.prepare --help makes one)",
                 "" if settings.data is None else f" in {settings.data}",
             )
-        self._capability = capability
+        capability = self._capability = capability.model_copy(update={"idle_by": in_words()})
         self.mailbox.put(Probed(self._stated(capability)))
 
 

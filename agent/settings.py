@@ -6,10 +6,14 @@ import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from agent.state import OwnerSettings
+from broker.errors import ConfigError
+from broker.hours import parse_hours
+from broker.messages import HostRules
 from broker.settings import Settings, state_home
 from broker.topics import is_host
 
@@ -49,6 +53,25 @@ class AgentSettings(Settings):
     stop_grace_s: Seconds = Field(
         default=10.0, description="Time a trainer has between SIGTERM and SIGKILL."
     )
+    quiet_hours: tuple[str, ...] = Field(
+        default=(), max_length=32, description="When this host takes no jobs, by its own clock."
+    )
+    idle_only: bool = Field(
+        default=False, description="Take jobs only while nobody else uses this host."
+    )
+    idle_after_s: Seconds = Field(
+        default=300.0, description="Nobody uses it who has not touched it for so long."
+    )
+    busy_percent: Annotated[float, Field(gt=0, le=100)] = Field(
+        default=50.0, description="Others use it who use so much of its cores."
+    )
+    busy_grace_s: Annotated[float, Field(ge=0, le=1e7)] = Field(
+        default=30.0, description="How long jobs go on when somebody begins to use it."
+    )
+    on_busy: Literal["release", "finish"] = Field(
+        default="release",
+        description="What becomes of jobs that run when it gets quiet, or used by somebody.",
+    )
     cuda: bool = Field(default=True, description="Whether trainers may use this host's GPUs.")
 
     @field_validator("host")
@@ -61,6 +84,23 @@ class AgentSettings(Settings):
             )
             raise ValueError(message)
         return host
+
+    @field_validator("quiet_hours")
+    @classmethod
+    def _hours_fit(cls, quiet_hours: tuple[str, ...]) -> tuple[str, ...]:
+        for text in quiet_hours:
+            try:
+                parse_hours(text)
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
+        return quiet_hours
+
+    def owner(self) -> OwnerSettings:
+        """Return what the owner has said about using this machine."""
+        rules = HostRules(
+            quiet_hours=self.quiet_hours, idle_only=self.idle_only, on_busy=self.on_busy
+        )
+        return OwnerSettings(rules, self.idle_after_s, self.busy_grace_s, self.busy_percent)
 
     @model_validator(mode="after")
     def _state_of_host(self) -> Self:

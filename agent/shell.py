@@ -31,6 +31,7 @@ from agent.effects import (
     GiveUpFetch,
     InstallCheckpoint,
     Leave,
+    Look,
     MakeBundle,
     Measure,
     SendChunk,
@@ -80,8 +81,9 @@ class Surroundings:
     """What a shell may do to the outside.
 
     `publish` hands a message to the link; `put` brings a local event to the next turn; `background`
-    has a slow function run elsewhere; `measure` takes the machine's vitals; `start` starts a
-    trainer whose lines and exit come by `put`, and raises OSError or `FleetError` when it cannot.
+    has a slow function run elsewhere; `measure` takes the machine's vitals; `look` has somebody
+    look whose it is, and bring `Looked`; `start` starts a trainer whose lines and exit come by
+    `put`, and raises OSError or `FleetError` when it cannot.
     """
 
     topics: Topics
@@ -89,6 +91,7 @@ class Surroundings:
     put: Callable[[Event], object]
     background: Callable[[Callable[[], None]], object]
     measure: Callable[[tuple[Gpu, ...]], Vitals]
+    look: Callable[[Look], None]
     start: Callable[[StartTrainer], Child]
 
 
@@ -155,6 +158,8 @@ class Shell:
                 self._around.publish(effect)
             case Measure():
                 self._around.background(self._measure)
+            case Look():
+                self._around.look(effect)
             case StartTrainer():
                 self._start(effect)
             case SignalTrainer(job_id, attempt, kill):

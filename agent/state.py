@@ -16,6 +16,7 @@ from broker.messages import (
     Failed,
     Finished,
     HeldJob,
+    HostRules,
     Phase,
     Released,
     Wire,
@@ -27,6 +28,33 @@ from broker.topics import Topics
 from broker.wire import Outgoing
 
 MAX_ENDED: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSettings:
+    """What the owner has said about using this machine. `rules` are theirs, beside the manifest's.
+
+    It is free when nobody has touched it for `idle_after_s`, and others use less than
+    `busy_percent` of its cores; for `busy_grace_s` what runs goes on when that changes.
+    """
+
+    rules: HostRules = field(default_factory=HostRules)
+    idle_after_s: float = 300.0
+    busy_grace_s: float = 30.0
+    busy_percent: float = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why the host takes no jobs now. `kind` is `snoozed`, `quiet` or `in use`.
+
+    `release`: what runs is given back, `at_once` or after a grace.
+    """
+
+    kind: str
+    text: str
+    release: bool
+    at_once: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +70,8 @@ class CoreSettings:
     handover_grace_s: float = 60.0
     chunk_bytes: int = 256 * 1024
     max_uploads: int = 2
+    look_s: float = 5.0
+    owner: OwnerSettings = field(default_factory=OwnerSettings)
 
 
 @dataclass(slots=True)
@@ -128,6 +158,12 @@ class State:
     dropped: Counter[str] = field(default_factory=Counter)
     seq: int = 0
     leaving: bool = False
+    rules: HostRules = field(default_factory=HostRules)
+    rules_digest: str = ""
+    holds: tuple[Hold, ...] = ()
+    looked: bool = False
+    refuses: str = "it is starting"
+    in_use_since_s: float | None = None
     out: list[Effect] = field(default_factory=list)
 
     def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:

@@ -21,7 +21,7 @@ from broker.messages import (
     Started,
     Stopped,
 )
-from coordinator import health
+from coordinator import health, house
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.matchmaking import HostView, Reason, choose, reasons, slots, use_cuda
@@ -39,7 +39,7 @@ RETRY_CAP_S: Final = 1800.0
 
 def settle(world: World, now: Now) -> None:
     """Give every pending job that can start now to the host that suits it."""
-    if world.book.in_state(JobState.PENDING):
+    if world.book.in_state(JobState.PENDING) and not world.fleet.paused:
         _settle(world, now)
     world.unsettled = False
 
@@ -134,6 +134,7 @@ def _at_work(world: World) -> Counter[str]:
 
 def _view(world: World, host: Host, used_slots: int, now: Now) -> HostView:
     assert host.capability is not None  # noqa: S101 - `_in_order` leaves out the others
+    record = world.record(host.name)
     return HostView(
         host=host.name,
         online=host.online,
@@ -144,7 +145,10 @@ def _view(world: World, host: Host, used_slots: int, now: Now) -> HostView:
         policy=world.policy(host.name),
         used_slots=used_slots,
         refused=(),
-        barred=world.record(host.name).barred(),
+        barred=record.barred(),
+        snoozed=record.snoozed(),
+        paused=world.fleet.why_paused(),
+        untold=not house.is_told(world, host),
         twins=host.has_twin(now),
     )
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from broker import auth
 from broker.acl import may_change
 from broker.clock import Now
-from broker.messages import Command, OperatorResponse
+from broker.messages import AskRun, Command, OperatorResponse
 from broker.topics import user_of
 from coordinator.effects import Warn
 from coordinator.records import Action
@@ -72,7 +72,7 @@ def settle(
             outcome="done" if response.ok else "refused",
             what=(what if response.ok else response.message)[:_MAX_WHAT_CHARS],
             key=(client, response.id),
-            job_id=_job_of(world, ask),
+            job_id=_job_of(world, ask, response),
             host=_host_of(world, ask),
             answer=response,
         )
@@ -133,10 +133,15 @@ def _is_recorded(world: World, now: Now) -> bool:
 
 
 def _target(ask: Command) -> str:
+    if isinstance(ask, AskRun):
+        return str(ask.job.get("name") or ask.job.get("model", ""))
     return str(getattr(ask, "job", "") or getattr(ask, "host", ""))
 
 
-def _job_of(world: World, ask: Command) -> str | None:
+def _job_of(world: World, ask: Command, response: OperatorResponse | None = None) -> str | None:
+    if isinstance(ask, AskRun):  # which job that is, the answer knows
+        data: Any = response.data if response is not None and response.ok else None
+        return str(data["job_id"]) if data else None
     found = world.book.find(getattr(ask, "job", ""))
     return found[0].job_id if len(found) == 1 else None
 

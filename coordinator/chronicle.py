@@ -37,7 +37,8 @@ _EVENTS: Final = f"""
 _ACTIONS: Final = f"""
     SELECT seq, at, who, action, outcome, job_id, {_NAME}, host, NULL, NULL, NULL, what
     FROM actions AS told
-    WHERE NOT (outcome = 'done' AND action IN ('cancel', 'requeue')) AND {_FILTER}"""  # noqa: S608 - likewise
+    WHERE NOT (outcome = 'done'
+        AND (action IN ('cancel', 'requeue') OR action = 'run' AND what = '')) AND {_FILTER}"""  # noqa: S608 - likewise
 _FIELDS: Final = (
     "at", "who", "event", "outcome", "job_id", "name", "host", "attempt", "from", "to", "why"
 )  # fmt: skip

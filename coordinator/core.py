@@ -41,7 +41,17 @@ from broker.messages import (
 )
 from broker.topics import Kind, Topic, Topics, user_of
 from broker.wire import Connected, Disconnected, Incoming
-from coordinator import assignment, authority, downloads, handover, operators, planning, presence
+from coordinator import (
+    assignment,
+    authority,
+    downloads,
+    handover,
+    hostverbs,
+    operators,
+    planning,
+    presence,
+    release,
+)
 from coordinator.effects import (
     AppendLog,
     ArtifactLost,
@@ -60,7 +70,7 @@ from coordinator.effects import (
     Warn,
 )
 from coordinator.jobs import Change, Job, JobBook
-from coordinator.records import Action, HostRecord, Record, RequestKey
+from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey
 from coordinator.states import JobState
 from coordinator.world import Answer, CoreSettings, World
 
@@ -88,17 +98,20 @@ class Core:
         new_id: Callable[[], str],
         now: Now,
         records: Mapping[str, HostRecord] | None = None,
+        fleet: FleetRecord | None = None,
         answers: Mapping[RequestKey, tuple[str, OperatorResponse]] | None = None,
     ) -> None:
         """Take over what the ledger and the store remember; every lease starts afresh."""
         self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
         self.world.records.update(records or {})
+        self.world.fleet = fleet or FleetRecord()
         for key, (at, response) in (answers or {}).items():
             self.world.answers[key] = Answer(response, authority.answered_s(at))
         self._other = ""
         for job in self.world.book.in_state(JobState.PENDING):
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
         assignment.on_claims_loaded(self.world, now)
+        hostverbs.on_loaded(self.world, now)
         handover.index_again(self.world)
         self.world.timers.set(("collect",), now.mono_s + COLLECT_FIRST_S)
 
@@ -136,7 +149,7 @@ class Core:
 
     def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
         """Return the schema of each known model's hyperparameters."""
-        return operators.known_trainers(self.world)
+        return planning.known_trainers(self.world)
 
     def goodbye(self) -> Status:
         """Return the status to leave with."""
@@ -225,6 +238,10 @@ class Core:
                 assignment.on_lease_expired(world, job_id, now)
             case ("stop", host, job_id, attempt):
                 assignment.send_stop(world, (host, job_id, int(attempt)), now)
+            case ("release", host, job_id, attempt):
+                release.send(world, (host, job_id, int(attempt)), now)
+            case ("snooze" | "snooze-over", host):
+                hostverbs.on_alarm(world, host, now)
             case ("silence", host):
                 presence.on_silence(world, host, now)
             case ("upload", artifact_id):
@@ -258,7 +275,10 @@ class Core:
     def _publish_summary(self) -> None:
         world = self.world
         hosts = {str(key): int(str(count)) for key, count in operators.host_counts(world).items()}
-        summary = Summary(jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped))
+        summary = Summary(
+            jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
+            paused=world.fleet.paused,
+        )  # fmt: skip
         world.publish(world.topics.summary(), summary, retain=True)
 
     def _on_message(self, message: Incoming, now: Now) -> None:

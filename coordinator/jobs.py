@@ -35,6 +35,7 @@ class Job:
     """One row of the ledger, with its spec parsed. Times are RFC 3339 in UTC.
 
     `failures` are attempts that failed and were tried again; the next waits until `not_before`.
+    `submitted_by` is who has asked for it beside the manifest, if anybody has.
     """
 
     spec: JobSpec
@@ -54,6 +55,7 @@ class Job:
     failures: int = 0
     not_before: str | None = None
     checkpoint: StoredCheckpoint | None = None
+    submitted_by: str | None = None
 
     @property
     def job_id(self) -> str:
@@ -95,6 +97,7 @@ class Job:
             started_at=self.started_at,
             finished_at=self.finished_at,
             in_plan=self.in_plan,
+            submitted_by=self.submitted_by,
         )
 
 
@@ -176,10 +179,12 @@ class JobBook:
             if text and (job.spec.name.startswith(text) or job.job_id.startswith(text))
         ]
 
-    def add(self, spec: JobSpec, now: Now, who: str) -> Job:
+    def add(self, spec: JobSpec, now: Now, who: str, submitted_by: str | None = None) -> Job:
         """Add a new job as pending."""
         at = now.text()
-        job = Job(spec, JobState.PENDING, created_at=at, pending_since=at)
+        job = Job(
+            spec, JobState.PENDING, created_at=at, pending_since=at, submitted_by=submitted_by
+        )
         self._record(Change(Event.ADDED, None, job, at, who, ""))
         return job
 

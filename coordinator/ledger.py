@@ -18,10 +18,10 @@ from pydantic import JsonValue
 
 from broker.errors import BadMessage, StorageError
 from broker.messages import OperatorResponse
-from coordinator import chronicle, database
+from coordinator import chronicle, database, hostrows
 from coordinator.jobs import Change, Job, StoredCheckpoint
 from coordinator.plan import spec_from_json, spec_to_json
-from coordinator.records import Action, HostRecord, Record, RequestKey, StoryFilter
+from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey, StoryFilter
 from coordinator.states import JobState
 
 FILE_NAME: Final = "training_jobs.db"
@@ -51,6 +51,7 @@ _COLUMNS: Final = (
     "checkpoint_id",
     "checkpoint_bytes",
     "checkpoint_attempt",
+    "submitted_by",
 )
 # Names of our own columns only; every value is bound.
 _INSERT: Final = (
@@ -78,11 +79,6 @@ _PRUNE: Final = """
             JOIN jobs USING (job_id) JOIN events USING (job_id)
         ) WHERE place > kept AND newest_so_far < :older_than
     )"""
-_HOST: Final = (
-    "INSERT INTO hosts (host, drained, quarantine, at, who) VALUES (?, ?, ?, ?, ?)"
-    " ON CONFLICT (host) DO UPDATE SET drained = excluded.drained,"
-    " quarantine = excluded.quarantine, at = excluded.at, who = excluded.who"
-)
 
 
 class LedgerConflict(StorageError):  # noqa: N818 - a conflict is what it is
@@ -123,13 +119,12 @@ class Ledger:
     def load_hosts(self) -> dict[str, HostRecord]:
         """Return what is remembered of each host. Raises `StorageError`."""
         with database.refusals(self._path):
-            rows = self._db.execute(
-                "SELECT host, drained, quarantine, at, who FROM hosts"
-            ).fetchall()
-        return {
-            host: HostRecord(host, bool(drained), quarantine or "", at, who)
-            for host, drained, quarantine, at, who in rows
-        }
+            return hostrows.load(self._db)
+
+    def load_fleet(self) -> FleetRecord:
+        """Return what is remembered of the fleet as a whole. Raises `StorageError`."""
+        with database.refusals(self._path):
+            return hostrows.load_fleet(self._db)
 
     def commit(self, changes: Sequence[Change | Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
@@ -141,8 +136,8 @@ class Ledger:
             return
         with database.refusals(self._path), database.transaction(self._db):
             for change in changes:
-                if isinstance(change, HostRecord):
-                    self._remember(change)
+                if isinstance(change, HostRecord | FleetRecord):
+                    hostrows.remember(self._db, change)
                 elif isinstance(change, Action):
                     chronicle.record(self._db, change)
                 else:
@@ -200,12 +195,6 @@ class Ledger:
         }
         with database.refusals(self._path), database.transaction(self._db):
             return self._db.execute(_PRUNE, values).rowcount
-
-    def _remember(self, record: HostRecord) -> None:
-        self._db.execute(
-            _HOST,
-            (record.host, int(record.drained), record.quarantine or None, record.at, record.who),
-        )
 
     def _apply(self, change: Change) -> None:
         before = change.before
@@ -272,6 +261,7 @@ def _values(job: Job, *, spec_too: bool) -> dict[str, Any]:
         "checkpoint_id": left_off.artifact_id if left_off else None,
         "checkpoint_bytes": left_off.size_bytes if left_off else None,
         "checkpoint_attempt": left_off.attempt if left_off else None,
+        "submitted_by": job.submitted_by,
     }
 
 
@@ -294,6 +284,7 @@ def _job(row: Mapping[str, Any]) -> Job:
         failures=row["failures"],
         not_before=row["not_before"],
         checkpoint=_checkpoint(row),
+        submitted_by=row["submitted_by"],
     )
 
 

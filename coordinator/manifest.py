@@ -10,13 +10,14 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from broker.errors import ConfigError
+from broker.hours import parse_hours
 from broker.hyperschema import check_hyper, did_you_mean
 from broker.messages import Needs
 from broker.topics import is_host
@@ -71,6 +72,9 @@ class _Host(_Table):
     max_vram_gib: Gib | None = None
     cuda: bool | None = None
     slots: Annotated[int, Field(ge=0, le=64)] | None = None
+    quiet_hours: Annotated[list[str], Field(max_length=32)] = []
+    idle_only: bool = False
+    on_busy: Literal["release", "finish"] = "release"
 
 
 class _Job(_Run):
@@ -130,6 +134,19 @@ def load_manifest(path: Path, trainers: Mapping[str, Mapping[str, JsonValue]]) -
     return plan
 
 
+def read_job(table: dict[str, Any], trainers: Mapping[str, Mapping[str, JsonValue]]) -> JobSpec:
+    """Return the job in a table such as one of [[jobs]]; the defaults of no manifest apply.
+
+    Without a name it is called after its model, its mode and its id. Raises `ManifestError` with
+    every problem; their `file` and `job` are empty.
+    """
+    reader = _Reader("", trainers)
+    spec = reader.read_one(table)
+    if spec is None or reader.problems:
+        raise ManifestError(tuple(reader.problems))
+    return spec
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -171,6 +188,17 @@ class _Reader:
             return None
         return Plan(tuple(jobs), hosts, defaults.prefer_cuda_grace_s)
 
+    def read_one(self, table: dict[str, Any]) -> JobSpec | None:
+        job = self._table(_Job, table, "", is_job=True)
+        if job is None:
+            self._check_broken(table, "")
+            return None
+        spec = self._spec(job, _Defaults(), "")
+        if job.name is None:
+            spec = replace(spec, name=f"{spec.model}-{spec.mode}"[:55] + f"-{spec.job_id[:8]}")
+        self._unique({}, spec.name, "", "", spec)
+        return spec
+
     def _hosts(self, tables: Any) -> dict[str, HostPolicy]:
         if not isinstance(tables, dict):
             self._problem("", "hosts", "must be tables; write [hosts.NAME]")
@@ -185,8 +213,17 @@ class _Reader:
                 fields = host.model_dump()
                 fields["allow_jobs"] = tuple(host.allow_jobs)
                 fields["deny_jobs"] = tuple(host.deny_jobs)
+                fields["quiet_hours"] = tuple(host.quiet_hours)
+                self._check_hours(host.quiet_hours, where)
                 policies[name] = HostPolicy(name=name, **fields)
         return policies
+
+    def _check_hours(self, texts: list[str], where: str) -> None:
+        for text in texts:
+            try:
+                parse_hours(text)
+            except ConfigError as error:
+                self._problem("", f"{where} quiet_hours", str(error))
 
     def _jobs(self, tables: Any, defaults: _Defaults) -> list[JobSpec]:
         if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):

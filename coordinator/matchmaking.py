@@ -36,7 +36,8 @@ class HostView:
 
     `joined`: its present process has said what it is and what it holds. `refused`: why it refused
     this very job a moment ago. `barred`: why it is given no jobs at all, until an operator lifts
-    it. `twins`: two agents use its name.
+    it; `snoozed`: until the snooze ends; `paused`: why nobody is given any. `untold`: it has not
+    taken the manifest's rules yet. `twins`: two agents use its name.
     """
 
     host: str
@@ -49,6 +50,9 @@ class HostView:
     refused: tuple[str, ...] = ()
     joined: bool = True
     barred: tuple[str, ...] = ()
+    snoozed: str = ""
+    paused: str = ""
+    untold: bool = False
     twins: bool = False
 
     def slots(self) -> int:
@@ -160,6 +164,13 @@ def _by_presence(view: HostView) -> Iterable[Reason]:
         yield Reason("twins", text, passing=True)
     for why in view.barred:
         yield Reason("barred", why)
+    if view.snoozed:
+        yield Reason("snoozed", view.snoozed, passing=True)
+    if view.paused:
+        yield Reason("paused", view.paused)
+    if view.online and view.joined and view.untold:
+        text = "its agent has not taken the manifest's quiet hours yet (is it of this version?)"
+        yield Reason("rules", text, passing=True)
     slots = view.slots()
     if slots == 0:
         yield Reason("no-slots", "[hosts] gives it no slots")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -11,15 +10,19 @@ from pydantic import JsonValue
 from broker.clock import Now, rfc3339
 from broker.messages import (
     AskCancel,
+    AskCancelPending,
     AskDrain,
     AskEvents,
     AskFetch,
     AskList,
     AskLogs,
+    AskPause,
     AskReload,
     AskRequeue,
     AskResume,
+    AskRun,
     AskShow,
+    AskSnooze,
     AskStatus,
     AskTrainers,
     AskWhy,
@@ -30,14 +33,15 @@ from broker.messages import (
     Wire,
 )
 from broker.topics import user_of
-from coordinator import authority, downloads
+from coordinator import authority, downloads, hostverbs, planning, submit
+from coordinator.answers import given, moved, refusal
 from coordinator.assignment import could_run, explain, retry_wait_s, tell_to_stop
 from coordinator.effects import AnswerWithEvents, AnswerWithLog, AnswerWithStory, ReadManifest
 from coordinator.handover import take_kept
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.plan import policy_to_dict, spec_to_dict
-from coordinator.records import HostRecord, StoryFilter
+from coordinator.records import StoryFilter
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import Answer, World
 
@@ -63,7 +67,7 @@ def on_request(
     if response is None:
         return
     if isinstance(ask, Command):
-        authority.settle(world, client, ask, response, now, _outcome(response))
+        authority.settle(world, client, ask, response, now, _outcome(ask, response))
     else:
         authority.reply(world, client, response)
 
@@ -75,12 +79,11 @@ def on_reloaded(
     authority.settle(world, client, AskReload(id=response.id), response, now, what)
 
 
-def _outcome(response: OperatorResponse) -> str:
+def _outcome(ask: Command, response: OperatorResponse) -> str:
     """Say in words what an answer holds beyond what was asked for."""
-    data: Any = response.data
-    if held := data and data.get("jobs"):
-        return f"it goes on with {', '.join(held)}"
-    return "; ".join(data["was"]) if data and data.get("was") else ""
+    if isinstance(ask, AskRun | AskCancelPending):
+        return submit.outcome(response)
+    return hostverbs.outcome(response)
 
 
 def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> OperatorResponse:
@@ -102,8 +105,10 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
         "dropped": dict(world.dropped),
         "refused": dict(world.refused),
         "signed": world.settings.operator_key is not None,
+        "paused": world.fleet.why_paused(),
+        "restrained": hostverbs.restrained(world),
     }
-    return _data(ask.id, data)
+    return given(ask.id, data)
 
 
 def _on_list(world: World, _client: str, ask: AskList, _now: Now) -> OperatorResponse:
@@ -119,7 +124,7 @@ def _on_list(world: World, _client: str, ask: AskList, _now: Now) -> OperatorRes
         rows.append(row.model_dump(mode="json"))
     end = ask.offset + len(rows)
     following = end if end < len(jobs) else None
-    return _data(ask.id, {"jobs": rows, "total": len(jobs), "next": following})
+    return given(ask.id, {"jobs": rows, "total": len(jobs), "next": following})
 
 
 _PAGE_CHARS: Final = 150_000
@@ -159,10 +164,11 @@ def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorRespon
         "job_id": job.job_id,
         "name": job.spec.name,
         "state": job.state.value,
-        "summary": _summary(world, job, len(found), fits, now),
+        "summary": (waits and world.fleet.why_paused())
+        or _summary(world, job, len(found), fits, now),
         "hosts": hosts,
     }
-    return _data(ask.id, data)
+    return given(ask.id, data)
 
 
 def _summary(world: World, job: Job, known: int, fits: int, now: Now) -> str:
@@ -209,7 +215,7 @@ def _on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> Operat
         rows.append(row)
     end = ask.offset + len(rows)
     following = end if end < len(hosts) else None
-    return _data(ask.id, {"workers": rows, "total": len(hosts), "next": following})
+    return given(ask.id, {"workers": rows, "total": len(hosts), "next": following})
 
 
 def _worker(world: World, host: Host, now: Now, *, brief: bool) -> dict[str, JsonValue]:
@@ -219,7 +225,7 @@ def _worker(world: World, host: Host, now: Now, *, brief: bool) -> dict[str, Jso
         "status": "online" if host.online else "offline",
         "presence": host.presence(now),
         "why": host.offline_why,
-        "barred": list(world.record(host.name).barred()),
+        "barred": hostverbs.restraints(world, host),
         "policy": policy_to_dict(world.policy(host.name)),
         "jobs": [_held(world, held) for held in heartbeat.jobs] if heartbeat else [],
         "last_seen": host.last_seen_at,
@@ -246,10 +252,10 @@ def _on_cancel(world: World, client: str, ask: AskCancel, now: Now) -> OperatorR
         return job
     if job.state in FINAL:
         message = f"job {job.spec.name} is {job.state.value} already"
-        return _refusal(ask.id, "refused", message)
+        return refusal(ask.id, "refused", message)
     after = world.move(job, Event.CANCELLED, now, user_of(client), "")
     _stop_holder(world, job, "cancelled", now)
-    return _moved(ask.id, after)
+    return moved(ask.id, after)
 
 
 def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> OperatorResponse:
@@ -259,10 +265,10 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
     if job.state is JobState.PENDING:
         wait_s = retry_wait_s(world, job, now)
         more = f"; its retry begins in {wait_s:.0f} s" if wait_s else ""
-        return _refusal(ask.id, "refused", f"job {job.spec.name} is pending already{more}")
+        return refusal(ask.id, "refused", f"job {job.spec.name} is pending already{more}")
     if not job.in_plan:
         message = f"job {job.spec.name} is not in the manifest any more; put it back, and reload"
-        return _refusal(ask.id, "refused", message)
+        return refusal(ask.id, "refused", message)
     who, kept = user_of(client), job.artifact_id
     after = world.move(
         job, Event.REQUEUED, now, who, "", host=None, losses=0, failures=0, checkpoint=None
@@ -270,7 +276,7 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
     _stop_holder(world, job, "requeued", now)
     if job.state is JobState.FAILED and kept in world.stored:
         after = take_kept(world, job, after, now, who)
-    return _moved(ask.id, after)
+    return moved(ask.id, after)
 
 
 def _stop_holder(world: World, job: Job, why: str, now: Now) -> None:
@@ -278,37 +284,10 @@ def _stop_holder(world: World, job: Job, why: str, now: Now) -> None:
         tell_to_stop(world, job.host, job.job_id, job.attempt, why, now)
 
 
-def _on_drain(world: World, client: str, ask: AskDrain, now: Now) -> OperatorResponse:
-    record = world.record(ask.host)
-    if ask.host not in world.hosts and ask.host not in world.records:
-        return _no_host(ask.id, ask.host)
-    if record.drained:
-        return _refusal(ask.id, "refused", f"host {ask.host} is drained already")
-    world.remember(replace(record, drained=True, at=now.text(), who=user_of(client)))
-    held: list[JsonValue] = [job.spec.name for job in world.held_at(ask.host)]
-    return _data(ask.id, {"host": ask.host, "drained": True, "jobs": held})
-
-
-def _on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorResponse:
-    record = world.record(ask.host)
-    if ask.host not in world.hosts and ask.host not in world.records:
-        return _no_host(ask.id, ask.host)
-    if not record.barred():
-        return _refusal(ask.id, "refused", f"host {ask.host} is neither drained nor in quarantine")
-    world.evidence.pop(ask.host, None)
-    world.remember(HostRecord(ask.host, at=now.text(), who=user_of(client)))
-    return _data(ask.id, {"host": ask.host, "drained": False, "was": list(record.barred())})
-
-
-def _no_host(request_id: str, name: str) -> OperatorResponse:
-    message = f"no host is called {name!r}; `fleet workers` shows them"
-    return _refusal(request_id, "not_found", message)
-
-
 def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> OperatorResponse | None:
     if world.settings.manifest is None:
         message = "the coordinator was started without --manifest; there is nothing to reload"
-        return _refusal(ask.id, "refused", message)
+        return refusal(ask.id, "refused", message)
     world.do(ReadManifest(client, ask.id))
     return None
 
@@ -330,7 +309,7 @@ def _on_events(world: World, client: str, ask: AskEvents, _now: Now) -> Operator
 
 
 def _on_trainers(world: World, _client: str, ask: AskTrainers, _now: Now) -> OperatorResponse:
-    return _data(ask.id, {"trainers": {**known_trainers(world)}})
+    return given(ask.id, {"trainers": {**planning.known_trainers(world)}})
 
 
 def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> OperatorResponse:
@@ -338,27 +317,6 @@ def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> OperatorRes
     if isinstance(job, OperatorResponse):
         return job
     return downloads.on_fetch(world, client, ask, job, now)
-
-
-def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
-    """Return the schema of each model's hyperparameters.
-
-    Those that the hosts announce; where hosts differ, any of theirs will do, and matchmaking finds
-    out whose. Then what is known without any host. A model that only the ledger knows may have
-    any: its hosts have yet to come.
-    """
-    announced: dict[str, list[dict[str, JsonValue]]] = {}
-    for host in sorted(world.hosts.values(), key=lambda host: host.name):
-        for model, trainer in (host.capability.trainers if host.capability else {}).items():
-            schemas = announced.setdefault(model, [])
-            if trainer.hyper_schema not in schemas:
-                schemas.append(dict(trainer.hyper_schema))
-    known: dict[str, dict[str, JsonValue]] = {job.spec.model: {} for job in world.book.all()}
-    known |= {model: dict(schema) for model, schema in world.settings.trainers.items()}
-    return known | {
-        model: schemas[0] if len(schemas) == 1 else {"anyOf": [*schemas]}
-        for model, schemas in announced.items()
-    }
 
 
 def host_counts(world: World) -> dict[str, JsonValue]:
@@ -373,28 +331,14 @@ def _find(world: World, ask: Any) -> Job | OperatorResponse:
         return jobs[0]
     if not jobs:
         message = f"no job has the name or id {ask.job!r}; `fleet list` shows them"
-        return _refusal(ask.id, "not_found", message)
+        return refusal(ask.id, "not_found", message)
     names = ", ".join(sorted(f"{job.spec.name} ({job.job_id[:12]})" for job in jobs)[:8])
     more = f" and {len(jobs) - 8} more" if len(jobs) > 8 else ""
-    return _refusal(ask.id, "refused", f"{ask.job!r} may mean {names}{more}; write more of it")
+    return refusal(ask.id, "refused", f"{ask.job!r} may mean {names}{more}; write more of it")
 
 
 def _dump(message: Wire | None) -> JsonValue:
     return None if message is None else message.model_dump(mode="json")
-
-
-def _data(request_id: str, data: JsonValue) -> OperatorResponse:
-    return OperatorResponse(id=request_id, ok=True, data=data)
-
-
-def _moved(request_id: str, job: Job) -> OperatorResponse:
-    return _data(
-        request_id, {"job_id": job.job_id, "name": job.spec.name, "state": job.state.value}
-    )
-
-
-def _refusal(request_id: str, code: Any, message: str) -> OperatorResponse:
-    return OperatorResponse(id=request_id, ok=False, code=code, message=message)
 
 
 _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorResponse | None]]] = {
@@ -406,8 +350,12 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskWorkers: _on_workers,
     AskCancel: _on_cancel,
     AskRequeue: _on_requeue,
-    AskDrain: _on_drain,
-    AskResume: _on_resume,
+    AskDrain: hostverbs.on_drain,
+    AskResume: hostverbs.on_resume,
+    AskSnooze: hostverbs.on_snooze,
+    AskPause: hostverbs.on_pause,
+    AskRun: submit.on_run,
+    AskCancelPending: submit.on_cancel_pending,
     AskReload: _on_reload,
     AskEvents: _on_events,
     AskTrainers: _on_trainers,

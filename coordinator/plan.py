@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import JsonValue
 
@@ -57,6 +57,9 @@ class HostPolicy:
     max_vram_gib: float | None = None
     cuda: bool | None = None
     slots: int | None = None
+    quiet_hours: tuple[str, ...] = ()
+    idle_only: bool = False
+    on_busy: Literal["release", "finish"] = "release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,7 @@ def policy_to_dict(policy: HostPolicy) -> dict[str, Any]:
     return asdict(policy) | {
         "allow_jobs": list(policy.allow_jobs),
         "deny_jobs": list(policy.deny_jobs),
+        "quiet_hours": list(policy.quiet_hours),
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pydantic import JsonValue
+
 from broker.clock import Now
-from coordinator.jobs import Job
+from coordinator import house
 from coordinator.plan import JobSpec, Plan
 from coordinator.states import Event
 from coordinator.world import World
@@ -22,12 +24,34 @@ def take_plan(world: World, plan: Plan, now: Now, who: str) -> dict[str, int]:
         counts[_take_spec(world, spec, now, who)] += 1
     planned = {spec.job_id for spec in plan.jobs}
     for job in list(world.book.all()):
-        if job.in_plan and job.job_id not in planned:
+        if job.in_plan and not job.submitted_by and job.job_id not in planned:
             world.move(job, Event.ORPHANED, now, who, "not in the manifest", in_plan=False)
             counts["removed"] += 1
     world.plan = plan
+    house.on_plan(world, now)
     world.unsettled = True
     return counts
+
+
+def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
+    """Return the schema of each model's hyperparameters.
+
+    Those that the hosts announce; where hosts differ, any of theirs will do, and matchmaking finds
+    out whose. Then what is known without any host. A model that only the ledger knows may have
+    any: its hosts have yet to come.
+    """
+    announced: dict[str, list[dict[str, JsonValue]]] = {}
+    for host in sorted(world.hosts.values(), key=lambda host: host.name):
+        for model, trainer in (host.capability.trainers if host.capability else {}).items():
+            schemas = announced.setdefault(model, [])
+            if trainer.hyper_schema not in schemas:
+                schemas.append(dict(trainer.hyper_schema))
+    known: dict[str, dict[str, JsonValue]] = {job.spec.model: {} for job in world.book.all()}
+    known |= {model: dict(schema) for model, schema in world.settings.trainers.items()}
+    return known | {
+        model: schemas[0] if len(schemas) == 1 else {"anyOf": [*schemas]}
+        for model, schemas in announced.items()
+    }
 
 
 def _take_spec(world: World, spec: JobSpec, now: Now, who: str) -> str:
@@ -41,13 +65,13 @@ def _take_spec(world: World, spec: JobSpec, now: Now, who: str) -> str:
     if not job.in_plan:
         job = world.move(job, Event.ADOPTED, now, who, "in the manifest again", in_plan=True)
     if job.spec != spec:
-        world.move(job, Event.CHANGED, now, who, _what_changed(job, spec), spec=spec)
+        world.move(job, Event.CHANGED, now, who, ", ".join(what_changed(job.spec, spec)), spec=spec)
         changed = True
     return "changed" if changed else "unchanged"
 
 
-def _what_changed(job: Job, spec: JobSpec) -> str:
-    before, after = job.spec, spec
+def what_changed(before: JobSpec, after: JobSpec) -> list[str]:
+    """Return the names of what two specs of one job differ in."""
     names = [
         name
         for name in (
@@ -64,6 +88,4 @@ def _what_changed(job: Job, spec: JobSpec) -> str:
         )
         if getattr(before, name) != getattr(after, name)
     ]
-    return ", ".join(names) or ", ".join(
-        name for name in ("hyper",) if replace(before, hyper=after.hyper) == after
-    )
+    return names or [name for name in ("hyper",) if replace(before, hyper=after.hyper) == after]

@@ -18,6 +18,7 @@ from broker.messages import (
     Rebirth,
     Status,
 )
+from coordinator import house, release
 from coordinator.assignment import is_late, lose, resume, take_back, tell_to_stop, void_claims
 from coordinator.hosts import Host
 from coordinator.states import FINAL, Event, JobState
@@ -82,6 +83,8 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
     void_claims(world, name, heartbeat.instance, now)
     for held in heartbeat.jobs:
         on_held(world, host, held, now)
+        release.on_held(world, name, held, now)
+    house.on_heartbeat(world, host, heartbeat, now)
     _miss_absent(world, host, heartbeat, now)
     world.unsettled = True
 

@@ -14,8 +14,10 @@ RequestKey = tuple[str, str]  # the client, and what it called its request
 class HostRecord:
     """One row of the ledger's table of hosts.
 
-    `drained`: an operator keeps new jobs off it. `quarantine` is why the fleet itself does; empty
-    when it does not. `at` (RFC 3339) and `who` belong to the newest change.
+    `drained`: an operator keeps new jobs off it; `drained_now`: and has it give back what it holds.
+    `quarantine` is why the fleet itself keeps jobs off it; empty when it does not. `at` (RFC 3339)
+    and `who` belong to the newest change. `snoozed_until` (RFC 3339; empty: it is not) ends by
+    itself, `snooze_s` after it was said; with `snooze_finish` what it holds may be finished.
     """
 
     host: str
@@ -23,14 +25,48 @@ class HostRecord:
     quarantine: str = ""
     at: str = ""
     who: str = ""
+    drained_now: bool = False
+    snoozed_until: str = ""
+    snoozed_by: str = ""
+    snooze_s: float = 0.0
+    snooze_finish: bool = False
+
+    def gives_back(self) -> str:
+        """Return why it is to give back what it holds; empty when it may go on with that."""
+        if self.drained and self.drained_now:
+            return f"drained by {self.who}"
+        if self.snoozed_until and not self.snooze_finish:
+            return f"snoozed by {self.snoozed_by}"
+        return ""
+
+    def snoozed(self) -> str:
+        """Return that it is snoozed, until when, and the remedy; empty when it is not."""
+        if not self.snoozed_until:
+            return ""
+        until = f"{self.snoozed_until[:16].replace('T', ' ')} UTC"
+        return f"snoozed until {until} by {self.snoozed_by}; `fleet resume {self.host}` ends it"
 
     def barred(self) -> tuple[str, ...]:
-        """Return every reason why it is given no jobs, with the remedy."""
+        """Return every reason why it is given no jobs until somebody lifts it, with the remedy."""
         lifts = f"`fleet resume {self.host}` lifts it"
         found = [f"drained by {self.who} at {self.at}; {lifts}"] if self.drained else []
         if self.quarantine:
             found.append(f"in quarantine since {self.at}: {self.quarantine}; {lifts}")
         return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRecord:
+    """What is decided about the whole fleet: whether it is `paused`, when (RFC 3339), by whom."""
+
+    paused: bool = False
+    at: str = ""
+    who: str = ""
+
+    def why_paused(self) -> str:
+        """Return that no new jobs are given out, and the remedy; empty when they are."""
+        lifts = "`fleet pause --off` lifts it"
+        return f"the fleet was paused by {self.who} at {self.at}; {lifts}" if self.paused else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +104,4 @@ class StoryFilter:
     limit: int = 200
 
 
-Record = HostRecord | Action
+Record = HostRecord | FleetRecord | Action

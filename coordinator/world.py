@@ -24,7 +24,7 @@ from coordinator.effects import Effect, Warn
 from coordinator.hosts import Host
 from coordinator.jobs import Job, JobBook
 from coordinator.plan import HostPolicy, Plan
-from coordinator.records import Action, HostRecord, Record, RequestKey
+from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey
 from coordinator.states import FINAL, Event, JobState
 
 MAX_HOSTS: Final = 20_000
@@ -155,6 +155,8 @@ class World:
     pending_since_s: dict[str, float] = field(default_factory=dict)
     retry_at_s: dict[str, float] = field(default_factory=dict)
     records: dict[str, HostRecord] = field(default_factory=dict)
+    fleet: FleetRecord = field(default_factory=FleetRecord)
+    releases: dict[tuple[str, str, int], int] = field(default_factory=dict)
     record_changes: list[Record] = field(default_factory=list)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
@@ -248,10 +250,13 @@ class World:
         return self.records.get(host) or HostRecord(host)
 
     def remember(self, record: Record) -> None:
-        """Change what is remembered of a host, or note an action, in the ledger as well."""
+        """Change what is remembered of hosts, or note an action, in the ledger as well."""
         self.record_changes.append(record)
-        if not isinstance(record, Action):
+        if isinstance(record, FleetRecord):
+            self.fleet = record
+        elif isinstance(record, HostRecord):
             self.records[record.host] = record
+        if not isinstance(record, Action):
             self.unsettled = True
 
     def policy(self, host: str) -> HostPolicy:

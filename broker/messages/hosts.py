@@ -79,6 +79,10 @@ class Capability(Wire):
         default=False, description="It runs on a battery at times, and may sleep."
     )
     agent_version: str = Field(default="", max_length=80)
+    idle_by: Line = Field(
+        default="",
+        description="How it finds out whether somebody uses it.",
+    )
     certificate_expires_at: str | None = Field(
         default=None, max_length=40, description="When its certificate ends; none without TLS."
     )
@@ -109,6 +113,9 @@ class Heartbeat(Wire):
     jobs: Annotated[tuple[HeldJob, ...], Field(max_length=256)] = ()
     refuses: Line = Field(default="", description="Why it takes no jobs now; empty: it takes some.")
     dropped: int = Field(default=0, ge=0, description="Messages dropped as garbage so far.")
+    rules: Annotated[str, Field(max_length=64)] = Field(
+        default="", description="Which of the manifest's rules it has taken; their digest."
+    )
     suspended_s: float | None = Field(
         default=None, ge=0, description="For how long the machine has slept since it booted."
     )

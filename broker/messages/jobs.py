@@ -38,6 +38,14 @@ class Needs(Piece):
     min_cores: int | None = Field(default=None, ge=1)
 
 
+class HostRules(Piece):
+    """When a host takes no jobs, and what becomes of those that run; judged by the host's clock."""
+
+    quiet_hours: Annotated[tuple[Line, ...], Field(max_length=32)] = ()
+    idle_only: bool = False
+    on_busy: Literal["release", "finish"] = "release"
+
+
 class Checkpoint(Piece):
     """Where an earlier attempt left off: an artifact that the coordinator has."""
 
@@ -95,6 +103,19 @@ class Cancel(Wire):
     )
 
 
+class Release(Wire):
+    """Give this attempt back: end its trainer, hand over its checkpoint. Answered by released.
+
+    What is finished already is handed over as it is.
+    """
+
+    type: Literal["release"] = "release"
+    id: Id
+    job_id: JobId
+    attempt: Attempt
+    why: Line = ""
+
+
 class Noted(Wire):
     """The answer to started, finished, failed, released: it is in the ledger, or void."""
 
@@ -116,7 +137,23 @@ class Rebirth(Wire):
     id: Id
 
 
-AgentRequest = Annotated[Assign | Cancel | Noted | Rebirth, Field(discriminator="type")]
+class Rules(Wire):
+    """When the manifest keeps jobs off this host. Answered by a heartbeat that bears `digest`.
+
+    They hold until the next ones, in addition to the owner's own.
+    """
+
+    type: Literal["rules"] = "rules"
+    id: Id
+    digest: Annotated[str, Field(max_length=64)] = Field(
+        default="", description="Names this set of rules; empty: there are none."
+    )
+    rules: HostRules = HostRules()
+
+
+AgentRequest = Annotated[
+    Assign | Cancel | Release | Noted | Rebirth | Rules, Field(discriminator="type")
+]
 
 
 # Agent to coordinator
@@ -216,6 +253,9 @@ class JobRow(Wire):
     started_at: str | None
     finished_at: str | None
     in_plan: bool = True
+    submitted_by: str | None = Field(
+        default=None, description="Who asked for it with `fleet run`; none: the manifest did."
+    )
 
 
 class Summary(Wire):
@@ -224,3 +264,4 @@ class Summary(Wire):
     jobs: dict[str, int]
     hosts: dict[str, int]
     dropped: dict[str, int] = Field(default={}, description="Garbage dropped, by kind of topic.")
+    paused: bool = Field(default=False, description="No new jobs are given out.")

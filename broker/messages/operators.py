@@ -94,18 +94,49 @@ class AskRequeue(Command):
     job: Line
 
 
+class AskCancelPending(Command):
+    """Cancel every pending job, if there are at most so many."""
+
+    type: Literal["cancel-pending"] = "cancel-pending"
+    most: int = Field(ge=0, description="As many as whoever asks has seen.")
+
+
 class AskDrain(Command):
-    """Give a host no new jobs; what it holds goes on."""
+    """Give a host no new jobs; what it holds goes on, or with `now` is given back."""
 
     type: Literal["drain"] = "drain"
     host: Line
+    now: bool = False
+
+
+class AskSnooze(Command):
+    """Give a host no new jobs for a while; what it holds is given back, or may `finish`."""
+
+    type: Literal["snooze"] = "snooze"
+    host: Line
+    for_s: float = Field(gt=0, le=1e7)
+    finish: bool = False
 
 
 class AskResume(Command):
-    """Give a host jobs again: lifts a drain and a quarantine."""
+    """Give a host jobs again: lifts a drain, a snooze and a quarantine."""
 
     type: Literal["resume"] = "resume"
     host: Line
+
+
+class AskPause(Command):
+    """Give out no new jobs at all; `off`: give them out again. What runs goes on."""
+
+    type: Literal["pause"] = "pause"
+    off: bool = False
+
+
+class AskRun(Command):
+    """Add one job beside the manifest: `job` is what a [[jobs]] table would hold."""
+
+    type: Literal["run"] = "run"
+    job: Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(finite)]
 
 
 class AskReload(Command):
@@ -154,8 +185,12 @@ OperatorRequest = Annotated[
     | AskWorkers
     | AskCancel
     | AskRequeue
+    | AskCancelPending
     | AskDrain
+    | AskSnooze
     | AskResume
+    | AskPause
+    | AskRun
     | AskReload
     | AskEvents
     | AskTrainers

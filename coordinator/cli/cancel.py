@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from broker.machine import new_id
-from broker.messages import AskCancel
-from coordinator.cli.common import client_options, job_argument, json_option
+from broker.messages import AskCancel, AskCancelPending, AskStatus
+from coordinator.cli.common import client_options, json_option
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 
 @click.command("cancel")
-@job_argument
+@click.argument("job", metavar="JOB", required=False)
+@click.option("--all-pending", is_flag=True, help="Every job that is pending; asks first.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
 @client_options
-def cancel_command(client: OperatorClient, job: str, as_json: bool) -> None:
+def cancel_command(
+    client: OperatorClient, job: str | None, all_pending: bool, yes: bool, as_json: bool
+) -> int:
     """Cancel a job in any state but the final ones; what runs is stopped.
 
+    With --all-pending everything that waits is cancelled; what runs goes on.
+
+    \b
     Example: fleet cancel mlp-oracle
-    """
+             fleet cancel --all-pending
+    """  # noqa: D301 - \b is click's
+    if all_pending == (job is not None):
+        raise click.UsageError("say which job, or --all-pending")
+    if job is None:
+        return _all_pending(client, yes=yes, as_json=as_json)
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskCancel(id=new_id(), job=job, expires_at=expires_at))
     if as_json:
@@ -32,3 +45,32 @@ def cancel_command(client: OperatorClient, job: str, as_json: bool) -> None:
         render.print_json(data)
     else:
         click.echo(f"{data['name']} ({data['job_id'][:12]}) is {data['state']}")
+    return 0
+
+
+def _all_pending(client: OperatorClient, *, yes: bool, as_json: bool) -> int:
+    from coordinator.cli import render
+
+    count = client.ask(AskStatus(id=new_id()))["jobs"]["pending"]
+    if count and not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{count} jobs are pending; say --yes to cancel them")
+        if not click.confirm(f"Cancel {_jobs(count)}?", err=True):
+            return 1
+    data: dict[str, Any] = {"cancelled": 0, "names": []}
+    if count:
+        expires_at = time.time() + client.timeout_s
+        data = client.ask(AskCancelPending(id=new_id(), most=count, expires_at=expires_at))
+    if as_json:
+        render.print_json(data)
+    elif data["cancelled"]:
+        shown = ", ".join(map(str, data["names"]))
+        more = ", ..." if data["cancelled"] > len(data["names"]) else ""
+        click.echo(render.printable(f"cancelled {_jobs(data['cancelled'])}: {shown}{more}"))
+    else:
+        click.echo("nothing is pending")
+    return 0
+
+
+def _jobs(count: int) -> str:
+    return f"{count} pending job{'' if count == 1 else 's'}"

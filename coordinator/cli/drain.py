@@ -1,56 +1,172 @@
-"""`fleet drain` and `fleet resume`."""
+"""`fleet drain`, `fleet snooze`, `fleet resume` and `fleet pause`: who may use a host, and when."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from broker.errors import ConfigError
 from broker.machine import new_id
-from broker.messages import AskDrain, AskResume
-from coordinator.cli.common import client_options, json_option
+from broker.messages import AskDrain, AskPause, AskResume, AskSnooze
+from coordinator.cli.common import (
+    client_options,
+    connect,
+    json_option,
+    timeout_option,
+    where,
+    where_options,
+)
+from coordinator.cli.serve import become_module
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 host_argument = click.argument("host", metavar="HOST")
+here_option = click.option("--here", is_flag=True, help="This machine, by its owner.")
+state_option = click.option("--state", type=click.Path(path_type=Path), metavar="DIR",
+                            help="With --here: the agent's state folder.")  # fmt: skip
 
 
 @click.command("drain")
 @host_argument
+@click.option("--now", is_flag=True, help="What it holds is given back, and goes on elsewhere.")
 @json_option
 @client_options
-def drain_command(client: OperatorClient, host: str, as_json: bool) -> None:
+def drain_command(client: OperatorClient, host: str, now: bool, as_json: bool) -> None:
     """Give a host no new jobs; what it holds goes on. `fleet resume` lifts it.
 
-    Example: fleet drain gaming-pc
+    With --now, what runs is asked to end and leaves a checkpoint, from which it goes on elsewhere;
+    that costs the job no attempt.
+
+    Example: fleet drain gaming-pc --now
     """
     expires_at = time.time() + client.timeout_s
-    data = client.ask(AskDrain(id=new_id(), host=host, expires_at=expires_at))
-    if as_json:
-        from coordinator.cli import render
+    data = client.ask(AskDrain(id=new_id(), host=host, now=now, expires_at=expires_at))
+    _say(data, f"{data['host']} is drained{_held(data)}", as_json=as_json)
 
-        render.print_json(data)
-        return
-    held = f"; it goes on with {', '.join(data['jobs'])}" if data["jobs"] else ""
-    click.echo(f"{data['host']} is drained{held}")
+
+@click.command("snooze")
+@click.argument("words", metavar="HOST TIME | --here [TIME]", nargs=-1)
+@click.option("--finish", is_flag=True, help="What runs may be finished.")
+@here_option
+@state_option
+@timeout_option
+@json_option
+@where_options
+def snooze_command(
+    words: tuple[str, ...], finish: bool, here: bool, state: Path | None, timeout: float,
+    as_json: bool, **at: Any,
+) -> int:  # fmt: skip
+    """Give a host no jobs for a while; what runs is given back, and goes on elsewhere.
+
+    TIME is 30m, 3h, 2d, or 18:00. It ends by itself, or by `fleet resume HOST`. With --here the
+    owner says it on the machine itself, without a broker, and no operator can lift it; without TIME
+    it then holds until `fleet resume --here`.
+
+    \b
+    Example: fleet snooze gaming-pc 3h
+             fleet snooze --here 22:30
+    """  # noqa: D301 - \b is click's
+    if here:
+        if len(words) > 1:
+            raise click.UsageError("with --here say at most how long: fleet snooze --here 3h")
+        options = {"time": words[0] if words else None, "finish": finish or None, "state": state}
+        return become_module("agent.snooze", options | _of_agent(at))
+    if len(words) != 2:
+        raise click.UsageError("say which host and for how long: fleet snooze gaming-pc 3h")
+    if state is not None:
+        raise click.UsageError("--state: only with --here")
+    from broker.hours import seconds_until
+
+    now = datetime.now().astimezone()
+    try:
+        for_s = seconds_until(words[1], now)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), param_hint="TIME") from None
+    with connect(where(**at), timeout) as client:
+        ask = AskSnooze(
+            id=new_id(), host=words[0], for_s=for_s, finish=finish, expires_at=time.time() + timeout
+        )
+        data = client.ask(ask)
+    until = datetime.fromisoformat(data["until"]).astimezone()
+    shown = f"{until:%H:%M}" if until.date() == now.date() else f"{until:%a %d %b %H:%M}"
+    _say(data, f"{data['host']} is snoozed until {shown}{_held(data)}", as_json=as_json)
+    return 0
 
 
 @click.command("resume")
-@host_argument
+@click.argument("host", required=False)
+@here_option
+@state_option
+@timeout_option
 @json_option
-@client_options
-def resume_command(client: OperatorClient, host: str, as_json: bool) -> None:
-    """Give a host jobs again: lifts a drain and a quarantine.
+@where_options
+def resume_command(
+    host: str | None, here: bool, state: Path | None, timeout: float, as_json: bool, **at: Any
+) -> int:
+    """Give a host jobs again: lifts a drain, a snooze and a quarantine.
+
+    What its owner has said on the machine, or the manifest, holds all the same. With --here the
+    owner's own snooze ends.
 
     Example: fleet resume gaming-pc
     """
-    expires_at = time.time() + client.timeout_s
-    data = client.ask(AskResume(id=new_id(), host=host, expires_at=expires_at))
-    if as_json:
-        from coordinator.cli import render
+    if here:
+        if host is not None:
+            raise click.UsageError("--here is this machine; name no host beside it")
+        return become_module("agent.snooze", {"end": True, "state": state} | _of_agent(at))
+    if host is None:
+        text = "say which host; the whole fleet goes on with `fleet pause --off`"
+        raise click.UsageError(text)
+    if state is not None:
+        raise click.UsageError("--state: only with --here")
+    with connect(where(**at), timeout) as client:
+        ask = AskResume(id=new_id(), host=host, expires_at=time.time() + timeout)
+        data = client.ask(ask)
+    text = f"{data['host']} is given jobs again"
+    if data.get("refuses"):
+        text = f"{data['host']} may have jobs again, but takes none now: {data['refuses']}"
+    _say(data, text, as_json=as_json)
+    return 0
 
+
+@click.command("pause")
+@click.option("--off", is_flag=True, help="Give jobs out again.")
+@json_option
+@client_options
+def pause_command(client: OperatorClient, off: bool, as_json: bool) -> None:
+    """Give out no new jobs, to no host; what runs goes on.
+
+    It holds until `fleet pause --off`, over restarts too; `fleet status` says so.
+
+    Example: fleet pause
+    """
+    expires_at = time.time() + client.timeout_s
+    data = client.ask(AskPause(id=new_id(), off=off, expires_at=expires_at))
+    paused = "the fleet is paused; `fleet pause --off` lifts it"
+    _say(data, paused if data["paused"] else "jobs are given out again", as_json=as_json)
+
+
+def _of_agent(at: dict[str, Any]) -> dict[str, Any]:
+    """Return those of the options that say which agent this machine's is."""
+    return {name: at[name] for name in ("identity", "config")}
+
+
+def _held(data: dict[str, Any]) -> str:
+    if not data["jobs"]:
+        return ""
+    verb = "gives back" if data.get("gives_back") else "goes on with"
+    return f"; it {verb} {', '.join(data['jobs'])}"
+
+
+def _say(data: dict[str, Any], text: str, *, as_json: bool) -> None:
+    from coordinator.cli import printable, render
+
+    if as_json:
         render.print_json(data)
     else:
-        click.echo(f"{data['host']} is given jobs again")
+        click.echo(printable(text))

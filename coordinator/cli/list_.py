@@ -53,6 +53,9 @@ def list_command(client: OperatorClient, states: tuple[str, ...], as_json: bool)
         for row in rows
     ]
     render.console().print(render.table(columns, cells))
+    asked_for = [row["name"] for row in rows if row.get("submitted_by")]
+    if asked_for:
+        click.echo(f"by `fleet run`, not in the manifest: {', '.join(asked_for)}")
     for row in rows:
         if row["state"] == "failed":
             click.echo(f"{row['name']}: {render.first_line(row['error'], 100)}")

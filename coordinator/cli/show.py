@@ -74,6 +74,7 @@ def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Host", data["host"] or "-"),
         ("Attempt", data["attempt"]),
         ("Priority", data["priority"]),
+        *([("Asked for", f"by {data['submitted_by']}")] if data.get("submitted_by") else []),
         ("Model", f"{data['model']}, {data['mode']}"),
         ("Hyper", hyper or "the trainer's defaults"),
         ("Split", f"by {spec['split_recipe']}, seed {spec['seed']}"),

@@ -34,12 +34,14 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
     Example: fleet status --json
     """
     data = client.ask(AskStatus(id=new_id()))
-    from coordinator.cli import render
+    from coordinator.cli import holds, render
 
     if as_json:
         render.print_json(data)
         return
     out = render.console()
+    for line in holds.paused(data):
+        out.print(line, soft_wrap=True)
     who = data["coordinator"]
     out.print(f"Coordinator  {who['host']}, version {who['version']}, since ", end="")
     out.print(render.ago(who["started_at"]))
@@ -52,6 +54,8 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
             line.append(", " if index else "")
             line.append(f"{count} ").append(render.state(name))
         out.print(line if shown else render.Text(f"{title:<13}none"))
+    for line in holds.restrained(data):
+        out.print(line, soft_wrap=True)
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
         out.print("\nNothing that is pending can start; `fleet why JOB` says why.")
     if data["dropped"]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from agent.core import Core
@@ -10,6 +12,8 @@ from agent.effects import (
     BundleCheckpoint,
     BundleMade,
     CheckpointBundled,
+    Look,
+    Looked,
     MakeBundle,
     Measure,
     Probed,
@@ -20,7 +24,7 @@ from agent.effects import (
     TrainerStarted,
     Vitals,
 )
-from agent.state import CoreSettings
+from agent.state import CoreSettings, OwnerSettings
 from broker import messages as m
 from broker.clock import Now
 from broker.topics import Kind, Topics
@@ -28,6 +32,7 @@ from broker.wire import Connected, Incoming, Outgoing
 
 JOB, HEX = "1b" * 32, "5a" * 32
 GIB = 1024**3
+MONDAY = datetime(2026, 3, 2, 9, 0)  # noqa: DTZ001 - the clock on the wall has no zone
 ADAPTERS = {
     Kind.STATUS: m.STATUS,
     Kind.CAPABILITY: m.CAPABILITY,
@@ -44,15 +49,19 @@ class Agent:
     """A core on host `pi`, its clock, and what it says and asks for."""
 
     def __init__(self, *spooled: Any, gpus: tuple[m.Gpu, ...] = (), slots: int = 1,
-                 ram_gib: float = 8, data: str | None = "d") -> None:  # fmt: skip
+                 ram_gib: float = 8, data: str | None = "d",
+                 owner: OwnerSettings | None = None) -> None:  # fmt: skip
         self.topics = Topics()
         self.mono_s = 500.0
         self.ids = 0
         self.sent: list[tuple[Any, Any]] = []
         self.effects: list[Any] = []
         self.gpus, self.ram_gib = gpus, ram_gib
+        self.seen = Looked(MONDAY)
+        self.looked_for: list[Look] = []
         self.core = Core(
-            CoreSettings("pi", "i1", "b", heartbeat_s=30.0, stop_grace_s=10.0),
+            CoreSettings("pi", "i1", "b", heartbeat_s=30.0, stop_grace_s=10.0,
+                         owner=owner or OwnerSettings()),
             self.topics, spooled, rng=random.Random(1), new_id=self.new_id,
         )  # fmt: skip
         self.core.begin(self.now)
@@ -71,10 +80,15 @@ class Agent:
     def now(self) -> Now:
         return Now(self.mono_s, self.mono_s)
 
+    @property
+    def local(self) -> datetime:
+        """What the clock on the wall says; at the start it is nine on a Monday."""
+        return MONDAY + timedelta(seconds=self.mono_s - 500.0)
+
     def handle(self, event: Any) -> None:
         """Feed an event; what is to be measured is measured at once."""
         self.core.handle(event, self.now)
-        measure = False
+        measure = look = False
         for effect in self.core.take():
             if isinstance(effect, Outgoing):
                 topic = self.topics.parse(effect.topic)
@@ -84,10 +98,15 @@ class Agent:
                 self.sent.append((topic, said))
             elif isinstance(effect, Measure):
                 measure = True
+            elif isinstance(effect, Look):
+                look = True
+                self.looked_for.append(effect)
             else:
                 self.effects.append(effect)
         if measure:
             self.handle(Vitals(int(self.ram_gib * GIB), gpus=self.gpus))
+        if look:
+            self.handle(replace(self.seen, local=self.local))
 
     def passes(self, seconds: float) -> None:
         """Time passes; every timer that comes due is served at its time."""

@@ -12,7 +12,7 @@ from coordinator.assignment import explain
 from coordinator.history import contradiction
 from coordinator.jobs import Change, Job
 from coordinator.matchmaking import HostView, Reason
-from coordinator.records import Action, Record, RequestKey
+from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey
 from coordinator.states import FINAL, Event, JobState
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 5.0  # after which a trainer that was asked to end is ended
 SLACK_S: Final = 3.0
+LOOK_S: Final = 15.0
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is called
@@ -37,6 +38,27 @@ class Violation(AssertionError):  # noqa: N818 - what it is called
         return f"{self.rule}: {self.text}"
 
 
+def _is_by_command(change: Change) -> bool:
+    """Whether it stands for a command of its own, other than a reload."""
+    if change.event in {Event.ADDED, Event.ADOPTED}:
+        before = change.before
+        return change.after.submitted_by is not None and (before is None or not before.submitted_by)
+    return change.event in {Event.CANCELLED, Event.REQUEUED}
+
+
+def _moves(action: Action) -> int:
+    """Return how many jobs a command has moved, by its answer."""
+    data: Any = action.answer.data if action.answer and action.outcome == "done" else None
+    match action.action:
+        case "cancel" | "requeue":
+            return int(action.outcome == "done")
+        case "cancel-pending":
+            return int(data["cancelled"]) if data else 0
+        case "run":
+            return int(bool(data and data["added"]))
+    return 0
+
+
 class Checker:
     """Watches one run. Raises `Violation` at the step that breaks a rule."""
 
@@ -50,6 +72,8 @@ class Checker:
         self._promises: dict[tuple[str, str, int], str] = {}
         self._checkpoints: dict[bytes, SimTrainer] = {}
         self.completions = 0
+        self.hosts: dict[str, HostRecord] = {}
+        self._barred: dict[str, str] = {}  # host, or "" for the whole fleet, and why
         self._answered: set[RequestKey | None] = set()
 
     def committed(self, changes: Sequence[Change | Record]) -> None:
@@ -57,15 +81,73 @@ class Checker:
         for change in changes:
             if isinstance(change, Change):
                 self._one(change)
+        barred = self._barred
+        for change in changes:
+            if isinstance(change, HostRecord | FleetRecord):
+                self._remember(change)
+        self._is_allowed([one for one in changes if isinstance(one, Change)], barred)
         self._once([one for one in changes if isinstance(one, Action) and one.answer], changes)
+
+    def _remember(self, record: HostRecord | FleetRecord) -> None:
+        name = record.host if isinstance(record, HostRecord) else ""
+        why = (
+            record.why_paused()
+            if isinstance(record, FleetRecord)
+            else "; ".join(record.barred()) or record.snoozed()
+        )
+        self._barred = {**{k: v for k, v in self._barred.items() if k != name}}
+        if why:
+            self._barred[name] = why
+        if isinstance(record, HostRecord):
+            self.hosts[name] = record
+
+    def _is_allowed(self, changes: Sequence[Change], before: dict[str, str]) -> None:
+        """A host that was barred before this commit and is so after it is given nothing in it."""
+        for change in changes:
+            for name in ("", change.after.host or "-"):
+                is_barred = name in before and name in self._barred
+                if change.event is Event.ASSIGNED and is_barred:
+                    raise Violation(
+                        "barred hosts are given nothing",
+                        f"{change.after.spec.name} on {change.after.host}: {before[name]}",
+                        change.after.job_id,
+                    )
+
+    def given_back(self) -> None:
+        """In the quiet: what a host had to give back is not there any more."""
+        for node in self._run.agents:
+            record = self.hosts.get(node.host.name)
+            if record is None or not record.gives_back() or not node.up or node.asleep:
+                continue
+            for child in node.machine.children.values():
+                raise Violation(
+                    "what is to be given back is given back",
+                    f"attempt {child.attempt} still runs on {node.machine.name}", child.job_id,
+                )  # fmt: skip
+
+    def owner_came(self, node: AgentNode, how: str) -> None:
+        """Somebody wants the machine: nothing runs there for long, and nothing begins."""
+        if how != "snooze":
+            return  # whether that counts is for the manifest's rules
+        generation, naps, since_s = node.generation, node.naps, node.machine.wanted[how]
+
+        def look() -> None:
+            undisturbed = generation == node.generation and naps == node.naps and node.up
+            still = node.machine.wanted.get(how) == since_s
+            if undisturbed and still and node.machine.children:
+                child = next(iter(node.machine.children.values()))
+                raise Violation(
+                    "the owner is obeyed",
+                    f"attempt {child.attempt} runs on {node.machine.name}", child.job_id,
+                )  # fmt: skip
+
+        for after_s in (LOOK_S + 2 * GRACE_S + SLACK_S, 100.0, 150.0):
+            self._run.timeline.after(after_s, look)
 
     def _once(self, actions: Sequence[Action], changes: Sequence[Change | Record]) -> None:
         """What an operator has moved stands beside the answer; a request is answered once."""
-        moved = sum(
-            isinstance(one, Change) and one.event in {Event.CANCELLED, Event.REQUEUED}
-            for one in changes
-        )
-        done = sum(one.outcome == "done" and one.job_id is not None for one in actions)
+        moved = sum(isinstance(one, Change) and _is_by_command(one) for one in changes)
+        done = sum(map(_moves, actions))
         if moved != done:
             raise Violation("commands once", f"{done} answers in a commit with {moved} moves")
         for one in actions:

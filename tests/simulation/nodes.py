@@ -8,6 +8,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,11 +16,22 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.bundle import BundleInfo
 from agent.checkpoints import Checkpoints
 from agent.core import Core as AgentCore
-from agent.effects import Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine, Vitals
+from agent.effects import (
+    Look,
+    Looked,
+    Probed,
+    Shutdown,
+    Snooze,
+    StartTrainer,
+    TrainerExited,
+    TrainerLine,
+    Vitals,
+)
 from agent.shell import Shell as AgentShell
 from agent.shell import Surroundings as AgentSurroundings
 from agent.spool import Spool
 from agent.state import CoreSettings as AgentSettings
+from agent.state import OwnerSettings
 from broker.clock import Now
 from broker.disk import Disk, read, write_atomically
 from broker.errors import StorageError
@@ -41,7 +53,7 @@ from coordinator.shell import Surroundings as CoordinatorSurroundings
 from coordinator.store import Store
 from coordinator.world import CoreSettings
 
-from .checks import GRACE_S
+from .checks import GRACE_S, LOOK_S
 from .disk import SimDisk
 from .network import Link
 
@@ -74,6 +86,7 @@ class Machine:
         self.skew_s = 0.0
         self.ailing = False  # whether its disk has ever been in trouble
         self.cut_in: int | None = None
+        self.wanted: dict[str, float] = {}  # by its owner: how, and since when
         self._mono_zero_s = 0.0
         self.boot()
 
@@ -428,12 +441,13 @@ class AgentNode(Node):
         settings = AgentSettings(
             host=self.host.name, instance=new_id(), boot_id=machine.boot_id,
             heartbeat_s=HEARTBEAT_S, stop_grace_s=GRACE_S, leave_grace_s=5.0, chunk_bytes=1024,
+            look_s=LOOK_S, owner=OwnerSettings(busy_grace_s=10.0),
         )  # fmt: skip
         core = AgentCore(settings, TOPICS, spooled, rng=machine.rng, new_id=new_id)
         core.begin(now)
         around = AgentSurroundings(
             topics=TOPICS, publish=self.publish, put=self.put, background=self.background,
-            measure=self._measure, start=self._start_trainer,
+            measure=self._measure, look=self._look, start=self._start_trainer,
         )  # fmt: skip
         self.shell = AgentShell(core, around, self.spool, self.checkpoints)
         self.link = Link(
@@ -499,6 +513,16 @@ class AgentNode(Node):
     def _measure(self, gpus: tuple[Gpu, ...]) -> Vitals:
         slept_s = 10.0 * self.naps
         return Vitals(int(self.host.ram_gib * GIB), 10.0, 1.0, gpus, slept_s)
+
+    def _look(self, wanted: Look) -> None:
+        self.background(lambda: self.put(self._seen(idle=wanted.idle)))
+
+    def _seen(self, *, idle: bool) -> Looked:
+        machine = self.machine
+        local = datetime.fromtimestamp(machine.now().wall_s, UTC).replace(tzinfo=None)
+        snooze = Snooze() if "snooze" in machine.wanted else None
+        since_s = 0.0 if "keys" in machine.wanted else 1000.0
+        return Looked(local, snooze, since_s if idle else None)
 
     def _start_trainer(self, effect: StartTrainer) -> SimTrainer:
         machine = self.machine

@@ -9,10 +9,23 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from broker.errors import BadTopic
-from broker.messages import AskCancel, AskDrain, AskReload, AskRequeue, AskResume, encode
+from broker.messages import (
+    AskCancel,
+    AskCancelPending,
+    AskDrain,
+    AskPause,
+    AskReload,
+    AskRequeue,
+    AskResume,
+    AskRun,
+    AskSnooze,
+    Wire,
+    encode,
+)
 from broker.topics import Kind
 from broker.wire import Connected, Incoming, LinkEvent, Outgoing
 
@@ -20,7 +33,7 @@ from .checks import Checker, Violation
 from .clock import Timeline
 from .network import Broker, Link, Weather
 from .nodes import TOPICS, AgentNode, CoordinatorNode, Machine, Node
-from .scenario import FAULTS_S, Fault, JobPlan, Scenario
+from .scenario import FAULTS_S, Fault, JobPlan, Scenario, extra_jobs
 
 _UNTOLD: Final = frozenset({"job/log", "artifact/chunk", "capability", "jobs", "job/progress"})
 _TOLD: Final = (
@@ -29,6 +42,7 @@ _TOLD: Final = (
 )  # fmt: skip
 QUIET_S: Final = 3000.0
 POLL_S: Final = 5.0
+GIVEN_BACK_S: Final = 240.0  # after the last fault
 
 
 @dataclass(slots=True)
@@ -56,7 +70,7 @@ class Run:
         self._trace = trace
         self._ids: dict[str, itertools.count[int]] = {}
         self._pids = itertools.count(100)
-        self._jobs = {job.spec.job_id: job for job in scenario.jobs}
+        self._jobs = {job.spec.job_id: job for job in (*scenario.jobs, *extra_jobs())}
         self._removed: set[int] = set()
         self.broker = Broker(
             self.timeline, random.Random(f"network {scenario.seed}"), scenario.quirks
@@ -113,6 +127,7 @@ class Run:
         for node in (self.coordinator, *self.agents):
             node.machine.cut_in = None
             node.machine.disk.trouble = ""
+        self.timeline.after(GIVEN_BACK_S, self.checker.given_back)
 
     # what the nodes ask
 
@@ -235,6 +250,15 @@ class Run:
         node.up = False
         node.generation += 1
 
+    def _owner(self, fault: Fault) -> None:
+        """Somebody wants the machine for a while: says so, or just sits down at it."""
+        how = fault.detail["how"]
+        for node in self._nodes(fault):
+            if isinstance(node, AgentNode) and how not in node.machine.wanted:
+                node.machine.wanted[how] = self.timeline.now_s
+                self.timeline.after(fault.for_s, partial(node.machine.wanted.pop, how, 0.0))
+                self.checker.owner_came(node, how)
+
     def _operator(self, fault: Fault) -> None:
         verb, job = fault.detail["verb"], fault.detail["job"]
         if fault.detail["held"]:  # one that is being worked on, if there is any: a worse moment
@@ -269,6 +293,19 @@ def _repair(node: Node) -> None:
     node.machine.disk.trouble = ""
 
 
+_OWNERS: Final[dict[str, Callable[[str, str], Wire]]] = {
+    "drain-now": lambda one, host: AskDrain(id=one, host=host, now=True),
+    "snooze": lambda one, host: AskSnooze(id=one, host=host, for_s=90.0),
+    "snooze-finish": lambda one, host: AskSnooze(id=one, host=host, for_s=40.0, finish=True),
+    "pause": lambda one, _: AskPause(id=one),
+    "pause-off": lambda one, _: AskPause(id=one, off=True),
+    "run": lambda one, host: AskRun(
+        id=one, job={"model": "gbt", "mode": "oracle", "hyper": {"n": 900 + int(host[1:]) % 2}}
+    ),
+    "cancel-pending": lambda one, _: AskCancelPending(id=one, most=4),
+}
+
+
 class Operator:
     """Somebody at a terminal: asks until there is an answer, or for half a minute."""
 
@@ -299,6 +336,8 @@ class Operator:
             request = encode(AskDrain(id=request_id, host=host))
         elif verb == "resume":
             request = encode(AskResume(id=request_id, host=host))
+        elif verb in _OWNERS:
+            request = encode(_OWNERS[verb](request_id, host))
         else:
             if verb == "broken":
                 run.coordinator.manifest = None

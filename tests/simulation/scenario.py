@@ -7,8 +7,8 @@ each part of a run draws from its own stream of random numbers.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from broker.messages import Needs
 from coordinator.plan import HostPolicy, JobSpec, Plan, job_id
@@ -28,6 +28,9 @@ class HostSpec:
     slots: int
     dies_with_agent: bool
     sick: bool = False  # every trainer crashes on it
+    quiet_hours: tuple[str, ...] = ()
+    idle_only: bool = False
+    on_busy: Literal["release", "finish"] = "release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,13 @@ class Scenario:
 
     def plan(self) -> Plan:
         """Return the manifest."""
-        policies = {host.name: HostPolicy(name=host.name) for host in self.hosts}
+        policies = {
+            host.name: HostPolicy(
+                name=host.name, quiet_hours=host.quiet_hours, idle_only=host.idle_only,
+                on_busy=host.on_busy,
+            )
+            for host in self.hosts
+        }  # fmt: skip
         return Plan(tuple(job.spec for job in self.jobs), policies, prefer_cuda_grace_s=60.0)
 
 
@@ -77,11 +86,16 @@ def draw(seed: int) -> Scenario:
     jobs = tuple(_job(rng, number, hosts) for number in range(rng.randint(10, 18)))
     names = [host.name for host in hosts]
     count = rng.choice((0, 3, 6, 10, 16))
-    faults = tuple(sorted(
-        (_fault(rng, names, jobs) for _ in range(count)), key=lambda fault: fault.at_s
-    ))  # fmt: skip
-    return Scenario(seed, hosts, jobs, _weather(rng), _quirks(rng), faults,
-                    batch_s=rng.choice((0.001, 0.02, 0.3)))  # fmt: skip
+    faults = [_fault(rng, names, jobs) for _ in range(count)]
+    weather, quirks, batch_s = _weather(rng), _quirks(rng), rng.choice((0.001, 0.02, 0.3))
+    # Of their own stream of random numbers, so that what came before is as it was.
+    rng = random.Random(f"owners {seed}")
+    hosts = tuple(_owned(rng, host) for host in hosts)
+    faults += [
+        _owners(rng, names, jobs) for _ in range(rng.choice((0, 0, 1, 2, 4)) if count else 0)
+    ]
+    in_order = tuple(sorted(faults, key=lambda fault: fault.at_s))
+    return Scenario(seed, hosts, jobs, weather, quirks, in_order, batch_s)
 
 
 def _host(rng: random.Random, number: int) -> HostSpec:
@@ -93,6 +107,35 @@ def _host(rng: random.Random, number: int) -> HostSpec:
         dies_with_agent=rng.random() < 0.7,
         sick=number > 0 and rng.random() < 0.05,
     )
+
+
+def _owned(rng: random.Random, host: HostSpec) -> HostSpec:
+    """Some hosts have quiet hours, at which the clock begins or that come soon; or idle only."""
+    kind = rng.choices(("", "quiet", "idle"), (80, 12, 8))[0]
+    return replace(
+        host,
+        quiet_hours=(rng.choice(("07:30-08:02", "08:02-08:06", "08:04-08:09")),)
+        if kind == "quiet"
+        else (),
+        idle_only=kind == "idle",
+        on_busy=rng.choice(("release", "release", "finish")),
+    )
+
+
+def extra_jobs() -> tuple[JobPlan, ...]:
+    """Return the jobs that operators ask for beside the manifest."""
+    return tuple(
+        JobPlan(
+            JobSpec(
+                job_id=job_id("gbt", "oracle", {"n": number}, "host", (), 0),
+                name=f"gbt-oracle-{number}", model="gbt", mode="oracle", hyper={"n": number},
+                split_recipe="host", train_hosts=(), seed=0, n_resamples=1000, priority=0,
+                needs=Needs(),
+            ),
+            duration_s=20.0, size_bytes=500 + number,
+        )
+        for number in (900, 901)
+    )  # fmt: skip
 
 
 def _job(rng: random.Random, number: int, hosts: tuple[HostSpec, ...]) -> JobPlan:
@@ -181,10 +224,29 @@ def _fault(rng: random.Random, hosts: list[str], jobs: tuple[JobPlan, ...]) -> F
             return Fault(
                 at_s, kind, one, 0.0, {"by_s": rng.choice((-86400.0, -60.0, 60.0, 86400.0))}
             )
-    verb = rng.choice((
+    return _operator(rng, at_s, hosts, jobs, (
         "cancel", "cancel", "requeue", "requeue", "reload", "reload-less", "broken", "drain",
         "resume",
     ))  # fmt: skip
+
+
+def _owners(rng: random.Random, hosts: list[str], jobs: tuple[JobPlan, ...]) -> Fault:
+    """Somebody wants a machine back, or the whole fleet to wait; or a job beside the manifest."""
+    at_s = rng.uniform(0.0, FAULTS_S)
+    if rng.random() < 0.3:
+        how = {"how": rng.choice(("snooze", "keys"))}
+        return Fault(at_s, "owner", (rng.choice(hosts),), rng.choice((5.0, 60.0, 200.0)), how)
+    return _operator(rng, at_s, hosts, jobs, (
+        "drain-now", "drain-now", "snooze", "snooze", "snooze-finish", "resume", "pause",
+        "pause-off", "run", "run", "cancel-pending",
+    ))  # fmt: skip
+
+
+def _operator(
+    rng: random.Random, at_s: float, hosts: list[str], jobs: tuple[JobPlan, ...],
+    verbs: tuple[str, ...],
+) -> Fault:  # fmt: skip
+    verb = rng.choice(verbs)
     what = {
         "verb": verb, "job": rng.choice(jobs).spec.name, "host": rng.choice(hosts),
         "held": rng.random() < 0.6,

@@ -212,7 +212,7 @@ def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
     bundle.write_bytes(b"x")
     around = Surroundings(
         agent.topics, publish=lambda _: True, put=lambda _: None, background=lambda _: None,
-        measure=lambda _: None, start=lambda _: None,
+        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
     )  # fmt: skip
     shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
     agent.runs()

@@ -1,0 +1,63 @@
+"""The owner's own snooze: a file in the agent's state folder, which nobody else can lift.
+
+It holds a time with its zone, or nothing for as long as it is there, and perhaps the word `finish`:
+what runs may be finished. `touch STATE/snooze` is as good as `fleet snooze --here`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from agent.effects import Snooze
+from broker.disk import RealDisk, write_atomically
+
+NAME: Final = "snooze"
+FINISH: Final = "finish"
+MAX_BYTES: Final = 200
+
+
+def read(folder: Path, now: datetime) -> Snooze | None:
+    """Return the snooze that holds `now` (with its time zone), or none.
+
+    What cannot be read or understood holds until it is deleted: whoever wrote it wanted the
+    machine. One that is over is deleted.
+    """
+    path = folder / NAME
+    try:
+        with path.open("rb") as file:
+            words = file.read(MAX_BYTES).decode("utf-8", "replace").split()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return Snooze()
+    finish = FINISH in words
+    try:
+        times = [datetime.fromisoformat(word) for word in words if word != FINISH]
+    except ValueError:
+        return Snooze(finish=finish)
+    if not times:
+        return Snooze(finish=finish)
+    until = times[0].astimezone(now.tzinfo)
+    if until > now:
+        return Snooze(until.replace(tzinfo=None), finish)
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+    return None
+
+
+def write(folder: Path, until: datetime | None, *, finish: bool) -> None:
+    """Begin a snooze, until then or until it is ended. Raises OSError."""
+    words = [until.isoformat(timespec="seconds")] if until else []
+    text = " ".join([*words, *([FINISH] if finish else [])])
+    write_atomically(RealDisk(), folder / NAME, f"{text}\n".encode())
+    (folder / NAME).chmod(0o644)  # the agent may be another user
+
+
+def end(folder: Path) -> bool:
+    """End the snooze; return whether there was one. Raises OSError."""
+    there = (folder / NAME).exists()
+    (folder / NAME).unlink(missing_ok=True)
+    return there

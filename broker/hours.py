@@ -1,0 +1,140 @@
+"""Quiet hours: `Mon-Fri 08:00-18:00`, `22:00-07:00`, `Sat,Sun`, by a clock on a wall.
+
+Days and times are those of the host, whatever its time zone does; the time is handed in. A stretch
+that goes over midnight belongs to the day that it begins on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from broker.errors import ConfigError
+
+DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+DAY_MIN: Final = 24 * 60
+_FORM: Final = re.compile(
+    r"(?:(?P<days>[A-Za-z][A-Za-z, -]*?))?\s*(?:(?P<from>\d{1,2}:\d\d)\s*-\s*(?P<to>\d{1,2}:\d\d))?"
+)
+_EXAMPLES: Final = 'write it like "Mon-Fri 08:00-18:00", "22:00-07:00" or "Sat,Sun"'
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """One stretch on some days: `days` count from Monday, 0; times are minutes after midnight.
+
+    `to_min` is after `from_min`, and more than a day's minutes when it goes over midnight.
+    """
+
+    days: frozenset[int]
+    from_min: int
+    to_min: int
+
+    def end(self, local: datetime) -> datetime | None:
+        """Return when the stretch ends that `local` lies in; none if it lies in none."""
+        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+        for day in (midnight, midnight - timedelta(days=1)):
+            begins = day + timedelta(minutes=self.from_min)
+            ends = day + timedelta(minutes=self.to_min)
+            if day.weekday() in self.days and begins <= local < ends:
+                return ends
+        return None
+
+
+def parse_hours(text: str) -> Hours:
+    """Return the stretch that `text` describes. Raises `ConfigError` with the remedy."""
+    found = _FORM.fullmatch(text.strip())
+    if found is None or not text.strip():
+        raise ConfigError(f"{text[:60]!r} are no hours; {_EXAMPLES}")
+    days = _days(found["days"], text)
+    if found["from"] is None:
+        return Hours(days, 0, DAY_MIN)
+    begin, end = _minutes(found["from"], text), _minutes(found["to"], text)
+    if begin in {end, DAY_MIN}:
+        raise ConfigError(f"{text!r} is empty; a whole day is 00:00-24:00")
+    return Hours(days, begin, end if end > begin else end + DAY_MIN)
+
+
+def quiet_until(hours: Iterable[Hours], local: datetime) -> datetime | None:
+    """Return when the quiet ends that `local` lies in; none if it is not quiet.
+
+    Stretches that touch are one. What never ends is said to end in more than a week.
+    """
+    known, until = list(hours), local
+    while until <= local + timedelta(days=8):
+        ends = [end for one in known if (end := one.end(until)) is not None]
+        if not ends:
+            break
+        until = max(ends)
+    return None if until == local else until
+
+
+def told(until: datetime, local: datetime) -> str:
+    """Return an end as people say it: `until 18:00`, `until Mon 08:00`, `always`."""
+    if until > local + timedelta(days=7):
+        return "always"
+    day = f"{DAYS[until.weekday()]} " if until - local >= timedelta(days=1) else ""
+    return f"until {day}{until:%H:%M}"
+
+
+def _days(text: str | None, whole: str) -> frozenset[int]:
+    if not text:
+        return frozenset(range(7))
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        begin, end = _day(first, whole), _day(last if dash else first, whole)
+        found |= {day % 7 for day in range(begin, end + 1 if end >= begin else end + 8)}
+    return frozenset(found)
+
+
+def _day(word: str, whole: str) -> int:
+    names = [name.lower() for name in DAYS]
+    if word[:3].lower() not in names or not word.isalpha():
+        raise ConfigError(f"{whole[:60]!r}: {word!r} is no day of the week; {_EXAMPLES}")
+    return names.index(word[:3].lower())
+
+
+def _minutes(text: str, whole: str) -> int:
+    hour, _, minute = text.partition(":")
+    at_min = 60 * int(hour) + int(minute)
+    if int(minute) > 59 or at_min > DAY_MIN:
+        raise ConfigError(f"{whole!r}: {text} is no time of the day; {_EXAMPLES}")
+    return at_min
+
+
+_SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([smhdw])")
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)")
+
+
+def seconds_until(text: str, now: datetime) -> float:
+    """Return how long it is from `now` (with its time zone) to what `text` names.
+
+    `90s`, `30m`, `3h`, `2d`; `18:00`, the next time that the clock shows that; or a whole time such
+    as `2026-05-28T18:00`, local unless it names a zone. Raises `ConfigError` with the remedy.
+    """
+    remedy = f"{text[:60]!r}: write 30m, 3h, 2d, 18:00 or 2026-05-28T18:00"
+    if span := _SPAN.fullmatch(text):
+        left_s = float(span[1]) * _UNITS_S[span[2]]
+    else:
+        try:
+            moment = _named(text, now)
+        except (ValueError, OverflowError):
+            raise ConfigError(remedy) from None
+        left_s = moment.timestamp() - now.timestamp()
+    if not 0 < left_s <= 1e7:
+        raise ConfigError(f"{remedy}, which has to be to come, and within 115 days")
+    return left_s
+
+
+def _named(text: str, now: datetime) -> datetime:
+    clock = _CLOCK.fullmatch(text)
+    if clock is None:
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)
+    moment = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+    return moment if moment > now else moment + timedelta(days=1)

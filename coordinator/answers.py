@@ -1,0 +1,33 @@
+"""Answers to operators: what is asked for, or why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import JsonValue
+
+from broker.messages import OperatorResponse
+from coordinator.jobs import Job
+
+
+def given(request_id: str, data: JsonValue) -> OperatorResponse:
+    """Return an answer with what was asked for."""
+    return OperatorResponse(id=request_id, ok=True, data=data)
+
+
+def moved(request_id: str, job: Job) -> OperatorResponse:
+    """Return the answer to a command that has moved a job."""
+    return given(
+        request_id, {"job_id": job.job_id, "name": job.spec.name, "state": job.state.value}
+    )
+
+
+def refusal(request_id: str, code: Any, message: str, data: JsonValue = None) -> OperatorResponse:
+    """Return an answer that says no; `code` is one of `OperatorResponse`."""
+    return OperatorResponse(id=request_id, ok=False, code=code, message=message, data=data)
+
+
+def no_host(request_id: str, name: str) -> OperatorResponse:
+    """Return the answer to whoever names a host that nobody knows."""
+    message = f"no host is called {name!r}; `fleet workers` shows them"
+    return refusal(request_id, "not_found", message)

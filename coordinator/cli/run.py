@@ -1,0 +1,168 @@
+"""`fleet run`: one job beside the manifest."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from broker.errors import LocalError
+from broker.machine import new_id
+from broker.messages import AskRun
+from broker.topics import Topics
+from coordinator.cli import EXIT_REFUSED, NotDone, printable
+from coordinator.cli.common import json_option, timeout_option, where, where_options
+
+# option -> key of a [[jobs]] table, where they are not called alike
+_KEYS = {"on": "allowed_hosts", "not_on": "denied_hosts", "train_host": "train_hosts",
+         "split": "split_recipe"}  # fmt: skip
+_NO_KEYS = frozenset({"hyper", "wait", "get", "timeout", "as_json", "where"})
+
+
+def _hyper(
+    _ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return hyperparameters; a value is read as TOML, and is a string if it is none."""
+    found: dict[str, Any] = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise click.BadParameter(f"{text!r}: write KEY=VALUE, such as -H max_depth=4")
+        if key in found:
+            raise click.BadParameter(f"{key} is said twice")
+        found[key] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    known = isinstance(value, str | int | float | bool | list | dict)
+    return value if known else text
+
+
+@click.command("run")
+@click.option("--model", required=True, metavar="MODEL", help="The trainer.")
+@click.option("--mode", required=True, type=click.Choice(["realistic", "oracle"]),
+              help="Which channels it may see.")  # fmt: skip
+@click.option("-H", "--hyper", multiple=True, callback=_hyper, metavar="KEY=VALUE",
+              help="A hyperparameter; may be given several times.")  # fmt: skip
+@click.option("--name", metavar="NAME", help="What to call it.  [default: MODEL-MODE-ID]")
+@click.option("--priority", type=int, metavar="N", help="A higher one is claimed first.")
+@click.option("--require-cuda", is_flag=True, help="Only on a host with CUDA.")
+@click.option("--prefer-cuda", is_flag=True, help="On a CUDA host, if one comes free soon.")
+@click.option("--min-ram-gib", type=float, metavar="GIB", help="RAM that must be available.")
+@click.option("--min-vram-gib", type=float, metavar="GIB", help="VRAM that must be free.")
+@click.option("--min-cores", type=int, metavar="N", help="Physical cores of the host.")
+@click.option("--on", multiple=True, metavar="HOST", help="Only on this host, or these.")
+@click.option("--not-on", multiple=True, metavar="HOST", help="Not on this host.")
+@click.option("--seed", type=int, metavar="N", help="Seed of everything random.")
+@click.option("--split", metavar="RECIPE", help="How test data is held out: host, sample, time.")
+@click.option("--train-host", multiple=True, metavar="NAME", help="Telemetry hosts to train on.")
+@click.option("--n-resamples", type=int, metavar="N", help="Bootstrap resamples.")
+@click.option("--timeout-s", type=float, metavar="SECONDS", help="Most time for the trainer.")
+@click.option("--retries", type=int, metavar="N", help="Tries after a failure that may pass.")
+@click.option("--wait", is_flag=True, help="Wait for its end; exit code 0 if it completes.")
+@click.option("--get", type=click.Path(path_type=Path), metavar="DIR",
+              help="Wait, then fetch the result into DIR.")  # fmt: skip
+@timeout_option
+@json_option
+@where_options
+@click.pass_context
+def run_command(
+    ctx: click.Context, /, *, wait: bool, get: Path | None, timeout: float, as_json: bool,
+    **options: Any,
+) -> int:  # fmt: skip
+    """Have one job trained that is in no manifest.
+
+    It is checked as one of the manifest is, and has the same id; the manifest's [defaults] do not
+    apply. It stays when the manifest is reloaded, until it is over or cancelled. Asked for again,
+    it is there already.
+
+    \b
+    Example: fleet run --model gbt --mode realistic -H max_depth=4 --wait
+             fleet run --model mlp --mode oracle --min-ram-gib 8 --get models
+    """  # noqa: D301 - \b is click's
+    at = {name: options.pop(name) for name in ("broker", "root", "identity", "plain", "config")}
+    settings = where(**at)
+    topics = Topics(settings.topic_root)
+    waits = wait or get is not None
+    watch = [topics.job("+"), topics.progress("+", "+")] if waits else []
+    from coordinator.cli.client import OperatorClient
+
+    with OperatorClient(settings, timeout, watch=watch) as client:
+        ask = AskRun(id=new_id(), job=_table(options), expires_at=time.time() + timeout)
+        try:
+            data = client.ask(ask)
+        except NotDone as refusal:
+            return _refused(refusal, as_json=as_json)
+        _say(data, quiet=as_json)
+        if get is not None and (get / data["name"]).exists():
+            raise LocalError(f"{get / data['name']} exists already; remove it, or name another DIR")
+        row = data
+        if waits:
+            from coordinator.cli.follow import until_over
+
+            row = until_over(client, data["job_id"], quiet=as_json)
+    if as_json:
+        from coordinator.cli import render
+
+        render.print_json(row)
+    if waits and row["state"] != "completed":
+        return EXIT_REFUSED
+    if get is not None:
+        from coordinator.cli.get import get_command
+
+        given = {**at, "config": str(at["config"]) if at["config"] else None}
+        ctx.invoke(get_command, job=row["job_id"], output=get, timeout=timeout, **given)
+    return 0
+
+
+def _table(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what a [[jobs]] table would hold; what was not said is not in it."""
+    table = {
+        _KEYS.get(name, name): list(value) if isinstance(value, tuple) else value
+        for name, value in options.items()
+        if value not in (None, (), False) and name not in _NO_KEYS
+    }
+    return table | ({"hyper": options["hyper"]} if options["hyper"] else {})
+
+
+def _refused(refusal: NotDone, *, as_json: bool) -> int:
+    errors = (refusal.data or {}).get("errors", [])
+    if as_json:
+        from coordinator.cli import render
+
+        render.print_json({"ok": False, "message": str(refusal), "errors": errors})
+        return EXIT_REFUSED
+    click.echo(f"error: {printable(str(refusal))}", err=True)
+    for error in errors:
+        click.echo(f"  {_option(error['key'])}: {printable(error['message'])}", err=True)
+    return EXIT_REFUSED
+
+
+def _option(key: str) -> str:
+    """Return the option that a key of the table was said by."""
+    if key.startswith("hyper."):
+        return f"-H {key.removeprefix('hyper.')}"
+    names = {of: name for name, of in _KEYS.items()}
+    return f"--{names.get(key, key).replace('_', '-')}"
+
+
+def _say(data: dict[str, Any], *, quiet: bool) -> None:
+    if quiet:
+        return
+    where_ = f" on {data['host']}" if data["host"] else ""
+    there = "" if data["added"] else " there already,"
+    click.echo(f"{data['name']} ({data['job_id'][:12]}) is{there} {data['state']}{where_}")
+    if data["differs"]:
+        names = ", ".join(data["differs"])
+        click.echo(f"left as it is, and not as asked for now: {names}", err=True)
+    if data["state"] in {"failed", "cancelled"}:
+        click.echo(f"`fleet requeue {data['name']}` tries it again", err=True)

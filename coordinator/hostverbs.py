@@ -1,0 +1,169 @@
+"""What operators decide about hosts and about the fleet: drain, snooze, resume, pause.
+
+Each decision stands in the ledger, so that it holds after a restart. A snooze ends by the wall
+clock, and never later than it was long: a clock that is set back does not lengthen it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now, rfc3339, until
+from broker.messages import AskDrain, AskPause, AskResume, AskSnooze, OperatorResponse
+from broker.topics import user_of
+from coordinator import release
+from coordinator.answers import given, no_host, refusal
+from coordinator.hosts import Host
+from coordinator.jobs import Job
+from coordinator.records import Action, FleetRecord, HostRecord
+from coordinator.world import World
+
+SHOWN: Final = 50  # hosts in the answer to `status`
+LOOK_S: Final = 60.0  # a clock that was set, or a machine that slept, is noticed after so long
+
+
+def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> OperatorResponse:
+    """Keep new jobs off a host, and perhaps take back those that it has."""
+    record = world.record(ask.host)
+    if not _is_known(world, ask.host):
+        return no_host(ask.id, ask.host)
+    if record.drained and (record.drained_now or not ask.now):
+        return refusal(ask.id, "refused", f"host {ask.host} is drained already")
+    who = user_of(client)
+    world.remember(replace(record, drained=True, drained_now=ask.now, at=now.text(), who=who))
+    fields: dict[str, JsonValue] = {"host": ask.host, "drained": True}
+    return given(ask.id, fields | _what_becomes(world, ask.host, now))
+
+
+def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> OperatorResponse:
+    """Keep new jobs off a host for a while."""
+    if not _is_known(world, ask.host):
+        return no_host(ask.id, ask.host)
+    ends_at = rfc3339(now.wall_s + ask.for_s)
+    record = replace(
+        world.record(ask.host),
+        snoozed_until=ends_at,
+        snoozed_by=user_of(client),
+        snooze_s=ask.for_s,
+        snooze_finish=ask.finish,
+    )
+    world.remember(record)
+    _set_alarm(world, record, now)
+    fields: dict[str, JsonValue] = {"host": ask.host, "until": ends_at}
+    return given(ask.id, fields | _what_becomes(world, ask.host, now))
+
+
+def on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorResponse:
+    """Give a host jobs again. What its owner or the manifest say holds all the same."""
+    record = world.record(ask.host)
+    if not _is_known(world, ask.host):
+        return no_host(ask.id, ask.host)
+    host = world.hosts.get(ask.host)
+    refuses = host.heartbeat.refuses if host is not None and host.heartbeat else ""
+    was = [*record.barred(), *filter(None, [record.snoozed()])]
+    if not was:
+        by_itself = f"; it refuses jobs by itself: {refuses}" if refuses else ""
+        what = f"host {ask.host} is neither drained, nor snoozed, nor in quarantine{by_itself}"
+        return refusal(ask.id, "refused", what)
+    world.evidence.pop(ask.host, None)
+    _cancel_alarm(world, ask.host)
+    world.remember(HostRecord(ask.host, at=now.text(), who=user_of(client)))
+    data: JsonValue = {"host": ask.host, "drained": False, "was": [*was], "refuses": refuses}
+    return given(ask.id, data)
+
+
+def on_pause(world: World, client: str, ask: AskPause, now: Now) -> OperatorResponse:
+    """Give out no new jobs, or give them out again."""
+    if world.fleet.paused is not ask.off:
+        what = "is paused already" if world.fleet.paused else "is not paused"
+        return refusal(ask.id, "refused", f"the fleet {what}")
+    world.remember(FleetRecord(not ask.off, now.text(), user_of(client)))
+    world.timers.set(("summary",), now.mono_s)
+    return given(ask.id, {"paused": not ask.off})
+
+
+def on_loaded(world: World, now: Now) -> None:
+    """After a restart: each snooze goes on until it ends."""
+    for record in world.records.values():
+        if record.snoozed_until:
+            _set_alarm(world, record, now)
+
+
+def on_alarm(world: World, host: str, now: Now) -> None:
+    """A snooze may be over."""
+    record = world.record(host)
+    if not record.snoozed_until:
+        return
+    if until(record.snoozed_until, now) > 0 and ("snooze-over", host) in world.timers:
+        _look_again(world, record, now)
+        return
+    _cancel_alarm(world, host)
+    world.remember(
+        replace(record, snoozed_until="", snoozed_by="", snooze_s=0.0, snooze_finish=False)
+    )
+    what = f"the snooze by {record.snoozed_by} is over"
+    world.remember(Action(now.text(), "coordinator", "resume", "done", what, host=host))
+
+
+def restraints(world: World, host: Host) -> list[JsonValue]:
+    """Return every reason why a host is given no jobs now, whoever's doing it is."""
+    record = world.record(host.name)
+    refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
+    by_itself = f"takes no jobs now: {refuses}" if refuses else ""
+    return [*record.barred(), *filter(None, [record.snoozed(), by_itself])]
+
+
+def restrained(world: World) -> list[JsonValue]:
+    """Return the first hosts that are given no jobs, each with every reason."""
+    hosts = sorted(world.hosts.values(), key=lambda host: host.name)
+    found = ((host.name, restraints(world, host)) for host in hosts)
+    some = islice(((name, reasons) for name, reasons in found if reasons), SHOWN)
+    return [{"host": name, "reasons": reasons} for name, reasons in some]
+
+
+def outcome(response: OperatorResponse) -> str:
+    """Say in words what the answer to one of these commands holds beyond what was asked for."""
+    data = response.data
+    if not isinstance(data, dict):
+        return ""
+    said = [f"until {data['until']}"] if data.get("until") else []
+    jobs = data.get("jobs")
+    if isinstance(jobs, list) and jobs:
+        verb = "gives back" if data.get("gives_back") else "goes on with"
+        said.append(f"it {verb} {', '.join(map(str, jobs))}")
+    was = data.get("was")
+    said += [str(one) for one in was] if isinstance(was, list) else []
+    if "paused" in data:
+        said.append("no new jobs are given out" if data["paused"] else "jobs are given out again")
+    return "; ".join(said)
+
+
+def _is_known(world: World, host: str) -> bool:
+    return host in world.hosts or host in world.records
+
+
+def _what_becomes(world: World, host: str, now: Now) -> dict[str, JsonValue]:
+    """Have its jobs given back, if they are to be; return which, and whether."""
+    gives_back = bool(world.record(host).gives_back())
+    jobs: list[Job] = release.let_go(world, host, now) if gives_back else world.held_at(host)
+    return {"jobs": [job.spec.name for job in jobs], "gives_back": gives_back}
+
+
+def _set_alarm(world: World, record: HostRecord, now: Now) -> None:
+    left_s = min(until(record.snoozed_until, now), record.snooze_s)
+    world.timers.set(("snooze-over", record.host), now.mono_s + left_s)
+    _look_again(world, record, now)
+
+
+def _look_again(world: World, record: HostRecord, now: Now) -> None:
+    left_s = min(until(record.snoozed_until, now), LOOK_S)
+    world.timers.set(("snooze", record.host), now.mono_s + left_s)
+
+
+def _cancel_alarm(world: World, host: str) -> None:
+    world.timers.cancel(("snooze", host))
+    world.timers.cancel(("snooze-over", host))

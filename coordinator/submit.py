@@ -1,0 +1,108 @@
+"""Jobs that operators ask for beside the manifest, and an end of all that is pending.
+
+Such a job is like any other, but that no reload takes it out of the plan: whoever has asked for it
+cancels it. Asked for again, it is there already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now
+from broker.messages import AskCancelPending, AskRun, OperatorResponse
+from broker.topics import user_of
+from coordinator.answers import given, refusal
+from coordinator.jobs import Job
+from coordinator.manifest import ManifestError, read_job
+from coordinator.plan import JobSpec
+from coordinator.planning import known_trainers, what_changed
+from coordinator.states import Event, JobState
+from coordinator.world import World
+
+NAMED: Final = 20  # of the jobs that were cancelled, in the answer
+
+
+def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse:
+    """Add a job, unless it is there already."""
+    try:
+        spec = read_job(ask.job, known_trainers(world))
+    except ManifestError as error:
+        errors: list[JsonValue] = [
+            {"key": one.key, "message": one.message} for one in error.problems[:100]
+        ]
+        return refusal(ask.id, "bad_request", "the job has errors", {"errors": errors})
+    job, who = world.book.get(spec.job_id), user_of(client)
+    if job is None or not job.in_plan:
+        if job is not None and "name" not in ask.job:
+            spec = replace(spec, name=job.spec.name)
+        namesake = next((one for one in world.book.all() if _takes_name(one, spec)), None)
+        if namesake is not None:
+            message = f"{spec.name!r} is the name of job {namesake.job_id[:12]}; choose another"
+            return refusal(
+                ask.id, "bad_request", "the job has errors",
+                {"errors": [{"key": "name", "message": message}]},
+            )  # fmt: skip
+    if job is None:
+        job = world.book.add(spec, now, who, submitted_by=who)
+        world.pending_since_s[job.job_id] = now.mono_s
+        world.unsettled = True
+        world.announce(job, now)
+        return _said(ask, job, added=True)
+    if job.in_plan:
+        return _said(ask, job, differs=_what_differs(ask, job, spec))
+    job = world.move(
+        job, Event.ADOPTED, now, who, "asked for beside the manifest", in_plan=True,
+        submitted_by=who, spec=spec,
+    )  # fmt: skip
+    return _said(ask, job, added=True)
+
+
+def on_cancel_pending(
+    world: World, client: str, ask: AskCancelPending, now: Now
+) -> OperatorResponse:  # fmt: skip
+    """Cancel all that is pending, unless that is more than whoever asks has seen."""
+    jobs = world.book.in_claim_order(JobState.PENDING)
+    if len(jobs) > ask.most:
+        message = f"{len(jobs)} jobs are pending by now, not {ask.most}; nothing was cancelled"
+        return refusal(ask.id, "refused", message)
+    for job in jobs:
+        world.move(job, Event.CANCELLED, now, user_of(client), "all that was pending")
+    names: list[JsonValue] = [job.spec.name for job in jobs[:NAMED]]
+    return given(ask.id, {"cancelled": len(jobs), "names": names})
+
+
+def outcome(response: OperatorResponse) -> str:
+    """Say in words what the answer to one of these commands holds; nothing where the job tells."""
+    data: Any = response.data
+    if isinstance(data, dict) and "cancelled" in data:
+        return f"{data['cancelled']} jobs"
+    if isinstance(data, dict) and data.get("added") is False:
+        return f"{data['name']} is there already, {data['state']}"
+    return ""
+
+
+def _takes_name(one: Job, spec: JobSpec) -> bool:
+    return one.in_plan and one.spec.name == spec.name and one.job_id != spec.job_id
+
+
+def _what_differs(ask: AskRun, job: Job, spec: JobSpec) -> list[str]:
+    """Return what was asked for and is not so: the job stays as it is."""
+    return [name for name in what_changed(job.spec, spec) if name != "name" or "name" in ask.job]
+
+
+def _said(
+    ask: AskRun, job: Job, *, added: bool = False, differs: list[str] | None = None
+) -> OperatorResponse:
+    host = job.host if job.is_held else None
+    data: dict[str, JsonValue] = {
+        "job_id": job.job_id,
+        "name": job.spec.name,
+        "state": job.state.value,
+        "host": host,
+        "added": added,
+        "differs": [*(differs or [])],
+    }
+    return given(ask.id, data)
