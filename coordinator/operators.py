@@ -10,12 +10,14 @@ from pydantic import JsonValue
 
 from broker.clock import Now, rfc3339
 from broker.messages import (
+    AskAttempts,
     AskCancel,
     AskDrain,
     AskEvents,
     AskFetch,
     AskList,
     AskLogs,
+    AskPlan,
     AskReload,
     AskRequeue,
     AskResume,
@@ -30,14 +32,20 @@ from broker.messages import (
     Wire,
 )
 from broker.topics import user_of
-from coordinator import authority, downloads
-from coordinator.assignment import could_run, explain, retry_wait_s, tell_to_stop
-from coordinator.effects import AnswerWithEvents, AnswerWithLog, AnswerWithStory, ReadManifest
+from coordinator import authority, downloads, prospects
+from coordinator.assignment import could_run, retry_wait_s, tell_to_stop
+from coordinator.effects import (
+    AnswerWithAttempts,
+    AnswerWithEvents,
+    AnswerWithLog,
+    AnswerWithStory,
+    ReadManifest,
+)
 from coordinator.handover import take_kept
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.plan import policy_to_dict, spec_to_dict
-from coordinator.records import HostRecord, StoryFilter
+from coordinator.records import AttemptFilter, HostRecord, StoryFilter
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import Answer, World
 
@@ -144,23 +152,15 @@ def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorRespon
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
-    waits = job.state is JobState.PENDING and job.in_plan
-    found = explain(world, job, now) if waits else []
-    hosts: list[JsonValue] = [
-        {
-            "host": view.host,
-            "eligible": not against,
-            "reasons": [reason.text for reason in against],
-        }
-        for view, against in found
-    ]
-    fits = sum(1 for _, against in found if not against)
+    found = prospects.why(world, job, now)
+    hosts: Any = found["hosts"]
+    fits = sum(host["eligible"] for host in hosts)
     data: dict[str, JsonValue] = {
         "job_id": job.job_id,
         "name": job.spec.name,
         "state": job.state.value,
-        "summary": _summary(world, job, len(found), fits, now),
-        "hosts": hosts,
+        "summary": _summary(world, job, len(hosts), fits, now),
+        **found,
     }
     return _data(ask.id, data)
 
@@ -328,6 +328,16 @@ def _on_events(world: World, client: str, ask: AskEvents, _now: Now) -> Operator
     return None
 
 
+def _on_plan(world: World, _client: str, ask: AskPlan, now: Now) -> OperatorResponse:
+    return _data(ask.id, prospects.plan_page(world, ask, now))
+
+
+def _on_attempts(world: World, client: str, ask: AskAttempts, _now: Now) -> None:
+    since = None if ask.since is None else rfc3339(ask.since)
+    wanted = AttemptFilter(since, ask.before, ask.ends, ask.limit)
+    world.do(AnswerWithAttempts(client, ask.id, wanted))
+
+
 def _on_trainers(world: World, _client: str, ask: AskTrainers, _now: Now) -> OperatorResponse:
     return _data(ask.id, {"trainers": {**known_trainers(world)}})
 
@@ -409,6 +419,8 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskResume: _on_resume,
     AskReload: _on_reload,
     AskEvents: _on_events,
+    AskPlan: _on_plan,
+    AskAttempts: _on_attempts,
     AskTrainers: _on_trainers,
     AskFetch: _on_fetch,
 }

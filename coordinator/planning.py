@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from broker.clock import Now
-from coordinator.jobs import Job
+from coordinator.diff import spec_changes
 from coordinator.plan import JobSpec, Plan
 from coordinator.states import Event
 from coordinator.world import World
@@ -41,29 +39,13 @@ def _take_spec(world: World, spec: JobSpec, now: Now, who: str) -> str:
     if not job.in_plan:
         job = world.move(job, Event.ADOPTED, now, who, "in the manifest again", in_plan=True)
     if job.spec != spec:
-        world.move(job, Event.CHANGED, now, who, _what_changed(job, spec), spec=spec)
+        world.move(
+            job,
+            Event.CHANGED,
+            now,
+            who,
+            ", ".join(name for name, *_ in spec_changes(job.spec, spec)),
+            spec=spec,
+        )
         changed = True
     return "changed" if changed else "unchanged"
-
-
-def _what_changed(job: Job, spec: JobSpec) -> str:
-    before, after = job.spec, spec
-    names = [
-        name
-        for name in (
-            "name",
-            "priority",
-            "n_resamples",
-            "needs",
-            "allowed_hosts",
-            "denied_hosts",
-            "on_lost",
-            "timeout_s",
-            "stall_timeout_s",
-            "retries",
-        )
-        if getattr(before, name) != getattr(after, name)
-    ]
-    return ", ".join(names) or ", ".join(
-        name for name in ("hyper",) if replace(before, hyper=after.hyper) == after
-    )

@@ -23,7 +23,7 @@ _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800
 _SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([smhdw])")
 
 
-def _moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
+def moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
     """Return a time as seconds since the epoch: so long ago, or by this machine's clock."""
     span = _SPAN.fullmatch(value)
     if span:
@@ -36,7 +36,7 @@ def _moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
 
 
 @click.command("events")
-@click.option("--since", callback=_moment, default="1d", show_default=True, metavar="TIME",
+@click.option("--since", callback=moment, default="1d", show_default=True, metavar="TIME",
               help="So long ago (90s, 30m, 1h, 7d, 2w), or a local time.")  # fmt: skip
 @click.option("--job", metavar="JOB", help="Of this job only.")
 @click.option("--host", metavar="HOST", help="Of this host only.")
