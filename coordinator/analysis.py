@@ -6,6 +6,7 @@ gives a reason, and what would help is found by relaxing one thing at a time and
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from broker.messages import Needs
 from coordinator.matchmaking import GIB, HostView, Reason, reasons
 from coordinator.plan import HostPolicy, JobSpec
 
-MOST_NAMES: Final = 3
+MOST_NAMES: Final = 2
 MOST_REMEDIES: Final = 6
 
 Explained = Sequence[tuple[HostView, tuple[Reason, ...]]]
@@ -168,8 +169,9 @@ def _tally(words: Iterable[str]) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+    if len(names) <= MOST_NAMES + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
 
 
 def _how(host: str, codes: set[str], presence: Mapping[str, str]) -> str:
@@ -296,7 +298,7 @@ def _needing(spec: JobSpec, **changes: Any) -> JobSpec:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(list(value)) if isinstance(value, tuple) else f"{value:g}"
+    return json.dumps(list(value)) if isinstance(value, tuple) else f"{value:g}"
 
 
 _RELAXATIONS: Final[tuple[Relaxation, ...]] = (

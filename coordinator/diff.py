@@ -121,7 +121,12 @@ def difference(
         one.spec.name: one for one in by_id.values() if one.in_plan and one.spec.job_id not in specs
     }
     steps = [_step(by_id.get(spec.job_id), spec, leaving) for spec in specs.values()]
-    steps += [Step("orphan", one.spec, known=one) for one in leaving.values()]
+    replaced = {step.known.spec.job_id for step in steps if step.known and step.action == "replace"}
+    steps += [
+        Step("orphan", one.spec, known=one)
+        for one in leaving.values()
+        if one.spec.job_id not in replaced
+    ]
     hosts = {
         name: found
         for name, policy in sorted(policies.items())

@@ -93,9 +93,16 @@ class Forecast:
     unknown: int
 
     def of(self, verdict: Verdict) -> list[Outlook]:
-        """Return the outlooks of that kind, those that start first in front."""
+        """Return the outlooks of that kind: first those that start first, then end first."""
         found = [one for one in self.outlooks.values() if one.verdict == verdict]
-        return sorted(found, key=lambda one: one.start.median_s if one.start else 0.0)
+        return sorted(found, key=_by_time)
+
+
+def _by_time(one: Outlook) -> tuple[float, float]:
+    return (
+        one.start.median_s if one.start else 0.0,
+        one.end.median_s if one.end else 0.0,
+    )
 
 
 def forecast(
@@ -196,7 +203,7 @@ class _Sorter:
                 conditions[view.host] = "release"
             elif all(reason.passing for reason in found):
                 absent[_away(view, found)] += 1
-            texts.update({reason.text: 1 for reason in found})
+            texts.update({reason.text: 1 for reason in found if not reason.passing})
         told = absent or texts
         return _Fate(conditions, bool(absent), tuple(told.most_common(MOST_TEXTS)))
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LIVE: Final = ("pending", "claimed", "running")
 HISTORY: Final = 4000  # attempts that a prediction rests on
+SOON_S: Final = 5.0
 BY_THE_WAY: Final = 2000  # unfinished jobs up to which `fleet status` predicts without being asked
 
 
@@ -163,18 +164,18 @@ def between(span: Span, now: datetime | None = None) -> str:
 
 
 def about(span: Span, now: datetime | None = None) -> str:
-    """Return a moment with its distance and its spread: `14:05, in 12 min (13:58 to 14:20)`."""
-    if span.median_s < 1:
-        return "now"
+    """Return a moment with distance and spread: `about 14:05, in 12 min (13:58 to 14:20)`."""
+    if span.median_s < SOON_S:
+        return "any moment now"
     spread = between(span, now)
-    text = f"{at(span.median_s, now)}, in {render.span(span.median_s)}"
+    text = f"about {at(span.median_s, now)}, in {render.span(span.median_s)}"
     return f"{text} ({spread})" if spread else text
 
 
 def end_of_plan(found: Forecast) -> str:
     """Return when the plan will be done, and what will be left, in one line."""
     words = []
-    if found.end is not None and found.end.median_s >= 1:
+    if found.end is not None and found.end.median_s >= SOON_S:
         left = render.span(found.end.median_s)
         spread = between(found.end)
         words.append(f"about {left} left, until {at(found.end.median_s)}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EXIT_CHANGES: Final = 4
 LEAST_ROWS: Final = 5
+WIDE: Final = 110  # columns of a window with room for what a prediction rests on
 OTHER_LINES: Final = 16  # of a screen: headings, totals, the prompt
 _SIGNS: Final = {
     "add": "+", "change": "~", "adopt": "+", "replace": "±", "orphan": "-", "keep": " "
@@ -219,7 +220,8 @@ def _print_changes(out: Any, found: Difference, rows: int) -> None:
         ]
         if counts["adopt"]:
             told.insert(1, f"{counts['adopt']} to take in again")
-        told += [f"{len(found.hosts)} hosts to change"] if found.hosts else []
+        if found.hosts:
+            told.append(f"{len(found.hosts)} host{'s' * (len(found.hosts) != 1)} to change")
         line = render.Text("\n" if steps or found.hosts else "").append("A reload: ", "bold")
         out.print(line.append(", ".join(told)), soft_wrap=True)
 
@@ -267,8 +269,9 @@ def _print_times(out: Any, prospect: Forecast, rows: int) -> None:
     if not shown:
         return
     names = {one.spec.job_id: one.spec.name for one in shown}
-    columns = ("JOB", "HOST", "STARTS", "ENDS", "BETWEEN", "BY", "AFTER")
-    cells = [_cells(one, names) for one in shown[:rows]]
+    columns: tuple[str, ...] = ("JOB", "HOST", "STARTS", "ENDS", "BETWEEN")
+    columns += ("BY", "AFTER") if out.width >= WIDE else ()
+    cells = [_cells(one, names)[: len(columns)] for one in shown[:rows]]
     out.print()
     out.print(render.table(columns, cells))
     if len(shown) > rows:
@@ -289,7 +292,7 @@ def _cells(one: Outlook, names: dict[str, str]) -> tuple[Any, ...]:
     assert start is not None  # noqa: S101 - those that run or will start have both
     assert end is not None  # noqa: S101 - likewise
     begins = "?" if one.vague else outlook.at(start.median_s)
-    if start.median_s < 1:
+    if start.median_s < outlook.SOON_S:
         begins = "now"
     return (
         one.spec.name,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from coordinator.forecast import Forecast, Outlook
 
 LIVE: Final = ("pending", "claimed", "running")
-MOST_HOSTS: Final = 25
 _MEMORY: Final = ("out of memory", "memoryerror", "cannot allocate", "killed by signal 9")
 # How a host that would suit the job is, in words.
 _HOW: Final = {
@@ -31,10 +30,9 @@ _HOW: Final = {
 
 @click.command("why")
 @job_argument
-@click.option("--all", "show_all", is_flag=True, help="Show every host, however many there are.")
 @json_option
 @client_options
-def why_command(client: OperatorClient, job: str, show_all: bool, as_json: bool) -> None:
+def why_command(client: OperatorClient, job: str, as_json: bool) -> None:
     """Why a job is not running: clause by clause, host by host, and what would help.
 
     RULES OUT: how many hosts a condition excludes; LEAVES: how many it and those above it leave.
@@ -63,7 +61,7 @@ def why_command(client: OperatorClient, job: str, show_all: bool, as_json: bool)
     for text in data["advice"]:
         out.print(render.printable(f"  {text}"), soft_wrap=True)
     _print_clauses(out, data)
-    _print_hosts(out, data["hosts"], show_all=show_all)
+    _print_hosts(out, data["hosts"])
 
 
 def _forecast(client: OperatorClient) -> Forecast | None:
@@ -82,7 +80,7 @@ def _when(one: Outlook, found: Forecast) -> str:
     by = one.estimate.words() if one.estimate else ""
     match one.verdict:
         case "running" if one.ends_known and one.end is not None:
-            return f"It will likely end about {outlook.about(one.end)}, by {by}."
+            return f"It will likely end {outlook.about(one.end)}, by {by}."
         case "running":
             return "How long it will take is unknown: nothing like it was ever completed."
         case "starts":
@@ -106,11 +104,11 @@ def _start(one: Outlook, found: Forecast, by: str) -> str:
             f"It will likely go to {one.host}{after}; when is unknown, since it comes after a job "
             "whose like was never completed."
         )
-    text = f"It will likely start about {outlook.about(one.start)}, on {one.host}{after}."
-    if one.start.median_s < 1:
+    text = f"It will likely start {outlook.about(one.start)}, on {one.host}{after}."
+    if one.start.median_s < outlook.SOON_S:
         text = f"It will likely start now, on {one.host}."
     if one.ends_known:
-        return f"{text} Likely done about {outlook.about(one.end)}, by {by}."
+        return f"{text} Likely done {outlook.about(one.end)}, by {by}."
     return f"{text} How long it takes is unknown: nothing like it was ever completed."
 
 
@@ -141,7 +139,7 @@ def _print_clauses(out: Any, data: dict[str, Any]) -> None:
             for one in data["clauses"]
         ]
         out.print()
-        out.print(render.table(("CONDITION", ">RULES OUT", ">LEAVES", "WHICH"), rows))
+        out.print(render.table(("CONDITION", ">RULES OUT", ">LEAVES", "WHICH"), rows, wrap=True))
     suits = data["suitable"]
     if suits and "now" not in suits:
         told = [
@@ -167,18 +165,23 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
-def _print_hosts(out: Any, hosts: list[dict[str, Any]], *, show_all: bool) -> None:
+def _print_hosts(out: Any, hosts: list[dict[str, Any]]) -> None:
+    """Print the hosts, those together that have the same against them."""
     from coordinator.cli import render
 
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for host in hosts:
+        alike.setdefault(tuple(host["reasons"]), []).append(host["host"])
     if hosts:
         out.print()
-    shown = hosts if show_all else hosts[:MOST_HOSTS]
-    for host in shown:
-        if host["eligible"]:
-            out.print(render.Text("  ").append(host["host"], "bold").append("  can take it"))
-        for index, reason in enumerate(host["reasons"]):
-            name = host["host"] if index == 0 else " " * len(host["host"])
-            words = f"  {render.printable(reason)}"
-            out.print(render.Text("  ").append(name, "bold").append(words), soft_wrap=True)
-    if len(hosts) > len(shown):
-        out.print(f"  and {len(hosts) - len(shown)} more hosts (--all shows them)")
+    for reasons, names in alike.items():
+        texts = [render.printable(reason) for reason in reasons] or ["can take it"]
+        title = render.Text("  ").append(", ".join(names), "bold")
+        if len(names) > 1:
+            out.print(title, soft_wrap=True)
+            title = render.Text("    ")
+        else:
+            title.append("  ")
+        indent = " " * title.cell_len
+        for index, text in enumerate(texts):
+            out.print((title if index == 0 else render.Text(indent)).append(text), soft_wrap=True)
