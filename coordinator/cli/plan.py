@@ -181,7 +181,7 @@ def _print(
     if found is not None:
         _print_changes(out, found, rows)
         if found.is_empty():
-            out.print(f"No changes: {manifest} is the plan that runs.")
+            out.print(f"No changes: {manifest} is the plan that runs.", soft_wrap=True)
     _print_times(out, prospect, rows)
     for title, kind in (
         ("that no known host can run", "stuck"),
