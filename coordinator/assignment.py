@@ -25,6 +25,7 @@ from coordinator import health, house
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.matchmaking import HostView, Reason, choose, reasons, slots, use_cuda
+from coordinator.records import GOES_ON
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import CHUNK_BYTES, Claim, Holdback, Stop, World
 
@@ -163,7 +164,7 @@ def _for_job(world: World, view: HostView, job: Job, now: Now) -> HostView:
 def _assign(world: World, job: Job, view: HostView, now: Now) -> None:
     attempt = job.attempt + 1
     left_off = _left_off(world, job)
-    why = f"goes on where attempt {left_off.attempt} left off" if left_off else ""
+    why = f"{GOES_ON} {left_off.attempt} left off" if left_off else ""
     job = world.move(
         job, Event.ASSIGNED, now, "coordinator", why,
         host=view.host, attempt=attempt, instance=world.hosts[view.host].instance,

@@ -15,7 +15,7 @@ from broker.ranges import RangeSet
 from broker.wire import Outgoing
 from coordinator.manifest import Problem
 from coordinator.plan import Plan
-from coordinator.records import StoryFilter
+from coordinator.records import AttemptFilter, StoryFilter
 
 # Effects: core to shell
 
@@ -97,6 +97,15 @@ class AnswerWithStory:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerWithAttempts:
+    """Answer an operator's `attempts` with a page of those that have ended."""
+
+    client: str
+    request_id: str
+    wanted: AttemptFilter
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerWithLog:
     """Answer an operator's `logs` with the last `lines` lines of the job's log."""
 
@@ -154,6 +163,7 @@ Effect = (
     | AppendLog
     | AnswerWithEvents
     | AnswerWithStory
+    | AnswerWithAttempts
     | AnswerWithLog
     | ReadManifest
     | SendChunk

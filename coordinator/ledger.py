@@ -18,10 +18,18 @@ from pydantic import JsonValue
 
 from broker.errors import BadMessage, StorageError
 from broker.messages import OperatorResponse
-from coordinator import chronicle, database, hostrows
+from coordinator import attempts, chronicle, database, hostrows
 from coordinator.jobs import Change, Job, StoredCheckpoint
 from coordinator.plan import spec_from_json, spec_to_json
-from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey, StoryFilter
+from coordinator.records import (
+    Action,
+    AttemptFilter,
+    FleetRecord,
+    HostRecord,
+    Record,
+    RequestKey,
+    StoryFilter,
+)
 from coordinator.states import JobState
 
 FILE_NAME: Final = "training_jobs.db"
@@ -169,6 +177,11 @@ class Ledger:
         """Return a page of all that happened, see `chronicle.page`. Raises `StorageError`."""
         with database.refusals(self._path):
             return chronicle.page(self._db, wanted)
+
+    def attempts(self, wanted: AttemptFilter) -> dict[str, JsonValue]:
+        """Return a page of ended attempts, see `attempts.page`. Raises `StorageError`."""
+        with database.refusals(self._path):
+            return attempts.page(self._db, wanted)
 
     def prune_actions(self, older_than: str, answers: int, most_turned_away: int) -> int:
         """Delete old actions, durably; return how many, see `chronicle.prune`.

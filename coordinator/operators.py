@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from broker.clock import Now, rfc3339
 from broker.messages import (
+    AskAttempts,
     AskCancel,
     AskCancelPending,
     AskDrain,
@@ -17,6 +18,7 @@ from broker.messages import (
     AskList,
     AskLogs,
     AskPause,
+    AskPlan,
     AskReload,
     AskRequeue,
     AskResume,
@@ -33,15 +35,21 @@ from broker.messages import (
     Wire,
 )
 from broker.topics import user_of
-from coordinator import authority, downloads, hostverbs, planning, submit
+from coordinator import authority, downloads, hostverbs, planning, prospects, submit
 from coordinator.answers import given, moved, refusal
-from coordinator.assignment import could_run, explain, retry_wait_s, tell_to_stop
-from coordinator.effects import AnswerWithEvents, AnswerWithLog, AnswerWithStory, ReadManifest
+from coordinator.assignment import could_run, retry_wait_s, tell_to_stop
+from coordinator.effects import (
+    AnswerWithAttempts,
+    AnswerWithEvents,
+    AnswerWithLog,
+    AnswerWithStory,
+    ReadManifest,
+)
 from coordinator.handover import take_kept
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.plan import policy_to_dict, spec_to_dict
-from coordinator.records import StoryFilter
+from coordinator.records import AttemptFilter, StoryFilter
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import Answer, World
 
@@ -149,38 +157,23 @@ def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorRespon
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
-    waits = job.state is JobState.PENDING and job.in_plan
-    found = explain(world, job, now) if waits else []
-    hosts: list[JsonValue] = [
-        {
-            "host": view.host,
-            "eligible": not against,
-            "reasons": [reason.text for reason in against],
-        }
-        for view, against in found
-    ]
-    fits = sum(1 for _, against in found if not against)
+    found = prospects.why(world, job, now)
+    hosts: Any = found["hosts"]
+    fits = sum(host["eligible"] for host in hosts)
     data: dict[str, JsonValue] = {
         "job_id": job.job_id,
         "name": job.spec.name,
         "state": job.state.value,
-        "summary": (waits and world.fleet.why_paused())
-        or _summary(world, job, len(found), fits, now),
-        "hosts": hosts,
+        "summary": _summary(world, job, len(hosts), fits, now),
+        **found,
     }
     return given(ask.id, data)
 
 
 def _summary(world: World, job: Job, known: int, fits: int, now: Now) -> str:
     match job.state:
-        case JobState.PENDING if not job.in_plan:
-            return "it is no longer in the manifest; put it back, or cancel it"
-        case JobState.PENDING if known == 0:
-            return "no host is known yet; start an agent with `fleet agent`"
-        case JobState.PENDING if fits == 0:
-            return f"none of {known} known hosts can take it now"
         case JobState.PENDING:
-            return "it is about to be assigned"
+            return _why_pending(world, job, known, fits)
         case JobState.CLAIMED | JobState.RUNNING:
             host = world.hosts.get(job.host or "")
             how = "" if host is None or host.online else f", which is {host.presence(now)}"
@@ -192,6 +185,18 @@ def _summary(world: World, job: Job, known: int, fits: int, now: Now) -> str:
             return "it was cancelled; `fleet requeue` brings it back"
         case _:
             return f"it is {job.state.value}"
+
+
+def _why_pending(world: World, job: Job, known: int, fits: int) -> str:
+    if not job.in_plan:
+        return "it is no longer in the manifest; put it back, or cancel it"
+    if paused := world.fleet.why_paused():
+        return paused
+    if not known:
+        return "no host is known yet; start an agent with `fleet agent`"
+    if not fits:
+        return f"none of {known} known hosts can take it now"
+    return "it is about to be assigned"
 
 
 def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> OperatorResponse | None:
@@ -308,6 +313,16 @@ def _on_events(world: World, client: str, ask: AskEvents, _now: Now) -> Operator
     return None
 
 
+def _on_plan(world: World, _client: str, ask: AskPlan, now: Now) -> OperatorResponse:
+    return given(ask.id, prospects.plan_page(world, ask, now))
+
+
+def _on_attempts(world: World, client: str, ask: AskAttempts, _now: Now) -> None:
+    since = None if ask.since is None else rfc3339(ask.since)
+    wanted = AttemptFilter(since, ask.before, ask.ends, ask.limit)
+    world.do(AnswerWithAttempts(client, ask.id, wanted))
+
+
 def _on_trainers(world: World, _client: str, ask: AskTrainers, _now: Now) -> OperatorResponse:
     return given(ask.id, {"trainers": {**planning.known_trainers(world)}})
 
@@ -358,6 +373,8 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskCancelPending: submit.on_cancel_pending,
     AskReload: _on_reload,
     AskEvents: _on_events,
+    AskPlan: _on_plan,
+    AskAttempts: _on_attempts,
     AskTrainers: _on_trainers,
     AskFetch: _on_fetch,
 }

@@ -114,15 +114,33 @@ def spec_to_json(spec: JobSpec) -> str:
 
 def spec_from_json(text: str) -> JobSpec:
     """Return the spec in a JSON text. Raises ValueError or KeyError when it is not one."""
-    found = json.loads(text)
+    return spec_from_dict(json.loads(text))
+
+
+def spec_from_dict(found: Any) -> JobSpec:
+    """Return the spec in JSON values. Raises ValueError or KeyError when it is not one."""
     if not isinstance(found, dict):
         raise ValueError("a spec is a JSON object")  # noqa: TRY004 - the text is at fault
+    fields = dict(found)
     for name in ("train_hosts", "allowed_hosts", "denied_hosts"):
-        found[name] = tuple(found.get(name, ()))
-    found["needs"] = Needs.model_validate(found["needs"])
-    known = {name: found[name] for name in JobSpec.__slots__ if name in found}
+        fields[name] = tuple(fields.get(name, ()))
+    fields["needs"] = Needs.model_validate(fields["needs"])
+    known = {name: fields[name] for name in JobSpec.__slots__ if name in fields}
     try:
         return JobSpec(**known)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def policy_from_dict(found: Any) -> HostPolicy:
+    """Return the policy in JSON values. Raises ValueError when it is not one."""
+    if not isinstance(found, dict):
+        raise ValueError("a policy is a JSON object")  # noqa: TRY004 - likewise
+    fields = {name: found[name] for name in HostPolicy.__slots__ if name in found}
+    for name in ("allow_jobs", "deny_jobs"):
+        fields[name] = tuple(fields.get(name, ()))
+    try:
+        return HostPolicy(**fields)
     except TypeError as error:
         raise ValueError(str(error)) from None
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pydantic import JsonValue
 
 from broker.clock import Now
 from coordinator import house
+from coordinator.diff import spec_changes
 from coordinator.plan import JobSpec, Plan
 from coordinator.states import Event
 from coordinator.world import World
@@ -65,27 +64,7 @@ def _take_spec(world: World, spec: JobSpec, now: Now, who: str) -> str:
     if not job.in_plan:
         job = world.move(job, Event.ADOPTED, now, who, "in the manifest again", in_plan=True)
     if job.spec != spec:
-        world.move(job, Event.CHANGED, now, who, ", ".join(what_changed(job.spec, spec)), spec=spec)
+        names = ", ".join(name for name, *_ in spec_changes(job.spec, spec))
+        world.move(job, Event.CHANGED, now, who, names, spec=spec)
         changed = True
     return "changed" if changed else "unchanged"
-
-
-def what_changed(before: JobSpec, after: JobSpec) -> list[str]:
-    """Return the names of what two specs of one job differ in."""
-    names = [
-        name
-        for name in (
-            "name",
-            "priority",
-            "n_resamples",
-            "needs",
-            "allowed_hosts",
-            "denied_hosts",
-            "on_lost",
-            "timeout_s",
-            "stall_timeout_s",
-            "retries",
-        )
-        if getattr(before, name) != getattr(after, name)
-    ]
-    return names or [name for name in ("hyper",) if replace(before, hyper=after.hyper) == after]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from broker.messages import OperatorResponse
 
 RequestKey = tuple[str, str]  # the client, and what it called its request
+GOES_ON: Final = (
+    "goes on where attempt"  # so begins why an attempt that has a checkpoint is assigned
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,20 @@ class StoryFilter:
     who: str | None = None
     after: tuple[int, int] = (0, 0)
     limit: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFilter:
+    """Which ended attempts are wanted, newest first; see `attempts.page`.
+
+    `since` is RFC 3339; `before` is a place in the table of events, none for its end; `ends` are
+    the ways to end, all when there is none.
+    """
+
+    since: str | None = None
+    before: int | None = None
+    ends: tuple[str, ...] = ()
+    limit: int = 1000
 
 
 Record = HostRecord | FleetRecord | Action

@@ -22,6 +22,7 @@ from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
 from coordinator.core import Core
 from coordinator.effects import (
+    AnswerWithAttempts,
     AnswerWithEvents,
     AnswerWithLog,
     AnswerWithStory,
@@ -252,12 +253,16 @@ class Shell:
             case AppendIndex(row):
                 self._append_index(row)
 
-    def _answer(self, effect: AnswerWithEvents | AnswerWithLog | AnswerWithStory) -> None:
+    def _answer(
+        self, effect: AnswerWithEvents | AnswerWithLog | AnswerWithStory | AnswerWithAttempts
+    ) -> None:
         data: dict[str, JsonValue]
         if isinstance(effect, AnswerWithEvents):
             data = {**effect.data, "events": list(self._ledger.events(effect.job_id))}
         elif isinstance(effect, AnswerWithStory):
             data = self._ledger.story(effect.wanted)
+        elif isinstance(effect, AnswerWithAttempts):
+            data = self._ledger.attempts(effect.wanted)
         else:
             lines, truncated = self._logs.tail(effect.job_id, effect.attempt, effect.lines)
             data = {

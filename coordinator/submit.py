@@ -15,10 +15,11 @@ from broker.clock import Now
 from broker.messages import AskCancelPending, AskRun, OperatorResponse
 from broker.topics import user_of
 from coordinator.answers import given, refusal
+from coordinator.diff import spec_changes
 from coordinator.jobs import Job
 from coordinator.manifest import ManifestError, read_job
 from coordinator.plan import JobSpec
-from coordinator.planning import known_trainers, what_changed
+from coordinator.planning import known_trainers
 from coordinator.states import Event, JobState
 from coordinator.world import World
 
@@ -90,7 +91,9 @@ def _takes_name(one: Job, spec: JobSpec) -> bool:
 
 def _what_differs(ask: AskRun, job: Job, spec: JobSpec) -> list[str]:
     """Return what was asked for and is not so: the job stays as it is."""
-    return [name for name in what_changed(job.spec, spec) if name != "name" or "name" in ask.job]
+    return [
+        name for name, *_ in spec_changes(job.spec, spec) if name != "name" or "name" in ask.job
+    ]
 
 
 def _said(

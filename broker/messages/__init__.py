@@ -59,6 +59,7 @@ from broker.messages.jobs import (
     Summary,
 )
 from broker.messages.operators import (
+    AskAttempts,
     AskCancel,
     AskCancelPending,
     AskDrain,
@@ -67,6 +68,7 @@ from broker.messages.operators import (
     AskList,
     AskLogs,
     AskPause,
+    AskPlan,
     AskReload,
     AskRequeue,
     AskResume,
@@ -129,6 +131,7 @@ __all__ = [
     "AgentRequest",
     "AgentResponse",
     "ArtifactId",
+    "AskAttempts",
     "AskCancel",
     "AskCancelPending",
     "AskDrain",
@@ -137,6 +140,7 @@ __all__ = [
     "AskList",
     "AskLogs",
     "AskPause",
+    "AskPlan",
     "AskReload",
     "AskRequeue",
     "AskResume",

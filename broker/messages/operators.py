@@ -163,6 +163,33 @@ class AskEvents(Ask):
     limit: int = Field(default=200, ge=1, le=200)
 
 
+class AskPlan(Ask):
+    """The running plan, a page at a time in claim order: all that a prediction needs of the jobs.
+
+    Each has its spec, how long it has waited or run, and how far it is.
+    """
+
+    type: Literal["plan"] = "plan"
+    states: tuple[JobStateName, ...] = ()
+    offset: int = Field(default=0, ge=0)
+    limit: int = Field(default=500, ge=1, le=1000)
+
+
+class AskAttempts(Ask):
+    """Attempts that have ended, newest first, a page at a time: how, where, after how long.
+
+    `before` is where the last page ended, as its answer said in `next`.
+    """
+
+    type: Literal["attempts"] = "attempts"
+    since: float | None = Field(
+        default=None, ge=0, le=1e11, description="Seconds since the epoch; none: all of them."
+    )
+    before: Seq | None = Field(default=None, description="In the table of events; none: its end.")
+    ends: tuple[Literal["completed", "failed", "lost", "released", "cancelled"], ...] = ()
+    limit: int = Field(default=1000, ge=1, le=1000)
+
+
 class AskTrainers(Ask):
     """Hyperparameter schemas of the trainers that the hosts announce."""
 
@@ -193,6 +220,8 @@ OperatorRequest = Annotated[
     | AskRun
     | AskReload
     | AskEvents
+    | AskPlan
+    | AskAttempts
     | AskTrainers
     | AskFetch,
     Field(discriminator="type"),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from broker.machine import new_id
 from coordinator.cli import EXIT_REFUSED, NotDone, Unreachable
 from coordinator.cli.common import json_option, where_options
+
+if TYPE_CHECKING:
+    from coordinator.manifest import ManifestError
 
 ASK_TIMEOUT_S = 1.0
 
@@ -41,15 +44,19 @@ def check_command(
     try:
         plan = load_manifest(manifest, trainers)
     except ManifestError as error:
-        problems = [
-            {"file": p.file, "job": p.job, "key": p.key, "message": p.message}
-            for p in error.problems
-        ]
-        _say(as_json, {"ok": False, "jobs": 0, "errors": problems}, str(error))
+        errors = problems_to_list(error)
+        _say(as_json, {"ok": False, "jobs": 0, "errors": errors}, str(error))
         return EXIT_REFUSED
     text = f"{manifest}: {len(plan.jobs)} jobs, no errors"
     _say(as_json, {"ok": True, "jobs": len(plan.jobs), "errors": []}, text)
     return 0
+
+
+def problems_to_list(error: ManifestError) -> list[dict[str, Any]]:
+    """Return the errors of a manifest as JSON values."""
+    return [
+        {"file": p.file, "job": p.job, "key": p.key, "message": p.message} for p in error.problems
+    ]
 
 
 def _say(as_json: bool, data: dict[str, Any], text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ import click
 
 from broker.machine import new_id
 from broker.messages import AskEvents
+from coordinator.cli import Unreachable
 from coordinator.cli.common import client_options, json_option
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800
 _SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([smhdw])")
 
 
-def _moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
+def moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
     """Return a time as seconds since the epoch: so long ago, or by this machine's clock."""
     span = _SPAN.fullmatch(value)
     if span:
@@ -36,7 +38,7 @@ def _moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
 
 
 @click.command("events")
-@click.option("--since", callback=_moment, default="1d", show_default=True, metavar="TIME",
+@click.option("--since", callback=moment, default="1d", show_default=True, metavar="TIME",
               help="So long ago (90s, 30m, 1h, 7d, 2w), or a local time.")  # fmt: skip
 @click.option("--job", metavar="JOB", help="Of this job only.")
 @click.option("--host", metavar="HOST", help="Of this host only.")
@@ -74,9 +76,36 @@ def events_command(
         wanted = client.story(wanted, tell)
         while follow:
             time.sleep(POLL_S)
-            wanted = client.story(wanted, tell)
+            wanted = _patiently(client, wanted, tell)
     except KeyboardInterrupt:
         return
+
+
+def _patiently(
+    client: OperatorClient, wanted: AskEvents, tell: Callable[[list[dict[str, Any]]], object]
+) -> AskEvents:
+    """Tell what has come since; return how to ask for what comes next.
+
+    A broker or a coordinator that is away is waited for: that is said once, and once that it is
+    back. Nothing is told twice.
+    """
+    away = False
+    while True:
+        try:
+            page = client.ask(wanted)
+        except Unreachable as error:
+            if not away:
+                click.echo(f"{str(error).splitlines()[0]}; waiting for it", err=True)
+            away = True
+            continue
+        if away:
+            click.echo("it is back", err=True)
+            away = False
+        tell(page["events"])
+        after = (page["next"][0], page["next"][1])
+        wanted = wanted.model_copy(update={"id": new_id(), "after": after})
+        if not page["more"]:
+            return wanted
 
 
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:

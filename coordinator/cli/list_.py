@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from coordinator.cli.common import client_options, json_option
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from coordinator.cli.client import OperatorClient
 
 STATES = ("pending", "claimed", "running", "completed", "failed", "cancelled")
@@ -42,7 +44,7 @@ def list_command(client: OperatorClient, states: tuple[str, ...], as_json: bool)
     cells = [
         (
             row["name"],
-            render.state(row["state"]),
+            _state(row),
             row["host"] or "-",
             row["priority"],
             row["attempt"],
@@ -56,6 +58,17 @@ def list_command(client: OperatorClient, states: tuple[str, ...], as_json: bool)
     asked_for = [row["name"] for row in rows if row.get("submitted_by")]
     if asked_for:
         click.echo(f"by `fleet run`, not in the manifest: {', '.join(asked_for)}")
+    orphans = sum(not row["in_plan"] for row in rows)
+    if orphans:
+        click.echo(f"*: {orphans} no longer in the manifest, and given to no host any more")
     for row in rows:
         if row["state"] == "failed":
             click.echo(f"{row['name']}: {render.first_line(row['error'], 100)}")
+
+
+def _state(row: dict[str, Any]) -> Text:
+    """Return a job's state, marked where the manifest does not have the job any more."""
+    from coordinator.cli import render
+
+    shown = render.state(row["state"])
+    return shown if row["in_plan"] else shown.append("*", "bold")

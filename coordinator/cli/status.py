@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from broker.errors import RemoteError
 from broker.machine import new_id
 from broker.messages import AskStatus
+from coordinator.cli import NotDone, Unreachable
 from coordinator.cli.common import client_options, json_option
 
 if TYPE_CHECKING:
@@ -34,9 +36,11 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
     Example: fleet status --json
     """
     data = client.ask(AskStatus(id=new_id()))
+    outlook = _outlook(client, data)
     from coordinator.cli import holds, render
 
     if as_json:
+        data["forecast"] = outlook
         render.print_json(data)
         return
     out = render.console()
@@ -56,6 +60,8 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
         out.print(line if shown else render.Text(f"{title:<13}none"))
     for line in holds.restrained(data):
         out.print(line, soft_wrap=True)
+    if outlook is not None and outlook["text"]:
+        out.print(render.Text(f"{'Outlook':<13}").append(outlook["text"]), soft_wrap=True)
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
         out.print("\nNothing that is pending can start; `fleet why JOB` says why.")
     if data["dropped"]:
@@ -66,3 +72,21 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
             f"{count} {_WHY.get(kind, kind)}" for kind, count in data["refused"].items()
         )
         out.print(f"Refused      {found}; see `fleet events`")
+
+
+def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what is to be expected of the plan; none where nothing is left, or far too much."""
+    left = data["active"] + data["jobs"]["pending"]
+    if not left:
+        return None
+    from datetime import UTC, datetime
+
+    from coordinator.cli import outlook
+
+    if left > outlook.BY_THE_WAY:
+        return None
+    try:
+        found = outlook.look(client).forecast()
+    except (NotDone, RemoteError, Unreachable):
+        return None  # the coordinator is of another version: the counts are what was asked for
+    return outlook.summary_to_dict(found, datetime.now(UTC))

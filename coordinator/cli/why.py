@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from broker.errors import RemoteError
 from broker.machine import new_id
 from broker.messages import AskWhy
+from coordinator.cli import NotDone, Unreachable
 from coordinator.cli.common import client_options, job_argument, json_option
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
+    from coordinator.forecast import Forecast, Outlook
+
+LIVE: Final = ("pending", "claimed", "running")
+_MEMORY: Final = ("out of memory", "memoryerror", "cannot allocate", "killed by signal 9")
+# How a host that would suit the job is, in words.
+_HOW: Final = {
+    "now": "free for it now",
+    "quiet": "taking no jobs now",
+    "busy": "busy",
+    "soon": "about to be",
+}
 
 
 @click.command("why")
@@ -19,23 +33,155 @@ if TYPE_CHECKING:
 @json_option
 @client_options
 def why_command(client: OperatorClient, job: str, as_json: bool) -> None:
-    """Why a job is not running: every reason, host by host.
+    """Why a job is not running: clause by clause, host by host, and what would help.
+
+    RULES OUT: how many hosts a condition excludes; LEAVES: how many it and those above it leave.
+    When the job is likely to start or end is predicted from what has been measured; see
+    docs/forecast.md.
 
     Example: fleet why gru-oracle
     """
     data = client.ask(AskWhy(id=new_id(), job=job))
+    found = _forecast(client) if data["state"] in LIVE else None
+    one = found.outlooks.get(data["job_id"]) if found else None
+    data["advice"] = _advice(data)
     from coordinator.cli import render
 
     if as_json:
+        from coordinator.cli import outlook
+
+        data["forecast"] = outlook.to_dict(one, datetime.now(UTC)) if one else None
         render.print_json(data)
         return
     out = render.console()
     line = render.Text(f"{data['name']} is ").append(render.state(data["state"]))
     out.print(line.append(render.printable(f": {data['summary']}")), soft_wrap=True)
-    for host in data["hosts"]:
-        if host["eligible"]:
-            out.print(render.Text("  ").append(host["host"], "bold").append("  can take it"))
-        for index, reason in enumerate(host["reasons"]):
-            name = host["host"] if index == 0 else " " * len(host["host"])
-            words = f"  {render.printable(reason)}"
-            out.print(render.Text("  ").append(name, "bold").append(words), soft_wrap=True)
+    if found is not None and one is not None and (text := _when(one, found)):
+        out.print(render.printable(text), soft_wrap=True)
+    for text in data["advice"]:
+        out.print(render.printable(f"  {text}"), soft_wrap=True)
+    _print_clauses(out, data)
+    _print_hosts(out, data["hosts"])
+
+
+def _forecast(client: OperatorClient) -> Forecast | None:
+    from coordinator.cli import outlook
+
+    try:
+        return outlook.look(client).forecast()
+    except (NotDone, RemoteError, Unreachable):
+        return None  # of another version: the reasons are what was asked for
+
+
+def _when(one: Outlook, found: Forecast) -> str:
+    """Say when a job will start, or end, and what that rests on."""
+    from coordinator.cli import outlook
+
+    by = one.estimate.words() if one.estimate else ""
+    match one.verdict:
+        case "running" if one.ends_known and one.end is not None:
+            return f"It will likely end {outlook.about(one.end)}, by {by}."
+        case "running":
+            return "How long it will take is unknown: nothing like it was ever completed."
+        case "starts":
+            return _start(one, found, by)
+        case _:
+            return ""
+
+
+def _start(one: Outlook, found: Forecast, by: str) -> str:
+    from coordinator.cli import outlook
+
+    assert one.start is not None  # noqa: S101 - it starts
+    assert one.end is not None  # noqa: S101 - likewise
+    before = found.outlooks.get(one.after or "")
+    after = f", when that has finished {before.spec.name}" if before else ""
+    if one.ahead:
+        others = "1 other pending job goes" if one.ahead == 1 else f"{one.ahead} others go"
+        after += f"; {others} there first"
+    if one.vague:
+        return (
+            f"It will likely go to {one.host}{after}; when is unknown, since it comes after a job "
+            "whose like was never completed."
+        )
+    text = f"It will likely start {outlook.about(one.start)}, on {one.host}{after}."
+    if one.start.median_s < outlook.SOON_S:
+        text = f"It will likely start now, on {one.host}."
+    if one.ends_known:
+        return f"{text} Likely done {outlook.about(one.end)}, by {by}."
+    return f"{text} How long it takes is unknown: nothing like it was ever completed."
+
+
+def _advice(data: dict[str, Any]) -> list[str]:
+    """Say what can be done about a job that is over, and not well."""
+    if data["state"] != "failed":
+        return []
+    name, why = data["name"], data["summary"].lower()
+    found = [
+        f"`fleet logs {name}` shows its output, `fleet show {name}` where it was tried",
+        f"`fleet requeue {name}` tries again",
+    ]
+    if any(words in why for words in _MEMORY):
+        found.insert(0, "it ran out of memory: raise its min_vram_gib or min_ram_gib, and reload")
+    if "it failed: lost " in why:
+        found.insert(0, "its hosts went away while it ran: `fleet workers` says how they are")
+    return found
+
+
+def _print_clauses(out: Any, data: dict[str, Any]) -> None:
+    from coordinator.cli import render
+
+    if data["clauses"]:
+        known = data["known"]
+        rows = [(f"{known} known host{'s' * (known != 1)}", "", known, "")]
+        rows += [
+            (one["clause"], one["against"] or "-", one["left"], one["detail"])
+            for one in data["clauses"]
+        ]
+        out.print()
+        out.print(render.table(("CONDITION", ">RULES OUT", ">LEAVES", "WHICH"), rows, wrap=True))
+    suits = data["suitable"]
+    if suits and "now" not in suits:
+        told = [
+            f"{len(names)} {_HOW.get(how, how)} ({_some(names)})" for how, names in suits.items()
+        ]
+        count = sum(map(len, suits.values()))
+        out.print()
+        out.print(
+            f"{count} would suit it, in time: {', '.join(told)}"
+            if count > 1
+            else f"1 would suit it, in time: {told[0]}",
+            soft_wrap=True,
+        )
+    if data["remedies"]:
+        out.print(
+            "\nWhat would change that:" if not suits else "\nWhat would open more hosts to it:"
+        )
+    for text in data["remedies"]:
+        out.print(render.printable(f"  {text}"), soft_wrap=True)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def _print_hosts(out: Any, hosts: list[dict[str, Any]]) -> None:
+    """Print the hosts, those together that have the same against them."""
+    from coordinator.cli import render
+
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for host in hosts:
+        alike.setdefault(tuple(host["reasons"]), []).append(host["host"])
+    if hosts:
+        out.print()
+    for reasons, names in alike.items():
+        texts = [render.printable(reason) for reason in reasons] or ["can take it"]
+        title = render.Text("  ").append(", ".join(names), "bold")
+        if len(names) > 1:
+            out.print(title, soft_wrap=True)
+            title = render.Text("    ")
+        else:
+            title.append("  ")
+        indent = " " * title.cell_len
+        for index, text in enumerate(texts):
+            out.print((title if index == 0 else render.Text(indent)).append(text), soft_wrap=True)

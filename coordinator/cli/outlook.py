@@ -1,0 +1,254 @@
+"""Predictions for the verbs: what is asked of the coordinator for them, and how they are told.
+
+The plan is played through here and not by the coordinator, which has heartbeats to listen to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from broker.errors import RemoteError
+from broker.machine import new_id
+from broker.messages import AskAttempts, AskPlan, Capability, Heartbeat
+from coordinator.cli import render
+from coordinator.durations import History, Span
+from coordinator.forecast import Forecast, Held, Outlook, Waiting, forecast
+from coordinator.matchmaking import HostView
+from coordinator.plan import HostPolicy, JobSpec, policy_from_dict, spec_from_dict
+
+if TYPE_CHECKING:
+    from coordinator.cli.client import OperatorClient
+
+LIVE: Final = ("pending", "claimed", "running")
+HISTORY: Final = 4000  # attempts that a prediction rests on
+SOON_S: Final = 5.0
+BY_THE_WAY: Final = 2000  # unfinished jobs up to which `fleet status` predicts without being asked
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job of the running plan, as the coordinator tells it: `row` has the rest of it."""
+
+    spec: JobSpec
+    row: Mapping[str, Any]
+
+    def waiting(self, spec: JobSpec | None = None) -> Waiting:
+        """Return it as a job to be placed, with another spec if there is one."""
+        row = self.row
+        return Waiting(
+            spec or self.spec,
+            row["created_at"],
+            row.get("waited_s", 0.0),
+            row.get("ready_in_s", 0.0),
+            row["host"],
+        )
+
+    def held(self) -> Held:
+        """Return it as a job that a host is at."""
+        row = self.row
+        return Held(
+            self.spec,
+            row["host"],
+            row["elapsed_s"],
+            row.get("share"),
+            row.get("eta_s"),
+            row["uses_slot"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All that a prediction is made of, at one moment. `policies` are those in force."""
+
+    jobs: Sequence[Planned]
+    views: Sequence[HostView]
+    history: History
+    grace_s: float
+
+    @property
+    def policies(self) -> dict[str, HostPolicy]:
+        """The policy of each known host."""
+        return {view.host: view.policy for view in self.views}
+
+    def held(self) -> list[Held]:
+        """Return the jobs that hosts are at."""
+        return [job.held() for job in self.jobs if job.row["state"] in {"claimed", "running"}]
+
+    def forecast(self) -> Forecast:
+        """Return what is to be expected of the running plan."""
+        waiting = [
+            job.waiting()
+            for job in self.jobs
+            if job.row["state"] == "pending" and job.row["in_plan"]
+        ]
+        return forecast(waiting, self.held(), self.views, self.history, self.grace_s)
+
+
+def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
+    """Ask the coordinator for the jobs in `states`, the hosts, and what is over.
+
+    Raises what `OperatorClient.ask` does, and `RemoteError` for an answer that makes no sense.
+    """
+    try:
+        jobs, grace_s = _plan(client, states)
+        views = [_view(row) for row in client.list_workers() if row["capability"] is not None]
+    except (ValidationError, ValueError, KeyError, TypeError) as error:
+        raise RemoteError(f"the coordinator's answer cannot be used: {error!r}"[:300]) from None
+    wanted = AskAttempts(id=new_id(), ends=("completed",))
+    return Picture(jobs, views, History(attempts(client, wanted, HISTORY)), grace_s)
+
+
+def attempts(
+    client: OperatorClient, wanted: AskAttempts, most: int | None = None
+) -> list[dict[str, Any]]:
+    """Return attempts that have ended, newest first: all, or about as many as `most`."""
+    found: list[dict[str, Any]] = []
+    before = wanted.before
+    while most is None or len(found) < most:
+        page = client.ask(wanted.model_copy(update={"id": new_id(), "before": before}))
+        found += page["attempts"]
+        before = page["next"]
+        if before is None:
+            break
+    return found
+
+
+def _plan(client: OperatorClient, states: Sequence[Any]) -> tuple[list[Planned], float]:
+    jobs: dict[str, Planned] = {}  # a job that moves while we page may come twice
+    offset: int | None = 0
+    grace_s = 0.0
+    while offset is not None:
+        page = client.ask(AskPlan(id=new_id(), states=tuple(states), offset=offset))
+        for row in page["jobs"]:
+            spec = spec_from_dict(row["spec"])
+            jobs[spec.job_id] = Planned(spec, row)
+        offset, grace_s = page["next"], page["grace_s"]
+    return list(jobs.values()), grace_s
+
+
+def _view(row: Mapping[str, Any]) -> HostView:
+    return HostView(
+        host=row["host"],
+        online=row["status"] == "online",
+        offline_why=row["presence"],
+        capability=Capability.model_validate(row["capability"]),
+        heartbeat=Heartbeat.model_validate(row["heartbeat"]) if row["heartbeat"] else None,
+        policy=policy_from_dict(row["policy"]),
+        barred=tuple(row["barred"]),
+        twins=row["presence"] == "twins",
+    )
+
+
+# How predictions are told
+
+
+def at(in_s: float, now: datetime | None = None) -> str:
+    """Return a moment that far ahead by this machine's clock: `14:05`, `Mon 14:05`, `Dec 24`."""
+    here = (now or datetime.now(UTC)).astimezone()
+    then = here + timedelta(seconds=in_s)
+    days = (then.date() - here.date()).days
+    if days == 0:
+        return f"{then:%H:%M}"
+    return f"{then:%a %H:%M}" if days < 7 else f"{then:%b} {then.day}"
+
+
+def between(span: Span, now: datetime | None = None) -> str:
+    """Return the quick and the slow case of a moment, nothing where they are the same."""
+    early, late = at(span.quick_s, now), at(span.slow_s, now)
+    return "" if early == late else f"{early} to {late}"
+
+
+def about(span: Span, now: datetime | None = None) -> str:
+    """Return a moment with distance and spread: `about 14:05, in 12 min (13:58 to 14:20)`."""
+    if span.median_s < SOON_S:
+        return "any moment now"
+    spread = between(span, now)
+    text = f"about {at(span.median_s, now)}, in {render.span(span.median_s)}"
+    return f"{text} ({spread})" if spread else text
+
+
+def end_of_plan(found: Forecast) -> str:
+    """Return when the plan will be done, and what will be left, in one line."""
+    words = []
+    if found.end is not None and found.end.median_s >= SOON_S:
+        left = render.span(found.end.median_s)
+        spread = between(found.end)
+        words.append(f"about {left} left, until {at(found.end.median_s)}")
+        words[0] += f" ({spread})" if spread else ""
+    elif found.end is not None:
+        words.append("about to be done")
+    if found.unknown:
+        more = " more" if found.end is not None else ""
+        words.append(f"how long {jobs(found.unknown, more)} will take is unknown")
+    absent, stuck = len(found.of("absent")), len(found.of("stuck"))
+    if absent:
+        waits = "waits" if absent == 1 else "wait"
+        words.append(f"{jobs(absent)} {waits} for a host to come back")
+    if stuck:
+        words.append(f"{jobs(stuck)} no known host can run")
+    return "; ".join(words)
+
+
+def jobs(count: int, more: str = "") -> str:
+    """Return a number of jobs in words."""
+    return f"{count}{more} job" if count == 1 else f"{count}{more} jobs"
+
+
+def to_dict(one: Outlook, now: datetime) -> dict[str, Any]:
+    """Return an outlook as JSON values: spans in seconds from now, medians as RFC 3339 as well."""
+    return {
+        "job_id": one.spec.job_id,
+        "name": one.spec.name,
+        "verdict": one.verdict,
+        "host": one.host,
+        "starts_in_s": _spread(one.start),
+        "ends_in_s": _spread(one.end),
+        "starts_at": _moment(one.start, now),
+        "ends_at": _moment(one.end, now),
+        "basis": one.estimate.basis if one.estimate else None,
+        "runs": one.estimate.runs if one.estimate else None,
+        "vague": one.vague,
+        "after": one.after,
+        "ahead": one.ahead,
+        "against": [{"reason": text, "hosts": count} for text, count in one.against],
+    }
+
+
+def summary_to_dict(found: Forecast, now: datetime) -> dict[str, Any]:
+    """Return the whole of a forecast as JSON values."""
+    return {
+        "ends_in_s": _spread(found.end),
+        "ends_at": _moment(found.end, now),
+        "unknown": found.unknown,
+        "absent": len(found.of("absent")),
+        "stuck": len(found.of("stuck")),
+        "text": end_of_plan(found),
+    }
+
+
+def grouped(outlooks: Iterable[Outlook]) -> list[tuple[str, list[str]]]:
+    """Return reasons with the names of the jobs that have them, the most frequent first."""
+    found: dict[str, list[str]] = {}
+    for one in outlooks:
+        texts = [text if count == 1 else f"{text} ({count} hosts)" for text, count in one.against]
+        found.setdefault("; ".join(texts) or "no host is known", []).append(one.spec.name)
+    return sorted(found.items(), key=lambda one: -len(one[1]))
+
+
+def _spread(span: Span | None) -> dict[str, float] | None:
+    if span is None:
+        return None
+    figures = (round(value, 1) for value in span)
+    return dict(zip(("quick", "median", "slow"), figures))
+
+
+def _moment(span: Span | None, now: datetime) -> str | None:
+    if span is None:
+        return None
+    then = now + timedelta(seconds=span.median_s)
+    return then.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,333 @@
+"""`fleet plan`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from broker.clock import rfc3339
+from broker.errors import ConfigError
+from broker.machine import new_id, system_clock
+from broker.messages import AskTrainers
+from coordinator.cli import EXIT_REFUSED
+from coordinator.cli.common import client_options, json_option
+
+if TYPE_CHECKING:
+    from coordinator.cli.client import OperatorClient
+    from coordinator.cli.outlook import Picture
+    from coordinator.diff import Change, Difference, Known, Step
+    from coordinator.forecast import Forecast, Outlook
+
+EXIT_CHANGES: Final = 4
+LEAST_ROWS: Final = 5
+WIDE: Final = 110  # columns of a window with room for what a prediction rests on
+OTHER_LINES: Final = 16  # of a screen: headings, totals, the prompt
+_SIGNS: Final = {
+    "add": "+", "change": "~", "adopt": "+", "replace": "±", "orphan": "-", "keep": " "
+}  # fmt: skip
+_STYLES: Final = {"+": "green", "~": "yellow", "±": "magenta", "-": "red"}
+_ORDER: Final = ("replace", "orphan", "change", "adopt", "add")
+
+
+@click.command("plan")
+@click.argument("manifest", required=False, type=click.Path(path_type=Path))
+@click.option("--all", "show_all", is_flag=True, help="Show every job, not a screenful.")
+@click.option("--detailed-exitcode", is_flag=True,
+              help="Exit with 4 when a reload would change something.")  # fmt: skip
+@json_option
+@client_options
+def plan_command(
+    client: OperatorClient,
+    manifest: Path | None,
+    show_all: bool,
+    detailed_exitcode: bool,
+    as_json: bool,
+) -> int:
+    """What a reload with MANIFEST would change, and when the plan will be done.
+
+    Changes nothing. Which host each job would go to, when it would start and end: predicted from
+    what has been measured, see docs/forecast.md. Without MANIFEST: the running plan.
+
+    Example: fleet plan training_manifest.toml
+    """
+    from coordinator.manifest import ManifestError
+
+    try:
+        picture, found, prospect = _prepare(client, manifest)
+    except ManifestError as error:
+        if as_json:
+            from coordinator.cli.check import problems_to_list
+
+            click.echo(json.dumps({"ok": False, "errors": problems_to_list(error)}))
+        else:
+            click.echo(str(error), err=True)
+        return EXIT_REFUSED
+    if as_json:
+        _print_json(found, prospect)
+    else:
+        _print(manifest, picture, found, prospect, show_all=show_all)
+    changes = found is not None and not found.is_empty()
+    return EXIT_CHANGES if changes and detailed_exitcode else 0
+
+
+def _prepare(
+    client: OperatorClient, manifest: Path | None
+) -> tuple[Picture, Difference | None, Forecast]:
+    from coordinator.builtin import builtin_trainers
+    from coordinator.cli import outlook
+    from coordinator.diff import difference
+    from coordinator.manifest import load_manifest
+
+    if manifest is None:
+        picture = outlook.look(client)
+        return picture, None, picture.forecast()
+    if not manifest.exists():
+        raise ConfigError(f"{manifest}: there is no such file")
+    trainers = {**builtin_trainers(), **client.ask(AskTrainers(id=new_id()))["trainers"]}
+    plan = load_manifest(manifest, trainers)
+    picture = outlook.look(client, ())
+    found = difference(_known(picture), plan.jobs, picture.policies, plan.hosts)
+    return picture, found, _after(picture, found, plan)
+
+
+def _known(picture: Picture) -> list[Known]:
+    from coordinator.diff import Known
+
+    return [
+        Known(
+            job.spec,
+            job.row["state"],
+            job.row["in_plan"],
+            job.row["host"],
+            submitted=job.row["submitted"],
+        )
+        for job in picture.jobs
+    ]
+
+
+def _after(picture: Picture, found: Difference, plan: Any) -> Forecast:
+    """Return what is to be expected once the coordinator has read that manifest."""
+    from dataclasses import replace
+
+    from coordinator.forecast import Waiting, forecast
+    from coordinator.plan import HostPolicy
+
+    by_id = {job.spec.job_id: job for job in picture.jobs}
+    now = rfc3339(system_clock().wall_s)
+    waiting = []
+    for step in found.steps:
+        job = by_id.get(step.spec.job_id)
+        if step.action in {"add", "replace"}:
+            waiting.append(Waiting(step.spec, now))
+        elif step.action != "orphan" and job is not None and job.row["state"] == "pending":
+            waiting.append(job.waiting(step.spec))
+    named = {step.spec.job_id for step in found.steps}
+    waiting += [
+        job.waiting(job.spec)
+        for job in picture.jobs
+        if job.row["submitted"] and job.row["state"] == "pending" and job.spec.job_id not in named
+    ]
+    views = [
+        replace(view, policy=plan.hosts.get(view.host) or HostPolicy(view.host))
+        for view in picture.views
+    ]
+    return forecast(waiting, picture.held(), views, picture.history, plan.prefer_cuda_grace_s)
+
+
+# JSON
+
+
+def _print_json(found: Difference | None, prospect: Forecast) -> None:
+    from coordinator.cli import outlook, render
+
+    now = datetime.now(UTC)
+    data: dict[str, Any] = {
+        "ok": True,
+        "forecast": outlook.summary_to_dict(prospect, now),
+        "jobs": [outlook.to_dict(one, now) for one in prospect.outlooks.values()],
+    }
+    if found is not None:
+        data |= {
+            "changes": found.counts(),
+            "steps": [_step_to_dict(step) for step in found.steps if step.action != "keep"],
+            "hosts": {name: _changes_to_list(changes) for name, changes in found.hosts.items()},
+        }
+    render.print_json(data)
+
+
+def _step_to_dict(step: Step) -> dict[str, Any]:
+    return {
+        "action": step.action,
+        "job_id": step.spec.job_id,
+        "name": step.spec.name,
+        "replaces": step.known.spec.job_id if step.action == "replace" and step.known else None,
+        "state": step.known.state if step.known else None,
+        "changes": _changes_to_list(step.changes),
+    }
+
+
+def _changes_to_list(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    return [{"what": what, "from": before, "to": after} for what, before, after in changes]
+
+
+# For people
+
+
+def _print(
+    manifest: Path | None,
+    picture: Picture,
+    found: Difference | None,
+    prospect: Forecast,
+    *,
+    show_all: bool,
+) -> None:
+    from coordinator.cli import outlook, render
+
+    out = render.console()
+    rows = 1_000_000 if show_all else max(LEAST_ROWS, (out.height - OTHER_LINES) // 2)
+    if found is not None:
+        _print_changes(out, found, rows)
+        if found.is_empty():
+            out.print(f"No changes: {manifest} is the plan that runs.", soft_wrap=True)
+    _print_times(out, prospect, rows)
+    for title, kind in (
+        ("that no known host can run", "stuck"),
+        ("that wait for a host to come back", "absent"),
+    ):
+        _print_left_over(out, prospect.of(kind), title, rows)  # type: ignore[arg-type] # a verdict
+    words = outlook.end_of_plan(prospect) or "nothing is left to do"
+    out.print(render.Text("\n").append("The plan: ", "bold").append(words), soft_wrap=True)
+    if not picture.views:
+        out.print("No host is known yet; start an agent on each with `fleet agent`.")
+    if not show_all and len(prospect.outlooks) > rows:
+        out.print("--all shows every job.")
+
+
+def _print_changes(out: Any, found: Difference, rows: int) -> None:
+    from coordinator.cli import render
+
+    steps = [step for action in _ORDER for step in found.steps if step.action == action]
+    for step in steps[:rows]:
+        sign = _SIGNS[step.action]
+        line = render.Text(f"  {sign} ", style=_STYLES[sign]).append(step.spec.name, "bold")
+        out.print(line.append(render.printable(f"  {_what(step)}"), "default"), soft_wrap=True)
+    if len(steps) > rows:
+        out.print(f"    and {len(steps) - rows} more (--all shows them)")
+    for name, changes in found.hosts.items():
+        line = render.Text("  ~ ", style="yellow").append(f"[hosts.{name}]", "bold")
+        out.print(line.append(f"  {_changed(changes)}"), soft_wrap=True)
+    if not found.is_empty():
+        counts = found.counts()
+        told = [
+            f"{counts['add']} to add",
+            f"{counts['change']} to change",
+            f"{counts['replace']} to replace",
+            f"{counts['orphan'] + counts['replace']} to leave orphaned",
+            f"{counts['keep']} to keep",
+        ]
+        if counts["adopt"]:
+            told.insert(1, f"{counts['adopt']} to take in again")
+        if found.hosts:
+            told.append(f"{len(found.hosts)} host{'s' * (len(found.hosts) != 1)} to change")
+        line = render.Text("\n" if steps or found.hosts else "").append("A reload: ", "bold")
+        out.print(line.append(", ".join(told)), soft_wrap=True)
+
+
+def _what(step: Step) -> str:
+    """Say what becomes of a job."""
+    match step.action:
+        case "add":
+            return "new"
+        case "adopt":
+            more = f"; {_changed(step.changes)}" if step.changes else ""
+            return f"in the manifest again ({step.known.state if step.known else 'known'}){more}"
+        case "replace":
+            return f"another job now: {_changed(step.changes)}; the old one is {_fate(step)}"
+        case "orphan":
+            return f"no longer in the manifest; {_fate(step)}"
+        case _:
+            return _changed(step.changes)
+
+
+def _fate(step: Step) -> str:
+    known = step.known
+    if known is None or known.state not in {"pending", "claimed", "running"}:
+        return f"{known.state if known else 'over'}, and stays so"
+    if known.state == "pending":
+        return "pending, and never given to a host; `fleet cancel` ends it"
+    return f"{known.state} on {known.host}, and goes on; `fleet cancel` stops it"
+
+
+def _changed(changes: Sequence[Change]) -> str:
+    return ", ".join(f"{what} {_toml(old)} → {_toml(new)}" for what, old, new in changes)
+
+
+def _toml(value: Any) -> str:
+    if value is None or value == []:
+        return "none"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _print_times(out: Any, prospect: Forecast, rows: int) -> None:
+    from coordinator.cli import render
+
+    shown = [*prospect.of("running"), *prospect.of("starts")]
+    if not shown:
+        return
+    names = {one.spec.job_id: one.spec.name for one in shown}
+    columns: tuple[str, ...] = ("JOB", "HOST", "STARTS", "ENDS", "BETWEEN")
+    columns += ("BY", "AFTER") if out.width >= WIDE else ()
+    cells = [_cells(one, names)[: len(columns)] for one in shown[:rows]]
+    out.print()
+    out.print(render.table(columns, cells))
+    if len(shown) > rows:
+        out.print(f"and {len(shown) - rows} more, the last of which starts {_last(shown)}")
+
+
+def _last(shown: Sequence[Outlook]) -> str:
+    from coordinator.cli import outlook
+
+    starts = [one.start.median_s for one in shown if one.start is not None and not one.vague]
+    return f"at {outlook.at(max(starts))}" if starts else "nobody knows when"
+
+
+def _cells(one: Outlook, names: dict[str, str]) -> tuple[Any, ...]:
+    from coordinator.cli import outlook, render
+
+    start, end = one.start, one.end
+    assert start is not None  # noqa: S101 - those that run or will start have both
+    assert end is not None  # noqa: S101 - likewise
+    begins = "?" if one.vague else outlook.at(start.median_s)
+    if start.median_s < outlook.SOON_S:
+        begins = "now"
+    return (
+        one.spec.name,
+        one.host,
+        render.state("running") if one.verdict == "running" else begins,
+        outlook.at(end.median_s) if one.ends_known else "?",
+        outlook.between(end) if one.ends_known else "",
+        one.estimate.words() if one.estimate else "",
+        names.get(one.after or "", ""),
+    )
+
+
+def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -> None:
+    from coordinator.cli import outlook, render
+
+    if not left:
+        return
+    line = render.Text("\n").append(f"{outlook.jobs(len(left))} {title}:", "yellow")
+    out.print(line)
+    groups = outlook.grouped(left)
+    for reason, names in groups[:rows]:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        text = render.printable(f"  {', '.join(names[:3])}{more}: {reason}")
+        out.print(text, soft_wrap=True)
+    if len(groups) > rows:
+        out.print(f"  and {len(groups) - rows} more reasons")

@@ -1,0 +1,171 @@
+"""`fleet stats`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from broker.machine import new_id
+from broker.messages import AskAttempts
+from coordinator.cli.common import client_options, json_option
+from coordinator.cli.events import moment
+
+if TYPE_CHECKING:
+    from coordinator.cli.client import OperatorClient
+
+KEYS: Final = ("host", "model", "day")
+ENDS: Final = ("completed", "failed", "lost", "released", "cancelled")
+
+
+@dataclass(slots=True)
+class Account:
+    """What is added up of one host, model or day. `took_s` are whole, completed attempts."""
+
+    attempts: Counter[str] = field(default_factory=Counter)
+    jobs: Counter[str] = field(default_factory=Counter)
+    ran_s: float = 0.0
+    took_s: list[float] = field(default_factory=list)
+
+    def add(self, one: Mapping[str, Any]) -> None:
+        """Add an attempt that has ended."""
+        if one["host"] is not None:
+            self.attempts[one["end"]] += 1
+        if one["over"] is not None:
+            self.jobs[one["over"]] += 1
+        self.ran_s += one["s"] or 0.0
+        if one["whole"] and one["end"] == "completed" and one["s"] is not None:
+            self.took_s.append(one["s"])
+
+    def success(self) -> float | None:
+        """Return which share of the attempts that came to an end by themselves was completed."""
+        ended = sum(self.attempts[end] for end in ("completed", "failed", "lost"))
+        return self.attempts["completed"] / ended if ended else None
+
+    def median_s(self) -> float | None:
+        """Return how long a completed attempt takes, none where there was none."""
+        from coordinator.durations import quantile
+
+        return quantile(sorted(self.took_s), 0.5) if self.took_s else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        success, median_s = self.success(), self.median_s()
+        return {
+            "hours": round(self.ran_s / 3600, 4),
+            "attempts": {end: self.attempts[end] for end in ENDS},
+            "jobs": {state: self.jobs[state] for state in ("completed", "failed", "cancelled")},
+            "success": None if success is None else round(success, 4),
+            "median_s": None if median_s is None else round(median_s, 1),
+        }
+
+
+@click.command("stats")
+@click.option("--by", "keys", type=click.Choice(KEYS), multiple=True,
+              help="Add up by this only; may be repeated.  [default: host, model]")  # fmt: skip
+@click.option("--since", callback=moment, default="30d", show_default=True, metavar="TIME",
+              help="So long ago (90s, 30m, 1h, 7d, 2w), or a local time.")  # fmt: skip
+@json_option
+@client_options
+def stats_command(
+    client: OperatorClient, keys: tuple[str, ...], since: float, as_json: bool
+) -> None:
+    """What the fleet has done: hours of training, how jobs ended, how long they take.
+
+    An attempt counts when and where it ended. SUCCESS: of the attempts that were not stopped by
+    somebody, the share that was completed. MEDIAN: of a completed attempt that was begun anew.
+
+    Example: fleet stats --by day --since 2w
+    """
+    from coordinator.cli.outlook import attempts
+
+    rows = attempts(client, AskAttempts(id=new_id(), since=since))
+    total, by = account(rows, keys or ("host", "model"))
+    from coordinator.cli import render
+
+    if as_json:
+        groups = {
+            key: [{key: name, **one.to_dict()} for name, one in found] for key, found in by.items()
+        }
+        render.print_json({"since": _utc(since), "total": total.to_dict(), "by": groups})
+        return
+    if not rows:
+        click.echo(f"nothing has ended since {_local(since)}; --since looks further back")
+        return
+    out = render.console()
+    for key, found in by.items():
+        columns = (key.upper(), ">HOURS", ">DONE", ">FAILED", ">LOST", ">STOPPED", ">SUCCESS",
+                   ">MEDIAN")  # fmt: skip
+        out.print(render.table(columns, [_cells(name, one) for name, one in found]))
+        out.print()
+    jobs = ", ".join(f"{count} {state}" for state, count in total.jobs.items()) or "none is over"
+    out.print(f"Since {_local(since)}: {_hours(total.ran_s)} h of training; jobs: {jobs}")
+
+
+def account(
+    rows: Iterable[Mapping[str, Any]], keys: Iterable[str]
+) -> tuple[Account, dict[str, list[tuple[str, Account]]]]:
+    """Add attempts up: in all, and by each key, most hours first (days in their order).
+
+    A job that was cancelled before a host had it counts in the total alone.
+    """
+    total = Account()
+    by: dict[str, dict[str, Account]] = {key: {} for key in keys}
+    for one in rows:
+        total.add(one)
+        for key, found in by.items():
+            name = _day(one["at"]) if key == "day" else one[key]
+            if one["host"] is not None and name is not None:
+                found.setdefault(name, Account()).add(one)
+    return total, {
+        key: sorted(found.items(), key=_by_day if key == "day" else _by_hours)
+        for key, found in by.items()
+    }
+
+
+def _by_hours(one: tuple[str, Account]) -> tuple[float, str]:
+    return (-one[1].ran_s, one[0])
+
+
+def _by_day(one: tuple[str, Account]) -> tuple[float, str]:
+    return (0.0, one[0])
+
+
+def _cells(name: str, one: Account) -> tuple[Any, ...]:
+    from coordinator.cli import render
+
+    success, median_s = one.success(), one.median_s()
+    return (
+        name,
+        _hours(one.ran_s),
+        one.attempts["completed"],
+        one.attempts["failed"],
+        one.attempts["lost"],
+        one.attempts["released"] + one.attempts["cancelled"],
+        "-" if success is None else f"{success:.0%}",
+        "-" if median_s is None else render.span(median_s),
+    )
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours:.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 1 else f"{hours:.2f}"
+
+
+def _day(at: str) -> str:
+    return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d}"
+
+
+def _local(since_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(since_s))
+
+
+def _utc(since_s: float) -> str:
+    from broker.clock import rfc3339
+
+    return rfc3339(since_s)

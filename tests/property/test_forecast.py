@@ -1,0 +1,228 @@
+"""What is predicted comes true: the forecast against rules it must keep, and against the core."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker import messages as m
+from broker.messages import AskPlan, AskWorkers, Assign, Gpu, Needs, TrainerInfo
+from coordinator.cli.outlook import Picture, Planned, _view
+from coordinator.durations import History, Span
+from coordinator.effects import Collect, Collected
+from coordinator.forecast import Forecast, Held, Waiting, forecast
+from coordinator.matchmaking import HostView, reasons
+from coordinator.plan import HostPolicy, JobSpec, job_id, spec_from_dict
+from tests.harness.coordinator import HEX, Fleet
+
+GIB = 1024**3
+GRACE_S = 300.0
+MODELS = ("gbt", "cnn")
+TRAINERS = {model: TrainerInfo(hyper_schema={}) for model in MODELS}
+
+
+def spec(name: str, model: str, priority: int, **needs: Any) -> JobSpec:
+    """A job."""
+    return JobSpec(
+        job_id=job_id(model, "oracle", {"of": name}, "host", (), 0), name=name, model=model,
+        mode="oracle", hyper={}, split_recipe="host", train_hosts=(), seed=0, n_resamples=1,
+        priority=priority, needs=Needs(**needs),
+    )  # fmt: skip
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> list[JobSpec]:
+    """Up to a dozen jobs; some need a GPU, or prefer one, or so much memory."""
+    needs = st.fixed_dictionaries(
+        {},
+        optional={
+            "require_cuda": st.booleans(),
+            "prefer_cuda": st.booleans(),
+            "min_ram_gib": st.sampled_from([2, 64]),
+        },
+    )
+    count = draw(st.integers(1, 8))
+    return [
+        spec(f"j{n}", draw(st.sampled_from(MODELS)), draw(st.integers(0, 2)), **draw(needs))
+        for n in range(count)
+    ]
+
+
+@st.composite
+def capabilities(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
+    """One to three hosts."""
+    found = {}
+    for number in range(draw(st.integers(1, 3))):
+        gpu = Gpu(index=0, vram_total_bytes=8 * GIB, vram_free_bytes=8 * GIB)
+        found[f"h{number}"] = {
+            "gpus": (gpu,) if draw(st.booleans()) else (),
+            "slots": draw(st.integers(1, 2)),
+            "ram_total_bytes": 6 * GIB,  # as much as the harness's heartbeats say is free
+            "ram_available_bytes": 6 * GIB,
+            "trainers": TRAINERS,
+        }
+    return found
+
+
+def view(name: str, capability: dict[str, Any]) -> HostView:
+    """A host as matchmaking sees it."""
+    return HostView(
+        host=name, online=True, offline_why="", heartbeat=None, policy=HostPolicy(name),
+        capability=m.Capability(
+            session="s", instance="i", os="o", arch="a", python="3", physical_cores=4,
+            data_id="d", **capability,
+        ),
+    )  # fmt: skip
+
+
+def history(hosts: Any, took_s: dict[tuple[str, str], float]) -> History:
+    """Each model has run once on each host."""
+    return History(
+        {"end": "completed", "whole": True, "model": model, "mode": "oracle", "host": host,
+         "s": took_s[model, host]}
+        for model in MODELS for host in hosts
+    )  # fmt: skip
+
+
+@st.composite
+def durations(draw: st.DrawFn) -> dict[tuple[str, str], float]:
+    """How long each model takes on each host; no two alike, so that nothing ends together."""
+    seconds = draw(st.lists(st.integers(20, 400), min_size=6, max_size=6, unique=True))
+    keys = [(model, f"h{number}") for model in MODELS for number in range(3)]
+    return {key: float(value) for key, value in zip(keys, seconds)}
+
+
+@settings(max_examples=50)
+@given(specs(), capabilities(), durations(), st.lists(st.floats(0, 400), max_size=12))
+def test_a_forecast_keeps_the_rules(
+    jobs: list[JobSpec],
+    hosts: dict[str, Any],
+    took_s: dict[tuple[str, str], float],
+    waited_s: list[float],
+) -> None:
+    """No slot has two jobs at once, everybody's host is eligible, and twice gives the same."""
+    views = [view(name, capability) for name, capability in hosts.items()]
+    held = [Held(spec("held", "gbt", 0), "h0", elapsed_s=5.0)]
+    waiting = [
+        Waiting(one, f"{n:02}", waited_s[n] if n < len(waited_s) else 0.0)
+        for n, one in enumerate(jobs)
+    ]
+    past = history(hosts, took_s)
+    found = forecast(waiting, held, views, past, GRACE_S)
+    again = forecast(list(reversed(waiting)), held, views[::-1], past, GRACE_S)
+    assert found == again
+    assert set(found.outlooks) == {one.job_id for one in jobs} | {held[0].spec.job_id}
+    by_name = {one.host: one for one in views}
+    for one in waiting:
+        outlook = found.outlooks[one.spec.job_id]
+        then_s = outlook.start.median_s if outlook.start else 1e9
+        against = {
+            name: reasons(one.spec, host, one.waited_s + then_s + 1e-3, GRACE_S)
+            for name, host in by_name.items()
+        }
+        if outlook.host is None:
+            assert outlook.verdict == "stuck"
+            assert all(against.values())
+        else:
+            assert against[outlook.host] == ()
+            assert outlook.end is not None
+            assert outlook.start is not None
+            assert outlook.start.quick_s <= outlook.start.median_s <= outlook.start.slow_s
+    _check_slots(found, by_name)
+
+
+def _check_slots(found: Forecast, views: dict[str, HostView]) -> None:
+    at: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for one in found.outlooks.values():
+        if one.host is not None and one.start and one.end:
+            at[one.host] += [(one.start.median_s, 1), (one.end.median_s, -1)]
+    for host, moves in at.items():
+        busy = 0
+        for _, change in sorted(moves):  # who ends goes before who starts
+            busy += change
+            assert busy <= views[host].slots(), host
+
+
+@settings(max_examples=25)
+@given(specs(), capabilities(), durations())
+def test_what_is_forecast_is_what_the_coordinator_does(
+    jobs: list[JobSpec], hosts: dict[str, Any], took_s: dict[tuple[str, str], float]
+) -> None:
+    """Played against the real core, with hosts that take as long as they have always taken.
+
+    Every job starts where and when it was said that it would, and those that were said to be stuck
+    never do.
+    """
+    alone = Fleet(*jobs)  # what is asked before anybody has been given anything
+    rows = alone.asks(AskPlan(id="p")).data
+    planned = [Planned(spec_from_dict(row["spec"]), row) for row in rows["jobs"]]
+    reality = Reality(hosts, took_s)
+    workers = reality.fleet.asks(AskWorkers(id="w")).data["workers"]
+    picture = Picture(planned, [*map(_view, workers)], history(hosts, took_s), rows["grace_s"])
+    said = picture.forecast()
+    real = reality.plays(jobs)
+    for one in said.outlooks.values():
+        if one.verdict == "stuck":
+            assert one.spec.job_id not in real
+        else:
+            assert one.start is not None
+            host, start_s = real[one.spec.job_id]
+            assert (one.host, round(one.start.median_s)) == (host, round(start_s)), one.spec.name
+            assert one.start == Span(*(one.start.median_s,) * 3)
+
+
+class Reality:
+    """A core and its hosts; each attempt takes as long as the table says."""
+
+    def __init__(self, hosts: Any, took_s: dict[tuple[str, str], float]) -> None:
+        self.fleet, self.took_s = Fleet(), took_s
+        self.fleet.stored[HEX] = 2000  # every result is the same, and there: nothing is sent
+        self.fleet.start()
+        self.hosts = {name: self.fleet.host(name) for name in hosts}
+        for name, capability in hosts.items():
+            self.hosts[name].joins(**capability)
+        self.due: list[tuple[float, str, str]] = []
+        self.found: dict[str, tuple[str, float]] = {}
+        self.begun_s = 0.0
+
+    def plays(self, jobs: list[JobSpec]) -> dict[str, tuple[str, float]]:
+        """Run until nothing more happens; return where and when each job started."""
+        fleet = self.fleet
+        self.begun_s = fleet.mono_s
+        fleet.plan(*jobs)
+        self.start()
+        while self.due or fleet.mono_s < self.begun_s + 2 * GRACE_S:
+            until_s = min([fleet.mono_s + 60.0, *(one[0] for one in self.due[:1])])
+            fleet.passes(until_s - fleet.mono_s)
+            for _ in fleet.took(Collect):
+                fleet.handle(Collected({HEX: 2000}))
+            self.start()
+            while self.due and self.due[0][0] <= fleet.mono_s:
+                _, name, ended = heapq.heappop(self.due)
+                self.hosts[name].finishes(fleet.ledger[ended])
+                assert fleet.ledger[ended].state == "completed"
+                self.start()
+            self.beat()
+        return self.found
+
+    def start(self) -> None:
+        """Let every host take what it was given."""
+        for name, host in self.hosts.items():
+            for given_ in host.heard(Assign):
+                job = self.fleet.ledger[given_.job_id]
+                host.reports(m.Accepted, job, request_id=given_.id)
+                host.reports(m.Started, job, slot=0, pid=1)
+                self.found[job.job_id] = (name, self.fleet.mono_s - self.begun_s)
+                end_s = self.fleet.mono_s + self.took_s[job.spec.model, name]
+                heapq.heappush(self.due, (end_s, name, job.job_id))
+
+    def beat(self) -> None:
+        """Let every host say what it holds."""
+        for name, host in self.hosts.items():
+            held = [job for job in self.fleet.ledger.values() if job.is_held and job.host == name]
+            host.beats(*((job.job_id, job.attempt, "running") for job in held))
+        self.start()

@@ -1,0 +1,217 @@
+"""Predictions and their reasons, as people see them: a real coordinator, and simulated hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.harness.fleet import ROOT
+from tests.harness.swarm import Swarm
+
+QUICK, SLOW = 400.0, 0.5
+
+
+@pytest.fixture
+def swarm(fleet: Any) -> Iterator[Swarm]:
+    """Five simulated hosts, of which two have a GPU; their training is quick at first."""
+    made = Swarm(
+        fleet.broker_url, fleet.root, 5, rng=random.Random(1), speed=QUICK, fail_rate=0.0,
+        beat_s=0.3,
+    )  # fmt: skip
+    end = threading.Event()
+    thread = threading.Thread(target=made.run, args=(end.is_set,), daemon=True)
+    thread.start()
+    yield made
+    end.set()
+    thread.join(20.0)
+
+
+@pytest.fixture
+def cli(fleet: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command line, aimed at the test's fleet."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *arguments],
+            capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+            env=fleet.environment | {"COLUMNS": "80", "LINES": "40"},
+        )  # fmt: skip
+
+    return run
+
+
+def job(name: str, model: str, seed: int, more: str = "") -> str:
+    """The body of a job of that name."""
+    return f'name = "{name}"\nmodel = "{model}"\nmode = "oracle"\nseed = {seed}\n{more}'
+
+
+def _json(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+FIRST = [job(f"mlp-{n}", "mlp", n) for n in range(5)]
+HUGE = job("huge", "transformer", 1, "require_cuda = true\nmin_vram_gib = 48")
+
+
+@pytest.fixture
+def past(fleet: Any, swarm: Swarm) -> Any:
+    """Five jobs are completed, and one waits for a host with 48 GiB of VRAM."""
+    fleet.plan(*FIRST, HUGE)
+    fleet.coordinator()
+    for number in range(5):
+        fleet.until(f"mlp-{number}", "completed")
+    return fleet
+
+
+def change(fleet: Any) -> str:
+    """Write another manifest: one job left out, two changed, nine new, of which one never ran."""
+    jobs = [job(f"mlp-{n}", "mlp", n, "priority = 7" if n == 1 else "") for n in range(1, 5)]
+    jobs += [job(f"new-{n}", "mlp", 100 + n) for n in range(8)]
+    fleet.plan(*jobs, HUGE.replace("48", "16"), job("odd", "gru", 1))
+    return str(fleet.manifest)
+
+
+def test_what_is_over_is_accounted_for_and_what_waits_explained(past: Any, cli: Any) -> None:
+    """By model and day; clause by clause, with what would help."""
+    stats = _json(cli("stats", "--by", "model", "--by", "day", "--json"))
+    assert stats["total"]["jobs"]["completed"] == 5
+    (model,) = stats["by"]["model"]
+    assert (model["model"], model["attempts"]["completed"], model["success"]) == ("mlp", 5, 1.0)
+    assert model["median_s"] > 0
+    assert sum(day["attempts"]["completed"] for day in stats["by"]["day"]) == 5
+
+    why = _json(cli("why", "huge", "--json"))
+    clauses = {one["clause"]: (one["against"], one["left"]) for one in why["clauses"]}
+    assert clauses["require_cuda"] == (3, 2)
+    assert clauses["min_vram_gib = 48"] == (2, 0)
+    assert "if min_vram_gib were 24 instead of 48, lab-ws-1 could take it" in why["remedies"]
+    assert why["forecast"]["verdict"] == "stuck"
+    assert "1 job no known host can run" in cli("status").stdout
+
+
+def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
+    """What it adds, changes and leaves orphaned, and where the jobs would go; it does nothing."""
+    wanted = change(past)
+    plan = _json(cli("plan", wanted, "--json", "--detailed-exitcode"), 4)
+    assert plan["changes"] == {
+        "add": 9, "change": 2, "adopt": 0, "replace": 0, "orphan": 1, "keep": 3
+    }  # fmt: skip
+    changed = {step["name"]: step["changes"] for step in plan["steps"] if step["changes"]}
+    assert changed == {
+        "mlp-1": [{"what": "priority", "from": 0, "to": 7}],
+        "huge": [{"what": "min_vram_gib", "from": 48.0, "to": 16.0}],
+    }
+    outlooks = {one["name"]: one for one in plan["jobs"]}
+    assert outlooks["huge"]["host"] == "lab-ws-1"
+    assert {outlooks[f"new-{n}"]["basis"] for n in range(8)} <= {"here", "elsewhere"}
+    assert outlooks["odd"]["basis"] == "none"
+    assert plan["forecast"]["unknown"] >= 2
+    said = cli("plan", wanted).stdout
+    assert "9 to add, 2 to change, 0 to replace, 1 to leave orphaned, 3 to keep" in said
+    assert {row["name"] for row in _json(cli("list", "--json"))} == {
+        *(f"mlp-{n}" for n in range(5)), "huge"
+    }, "it has changed nothing"  # fmt: skip
+
+    assert cli("reload").returncode == 0
+    again = cli("plan", wanted, "--detailed-exitcode")
+    assert again.returncode == 0
+    assert f"No changes: {wanted} is the plan that runs." in again.stdout
+    listed = cli("list").stdout
+    assert "completed*" in listed
+    assert "*: 1 no longer in the manifest" in listed
+
+
+@pytest.mark.slow
+def test_when_the_rest_will_be_done_is_predicted(
+    past: Any, swarm: Swarm, cli: Any, wait_for: Any
+) -> None:
+    """For a job that waits, one that runs, and the whole plan."""
+    swarm.speed = SLOW
+    change(past)
+    past.reload()
+    for name in ("new-0", "huge"):
+        past.until(name, "running")
+    rows = {row["name"]: row for row in _json(cli("list", "--json"))}
+    waits = next(name for name, row in rows.items() if row["state"] == "pending" and name != "odd")
+    wait_for(lambda: _soon(cli, waits), "the trainers' own ETAs")
+    why = _json(cli("why", waits, "--json"))
+    assert why["forecast"]["verdict"] == "starts"
+    assert why["forecast"]["after"] in {row["job_id"] for row in rows.values()}
+    said = cli("why", waits).stdout
+    assert "It will likely start about" in said
+    assert "would suit it, in time" in said
+    assert "It will likely end about" in cli("why", "huge").stdout
+    assert "left, until" in cli("status").stdout
+    status = _json(cli("status", "--json"))
+    ends_at = datetime.fromisoformat(status["forecast"]["ends_at"])
+    assert ends_at > datetime.now(ends_at.tzinfo)
+
+
+def _soon(cli: Any, name: str) -> bool:
+    """Whether a start is predicted that rests on the ETAs of what runs: minutes ahead."""
+    forecast = _json(cli("why", name, "--json"))["forecast"]
+    return bool(forecast["starts_in_s"] and forecast["starts_in_s"]["median"] > 5)
+
+
+def test_a_plan_with_errors_is_told_and_nobody_reachable_as_well(
+    fleet: Any, cli: Any, tmp_path: Any
+) -> None:
+    """Exit code 1 for the manifest, 2 for one that is not there, 3 for nobody."""
+    fleet.plan(job("a", "mlp", 1))
+    alone = cli("plan", str(fleet.manifest), "--timeout", "1")
+    assert alone.returncode == 3
+    assert "no coordinator" in alone.stderr
+    fleet.coordinator()
+    fleet.until("a", "pending")
+    bad = tmp_path / "bad.toml"
+    bad.write_text('schema_version = 1\n[[jobs]]\nmodel = "mlpp"\nmode = "oracle"\n', "utf-8")
+    done = cli("plan", str(bad))
+    assert done.returncode == 1
+    assert "did you mean 'mlp'" in done.stderr
+    assert cli("plan", str(tmp_path / "none.toml")).returncode == 2
+    empty = cli("plan")
+    assert empty.returncode == 0, empty.stderr
+    assert "No host is known yet" in empty.stdout
+    assert "1 job no known host can run" in empty.stdout
+
+
+def test_following_events_outlives_the_coordinator(fleet: Any, wait_for: Any) -> None:
+    """It waits for the next one, tells nothing twice, and ends at Ctrl-C without a word."""
+    fleet.plan(job("a", "mlp", 1))
+    coordinator = fleet.coordinator()
+    fleet.until("a", "pending")
+    out, err = fleet.tmp / "events.out", fleet.tmp / "events.err"
+    with out.open("wb") as to, err.open("wb") as errors:
+        following = subprocess.Popen(
+            [sys.executable, "-m", "coordinator.cli", "events", "-f", "--json", "--timeout", "1"],
+            stdout=to, stderr=errors, cwd=ROOT, env=fleet.environment | {"PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+        try:
+            wait_for(lambda: '"added"' in out.read_text("utf-8"), "the first event")
+            coordinator.stop()
+            wait_for(lambda: "waiting for it" in err.read_text("utf-8"), "the notice")
+            fleet.coordinator()
+            assert fleet.cancel("a")["state"] == "cancelled"
+            wait_for(lambda: '"cancelled"' in out.read_text("utf-8"), "what came afterwards")
+            os.kill(following.pid, signal.SIGINT)
+            assert following.wait(20) == 0
+        finally:
+            following.kill()
+            following.wait(20)
+    words = [json.loads(line)["event"] for line in out.read_text("utf-8").splitlines()]
+    assert (words[0], words[-1]) == ("added", "cancelled")
+    assert words.count("added") == 1
+    said = err.read_text("utf-8").splitlines()
+    assert len(said) == 2, said
+    assert said[-1] == "it is back"

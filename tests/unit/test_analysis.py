@@ -1,0 +1,123 @@
+"""Why a job waits, clause by clause, and what would have to change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator import analysis
+from coordinator.matchmaking import HostView, reasons
+from coordinator.plan import JobSpec
+from tests.unit.test_matchmaking import gpu, host, job
+
+GRACE_S = 300.0
+
+
+def explained(one: JobSpec, *views: HostView) -> Any:
+    """Each host with what speaks against it."""
+    return [(view, reasons(one, view, 0.0, GRACE_S)) for view in views]
+
+
+def table(one: JobSpec, *views: HostView, **presence: str) -> dict[str, tuple[int, int, str]]:
+    """Clause → how many it rules out, how many are left, which."""
+    found = analysis.clauses(one, explained(one, *views), presence)
+    return {clause.clause: (clause.against, clause.left, clause.detail) for clause in found}
+
+
+def remedies(one: JobSpec, *views: HostView) -> list[str]:
+    """What would open a host to it."""
+    return analysis.remedies(one, explained(one, *views), GRACE_S)
+
+
+BIG = host("big", gpus=(gpu(20, 24),))
+SMALL = host("small", gpus=(gpu(10, 12),))
+PI = host("pi")
+
+
+def test_each_clause_tells_how_many_hosts_it_leaves() -> None:
+    """Counted by itself, and together with all before it."""
+    one = job(require_cuda=True, min_vram_gib=16.0)
+    asleep = host("lap", gpus=(gpu(20, 24),), online=False)
+    busy = host("big", gpus=(gpu(20, 24),), busy=1)
+    assert table(one, PI, SMALL, busy, asleep, lap="asleep") == {
+        "require_cuda": (1, 3, "pi"),
+        "min_vram_gib = 16": (1, 2, "small"),
+        "is there": (1, 1, "1 asleep"),
+        "has a free slot": (1, 0, "big"),
+    }
+
+
+def test_a_clause_of_the_job_is_shown_though_it_rules_nobody_out() -> None:
+    """One of which it says nothing is not."""
+    assert table(job(min_cores=2), PI) == {"min_cores = 2": (0, 1, "")}
+    assert table(job(), PI) == {}
+
+
+def test_quiet_hours_are_told_in_the_hosts_own_words() -> None:
+    """Which come with its heartbeat."""
+    quiet = host(beat={"ram_available_bytes": 2**33, "refuses": "quiet hours until 07:00"})
+    assert table(job(), quiet) == {"takes jobs now": (1, 0, "1 quiet hours until 07:00")}
+    assert analysis.suitable(explained(job(), quiet), {}) == {"quiet": ["pi"]}
+
+
+def test_who_would_suit_it_is_told_by_what_holds_it_up() -> None:
+    """Hosts that are asleep count as such, and those that can never take it do not."""
+    one = job(require_cuda=True)
+    views = [
+        PI, host("b", gpus=(gpu(),), busy=1), host("s", gpus=(gpu(),), online=False),
+        host("now", gpus=(gpu(),)),
+    ]  # fmt: skip
+    found = analysis.suitable(explained(one, *views), {"s": "asleep"})
+    assert found == {"busy": ["b"], "asleep": ["s"], "now": ["now"]}
+
+
+def test_a_number_is_lowered_to_what_the_best_host_has() -> None:
+    """Not to nothing, and not only to what happens to be free."""
+    less = "if min_vram_gib were 24 instead of 48, big could take it"
+    assert less in remedies(job(require_cuda=True, min_vram_gib=48.0), PI, SMALL, BIG)
+    assert remedies(job(min_ram_gib=20.0), PI) == [
+        "if min_ram_gib were 16 instead of 20, pi could take it"
+    ]
+    assert remedies(job(min_cores=9), PI) == [
+        "if min_cores were 4 instead of 9, pi could take it"
+    ]  # fmt: skip
+
+
+def test_one_change_at_a_time() -> None:
+    """What needs two is no remedy; then the nearest host is named with what it lacks."""
+    one = job(require_cuda=True, min_cores=9)
+    assert remedies(one, PI) == []
+    said = analysis.nearest(explained(one, PI))
+    assert "the nearest is pi: needs CUDA; this host has none; needs 9 cores" in said
+    assert remedies(job(require_cuda=True), PI) == [
+        "if it did not say require_cuda, pi could take it"
+    ]
+
+
+def test_what_the_operator_has_closed_can_be_opened() -> None:
+    """Drains, lists of hosts, and what the manifest says of a host."""
+    drained = host("d", barred=("drained by x",))
+    assert remedies(job(), drained) == ["after `fleet resume d`, d could take it"]
+    assert remedies(job(allowed=("other",)), PI) == [
+        "if its allowed_hosts had pi, pi could take it"
+    ]
+    assert remedies(job(denied=("pi",)), PI) == ["if its denied_hosts had not pi, pi could take it"]
+    off = host("g", gpus=(gpu(),), policy={"cuda": False})
+    assert remedies(job(require_cuda=True), off)[-1] == (
+        "if [hosts.g] did not say cuda = false, g could take it"
+    )
+    closed = host("g", policy={"allow_jobs": ("cnn*",)})
+    assert remedies(job(), closed) == [
+        'if [hosts.g] did not say allow_jobs = ["cnn*"], g could take it'
+    ]
+    assert remedies(job(), host("bare", data=None)) == [
+        "if the agent of bare had prepared data (--data), bare could take it"
+    ]
+
+
+def test_hosts_that_are_open_need_no_remedy() -> None:
+    """Busy or asleep is no obstacle for good, and many hosts are told briefly."""
+    assert remedies(job(), host(busy=1), host("b", online=False)) == []
+    many = [host(f"h{number}") for number in range(9)]
+    assert remedies(job(require_cuda=True), *many) == [
+        "if it did not say require_cuda, h0, h1 and 7 more could take it"
+    ]

@@ -1,0 +1,161 @@
+"""Which host, when, until when; and what is said where nobody can know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.durations import History
+from coordinator.forecast import Forecast, Held, Waiting, forecast
+from coordinator.matchmaking import HostView
+from coordinator.plan import JobSpec, job_id
+from tests.unit.test_durations import ran
+from tests.unit.test_matchmaking import gpu, host, job
+
+GRACE_S = 300.0
+
+
+def named(name: str, priority: int = 0, **needs: Any) -> JobSpec:
+    """A gbt job of that name."""
+    from dataclasses import replace
+
+    identity = job_id("gbt", "oracle", {"of": name}, "host", (), 0)
+    return replace(job(name, **needs), job_id=identity, priority=priority)
+
+
+def waits(name: str, created_at: str = "1", **fields: Any) -> Waiting:
+    """A pending job; what matchmaking looks at goes to its spec."""
+    own = {key: fields.pop(key) for key in ("waited_s", "ready_in_s") if key in fields}
+    return Waiting(named(name, **fields), created_at, **own)
+
+
+def past(*took_s: float, hosts: tuple[str, ...] = ("pi", "gpu")) -> History:
+    """Gbt has run so on each host."""
+    return History(ran(s, model="gbt", host=name) for name in hosts for s in took_s)
+
+
+def play(
+    *jobs: Waiting, views: list[HostView], held: tuple[Held, ...] = (), known: History | None = None
+) -> dict[str, Any]:
+    """The outlooks, by the names of the jobs."""
+    found = whole(*jobs, views=views, held=held, known=known)
+    return {one.spec.name: one for one in found.outlooks.values()}
+
+
+def whole(
+    *jobs: Waiting, views: list[HostView], held: tuple[Held, ...] = (), known: History | None = None
+) -> Forecast:
+    """The forecast."""
+    return forecast(jobs, held, views, known or past(100.0), GRACE_S)
+
+
+def test_jobs_follow_one_another_in_claim_order() -> None:
+    """Priority, then age, then name; each says what it comes after."""
+    found = play(
+        waits("late", "3"), waits("b", "2"), waits("a", "2"), waits("urgent", "9", priority=1),
+        views=[host("pi")],
+    )  # fmt: skip
+    order = sorted(found, key=lambda name: found[name].start)
+    assert order == ["urgent", "a", "b", "late"]
+    assert [found[name].start.median_s for name in order] == [0.0, 100.0, 200.0, 300.0]
+    assert found["b"].after == found["a"].spec.job_id
+    assert (found["urgent"].after, found["late"].ahead) == (None, 3)
+
+
+def test_a_slot_that_is_taken_comes_free_when_history_says_so() -> None:
+    """A job that has run for 30 s of its 100; and with two slots there is room already."""
+    held = Held(named("now"), "pi", elapsed_s=30.0)
+    assert play(waits("next"), views=[host("pi")], held=(held,))["next"].start.median_s == 70.0
+    roomy = play(waits("next"), views=[host("pi", slots=2)], held=(held,))
+    assert roomy["next"].start.median_s == 0.0
+    assert roomy["now"].verdict == "running"
+    sent = Held(named("now"), "pi", elapsed_s=30.0, uses_slot=False)
+    free = play(waits("next"), views=[host("pi")], held=(sent,))
+    assert free["next"].start.median_s == 0.0
+
+
+def test_the_spread_is_that_of_the_history() -> None:
+    """All quick, all at the median, all slow: it adds up along a slot."""
+    found = whole(waits("a"), waits("b", "2"), views=[host("pi")], known=past(80, 100, 160))
+    assert found.end is not None
+    assert found.end.quick_s < 200.0 == found.end.median_s < found.end.slow_s
+    assert found.unknown == 0
+
+
+def test_a_job_that_prefers_cuda_waits_for_its_grace() -> None:
+    """It takes the GPU when it comes free in time, and any host afterwards."""
+    soon = Held(named("now"), "gpu", elapsed_s=0.0, eta_s=200.0)
+    late = Held(named("now"), "gpu", elapsed_s=0.0, eta_s=2000.0)
+    views = [host("pi"), host("gpu", gpus=(gpu(),))]
+    quick = play(waits("cnn", prefer_cuda=True), views=views, held=(soon,))["cnn"]
+    assert (quick.host, quick.start.median_s) == ("gpu", 200.0)
+    slow = play(waits("cnn", prefer_cuda=True, waited_s=100.0), views=views, held=(late,))["cnn"]
+    assert (slow.host, slow.start.median_s) == ("pi", 200.0)
+
+
+def test_a_retry_waits_for_its_time() -> None:
+    """Others go first meanwhile."""
+    found = play(waits("again", ready_in_s=50.0), waits("other", "2"), views=[host("pi")])
+    assert found["other"].start.median_s == 0.0
+    assert found["again"].start.median_s == 100.0
+
+
+def test_hosts_that_are_away_are_given_nothing() -> None:
+    """Who needs one of them waits for its return, which nobody can foresee."""
+    views = [
+        host("pi"), host("gpu", gpus=(gpu(),), online=False, why="asleep"),
+        host("quiet", gpus=(gpu(),), beat={"ram_available_bytes": 2**33, "refuses": "until 22:00"}),
+    ]  # fmt: skip
+    found = play(waits("cnn", require_cuda=True), waits("gbt"), views=views)
+    assert found["gbt"].host == "pi"
+    assert found["cnn"].verdict == "absent"
+    assert found["cnn"].end is None
+    assert found["cnn"].against == (
+        ("gpu: offline (asleep)", 1), ("quiet: takes no jobs now: until 22:00", 1)
+    )  # fmt: skip
+
+
+def test_a_job_that_nobody_can_run_is_stuck_and_says_why() -> None:
+    """What would not pass by itself, most frequent first; what passes is left out."""
+    views = [host("a"), host("b"), host("c", gpus=(gpu(),), barred=("drained by x",))]
+    found = play(waits("cnn", require_cuda=True), views=views)["cnn"]
+    assert found.verdict == "stuck"
+    assert found.against == (("needs CUDA; this host has none", 2), ("drained by x", 1))
+    assert play(waits("cnn"), views=[])["cnn"].verdict == "stuck"
+
+
+def test_memory_that_our_own_jobs_use_comes_back() -> None:
+    """What others use may stay used for ever."""
+    full = {"ram_available_bytes": 2**30}
+    busy = Held(named("now"), "pi", elapsed_s=0.0, eta_s=40.0)
+    views = [host("pi", slots=2, beat=full)]
+    found = play(waits("big", min_ram_gib=8), views=views, held=(busy,))["big"]
+    assert (found.verdict, found.start.median_s) == ("starts", 40.0)
+    alone = play(waits("big", min_ram_gib=8), views=views)["big"]
+    assert alone.verdict == "absent"
+    assert "is available now" in alone.against[0][0]
+
+
+def test_nobody_knows_what_comes_after_the_unknown() -> None:
+    """A model that was never completed has no end, and its slot none either; another slot has."""
+    known = History([ran(100.0, model="gbt", host="pi"), ran(60.0, model="gbt", host="other")])
+    odd = Held(named("odd"), "pi", elapsed_s=0.0)
+    object.__setattr__(odd.spec, "model", "mlp")
+    found = whole(
+        waits("after", allowed=("pi",)), waits("beside", allowed=("other",)),
+        views=[host("pi"), host("other")], held=(odd,), known=known,
+    )  # fmt: skip
+    by_name = {one.spec.name: one for one in found.outlooks.values()}
+    assert by_name["after"].vague
+    assert not by_name["after"].ends_known
+    assert by_name["beside"].ends_known
+    assert found.end is not None
+    assert found.end.median_s == 60.0, "as far as it is known"
+    assert found.unknown == 2
+
+
+def test_patterns_over_names_are_heeded() -> None:
+    """Two jobs that differ in nothing but their names may go to different hosts."""
+    views = [host("pi", policy={"deny_jobs": ("big*",)}), host("pc")]
+    found = play(waits("big-1"), waits("big-2", "2"), waits("small", "3"), views=views)
+    assert found["big-1"].host == found["big-2"].host == "pc"
+    assert found["small"].host == "pi"
