@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from broker.settings import Settings, state_home
-from broker.topics import is_host
+from broker.topics import RESERVED, is_host
 
 Seconds = Annotated[float, Field(gt=0, le=1e7)]
 
@@ -57,7 +57,7 @@ class AgentSettings(Settings):
         if not is_host(host):
             message = (
                 "must be lower-case letters, digits, '.', '_', '-', start with a letter or digit, "
-                "and not be coordinator, jobs, operator or artifact"
+                "not begin with 'fleet-', and be none of " + ", ".join(sorted(RESERVED))
             )
             raise ValueError(message)
         return host

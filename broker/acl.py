@@ -47,8 +47,9 @@ class Principal:
         if is_host(name):
             return cls(Role.AGENT, name)
         raise ConfigError(
-            f"{name!r} is nobody's name: a host is called like 'gaming-pc', a person like "
-            "'operator:alice' or 'observer:bob', and there are 'coordinator' and 'homeassistant'"
+            f"{name!r} is nobody's name: a host is called like 'gaming-pc' (not 'fleet-...'), a "
+            "person like 'operator:alice' or 'observer:bob', and there are 'coordinator' and "
+            "'homeassistant'"
         )
 
 

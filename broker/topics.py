@@ -18,7 +18,9 @@ HEX_PATTERN: Final = r"[0-9a-f]{64}"
 USER_PATTERN: Final = r"(?:operator|observer):[a-z0-9][a-z0-9._-]{0,62}|homeassistant"
 CLIENT_PREFIX: Final = "fleet-"  # with which the MQTT client ids of all programs begin
 LOCAL_USER: Final = "operator:local"  # where the broker asks nobody who they are
-RESERVED: Final = frozenset({"coordinator", "jobs", "operator", "artifact", "homeassistant"})
+RESERVED: Final = frozenset(
+    {"broker", "coordinator", "jobs", "operator", "artifact", "homeassistant"}
+)
 MAX_TOPIC_CHARS: Final = 512
 MAX_CHUNKS: Final = 1 << 24
 
@@ -72,7 +74,10 @@ class Topic:
 
 def is_host(name: str) -> bool:
     """Tell whether `name` may stand in a host's place in a topic."""
-    return _HOST.fullmatch(name) is not None and name not in RESERVED
+    if name in RESERVED or name.startswith(CLIENT_PREFIX):
+        # By a client id of the programs' kind, a person could throw such a host off some brokers.
+        return False
+    return _HOST.fullmatch(name) is not None
 
 
 def is_user(name: str) -> bool:

@@ -337,6 +337,7 @@ class Core:
         if message.retained:
             return
         world = self.world
+        assignment.catch_up(world, host, report.job_id, report.attempt, report.receipt, now)
         job = world.book.get(report.job_id)
         speaks = job is not None and job.is_at(host, report.attempt)
         if not speaks and not isinstance(report, Stopped):

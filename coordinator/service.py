@@ -45,6 +45,7 @@ from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.manifest import ManifestError, load_manifest
 from coordinator.plan import Plan
+from coordinator.receipts import load_key
 from coordinator.renewal import Renewals
 from coordinator.settings import CoordinatorSettings
 from coordinator.shell import DAY_S, Event, Retention, Schemas, Shell, Surroundings
@@ -210,6 +211,7 @@ class Service:
             prefer_cuda_grace_s=settings.prefer_cuda_grace_s,
             window_chunks=settings.window_chunks,
             operator_key=operator_key,
+            receipt_key=load_key(settings.state),
             request_window_s=settings.request_window_s,
             trainers={**builtin_trainers(), **_schemas(self._own)},
         )

@@ -52,6 +52,7 @@ class CoreSettings:
     prefer_cuda_grace_s: float | None = None
     window_chunks: int = 16
     operator_key: OperatorKey | None = None
+    receipt_key: bytes = field(default=b"", repr=False)
     request_window_s: float = 60.0
     trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
 

@@ -15,6 +15,7 @@ from broker.messages.values import (
     Metrics,
     Pem,
     Piece,
+    Receipt,
     Share,
     Wire,
     Word,
@@ -94,6 +95,7 @@ class HeldJob(Piece):
     attempt: Attempt
     phase: Phase
     progress: Share | None = None
+    receipt: Receipt = ""
 
 
 class Heartbeat(Wire):

@@ -19,6 +19,7 @@ from broker.messages.values import (
     Metrics,
     Mode,
     Piece,
+    Receipt,
     SplitRecipe,
     Text,
     Wire,
@@ -80,6 +81,7 @@ class Assign(Wire):
     checkpoint: Checkpoint | None = Field(
         default=None, description="To go on from, unless the host has a newer one of its own."
     )
+    receipt: Receipt = ""
 
 
 class Cancel(Wire):
@@ -128,6 +130,7 @@ class _Report(Wire):
     instance: Id
     job_id: JobId
     attempt: Attempt
+    receipt: Receipt = ""
 
 
 class Accepted(_Report):

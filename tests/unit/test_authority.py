@@ -366,11 +366,12 @@ def test_a_report_of_an_attempt_that_is_over_changes_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", REPORTS)
-def test_an_attempt_that_leaves_no_room_for_the_next_is_void(kind: str) -> None:
-    """A job that nobody has would be moved to it, and could never be assigned again."""
+@pytest.mark.parametrize("attempt", [1, 1 << 31])
+def test_an_attempt_that_nobody_was_given_is_void(kind: str, attempt: int) -> None:
+    """Also of a job that nobody has, and also with a receipt that somebody has made up."""
     fleet = Fleet(spec())
     message, fields = _forged(kind)
-    fleet.host("a").reports(message, fleet.job(), 1 << 31, **fields)
+    fleet.host("a").reports(message, fleet.job(), attempt, receipt="ab" * 16, **fields)
     assert (fleet.job().state, fleet.job().attempt) == ("pending", 0)
     assert refused(fleet, "report") == 1
     with pytest.raises(BadMessage):
