@@ -145,7 +145,7 @@ def _view(world: World, host: Host, used_slots: int, now: Now) -> HostView:
         policy=world.policy(host.name),
         used_slots=used_slots,
         refused=(),
-        barred=world.record(host.name).barred(),
+        barred=world.barred(host.name),
         twins=host.has_twin(now),
     )
 

@@ -41,13 +41,23 @@ from broker.messages import (
 )
 from broker.topics import Kind, Topic, Topics, user_of
 from broker.wire import Connected, Disconnected, Incoming
-from coordinator import assignment, authority, downloads, handover, operators, planning, presence
+from coordinator import (
+    assignment,
+    authority,
+    downloads,
+    handover,
+    identities,
+    operators,
+    planning,
+    presence,
+)
 from coordinator.effects import (
     AppendLog,
     ArtifactLost,
     Collect,
     Collected,
     Effect,
+    JournalRead,
     ManifestRead,
     ManifestRefused,
     PartFailed,
@@ -60,7 +70,7 @@ from coordinator.effects import (
     Warn,
 )
 from coordinator.jobs import Change, Job, JobBook
-from coordinator.records import Action, HostRecord, Record, RequestKey
+from coordinator.records import Action, HostRecord, Record, RequestKey, Revocation
 from coordinator.states import JobState
 from coordinator.world import Answer, CoreSettings, World
 
@@ -88,11 +98,13 @@ class Core:
         new_id: Callable[[], str],
         now: Now,
         records: Mapping[str, HostRecord] | None = None,
+        revoked: Mapping[str, Revocation] | None = None,
         answers: Mapping[RequestKey, tuple[str, OperatorResponse]] | None = None,
     ) -> None:
         """Take over what the ledger and the store remember; every lease starts afresh."""
         self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
         self.world.records.update(records or {})
+        self.world.revoked.update(revoked or {})
         for key, (at, response) in (answers or {}).items():
             self.world.answers[key] = Answer(response, authority.answered_s(at))
         self._other = ""
@@ -166,6 +178,8 @@ class Core:
                 self._on_manifest(event, now)
             case ReloadAsked():
                 world.do(ReadManifest())
+            case JournalRead():
+                identities.on_journal(world, event, now)
             case Disconnected() | Tick():
                 pass
 
@@ -279,6 +293,9 @@ class Core:
         world, payload = self.world, message.payload
         if not payload and topic.kind is not Kind.LOG:
             return  # a cleared retained message
+        if topic.host in world.revoked and topic.kind is not Kind.STATUS:
+            world.refuse("revoked", f"what {topic.host} says: its certificate was revoked")
+            return
         match topic.kind:
             case Kind.STATUS:
                 presence.on_status(world, topic.host, decode(STATUS, payload), now)
@@ -342,7 +359,7 @@ class Core:
         speaks = job is not None and job.is_at(host, report.attempt)
         if not speaks and not isinstance(report, Stopped):
             # Of an attempt that is over, or of somebody else's job: J1 has it change nothing.
-            world.refused["report"] += 1
+            world.refuse("report", f"a report of {host} about a job that is not its own")
         match report:
             case Accepted():
                 assignment.on_accepted(world, host, report, now)

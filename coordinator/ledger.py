@@ -21,7 +21,14 @@ from broker.messages import OperatorResponse
 from coordinator import chronicle, database
 from coordinator.jobs import Change, Job, StoredCheckpoint
 from coordinator.plan import spec_from_json, spec_to_json
-from coordinator.records import Action, HostRecord, Record, RequestKey, StoryFilter
+from coordinator.records import (
+    Action,
+    HostRecord,
+    Record,
+    RequestKey,
+    Revocation,
+    StoryFilter,
+)
 from coordinator.states import JobState
 
 FILE_NAME: Final = "training_jobs.db"
@@ -169,6 +176,11 @@ class Ledger:
                 return chronicle.answers(self._db, limit)
             except BadMessage as error:
                 raise StorageError(f"ledger {self._path}: an answer: {error}") from error
+
+    def load_revoked(self) -> dict[str, Revocation]:
+        """Return the hosts whose certificates are revoked, by name. Raises `StorageError`."""
+        with database.refusals(self._path):
+            return chronicle.revoked(self._db)
 
     def story(self, wanted: StoryFilter) -> dict[str, JsonValue]:
         """Return a page of all that happened, see `chronicle.page`. Raises `StorageError`."""

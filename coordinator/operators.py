@@ -14,6 +14,7 @@ from broker.messages import (
     AskDrain,
     AskEvents,
     AskFetch,
+    AskIdentity,
     AskList,
     AskLogs,
     AskReload,
@@ -30,7 +31,7 @@ from broker.messages import (
     Wire,
 )
 from broker.topics import user_of
-from coordinator import authority, downloads
+from coordinator import authority, downloads, identities
 from coordinator.assignment import could_run, explain, retry_wait_s, tell_to_stop
 from coordinator.effects import AnswerWithEvents, AnswerWithLog, AnswerWithStory, ReadManifest
 from coordinator.handover import take_kept
@@ -51,19 +52,20 @@ def on_request(
     """
     if isinstance(ask, Command) and not authority.is_welcome(world, client, ask, payload, now):
         return
-    if (earlier := world.answers.get((client, ask.id))) is not None:
+    key = authority.key_of(client, ask)
+    if (earlier := world.answers.get(key)) is not None:
         if earlier.response is not None:
             authority.reply(world, client, earlier.response)
         return  # else its answer is on the way
     if isinstance(ask, Command):
         if not authority.is_new(world, client, ask, now):
             return
-        world.answers[(client, ask.id)] = Answer(None, now.wall_s)
+        world.answers[key] = Answer(None, now.wall_s)
     response = _HANDLERS[type(ask)](world, client, ask, now)
     if response is None:
         return
     if isinstance(ask, Command):
-        authority.settle(world, client, ask, response, now, _outcome(response))
+        authority.settle(world, client, ask, response, now, _outcome(client, ask, response, now))
     else:
         authority.reply(world, client, response)
 
@@ -75,9 +77,11 @@ def on_reloaded(
     authority.settle(world, client, AskReload(id=response.id), response, now, what)
 
 
-def _outcome(response: OperatorResponse) -> str:
+def _outcome(client: str, ask: Command, response: OperatorResponse, now: Now) -> str:
     """Say in words what an answer holds beyond what was asked for."""
     data: Any = response.data
+    if isinstance(ask, AskIdentity):
+        return identities.what_came(user_of(client), ask, data["jobs"] if data else (), now)
     if held := data and data.get("jobs"):
         return f"it goes on with {', '.join(held)}"
     return "; ".join(data["was"]) if data and data.get("was") else ""
@@ -217,9 +221,9 @@ def _worker(world: World, host: Host, now: Now, *, brief: bool) -> dict[str, Jso
     row: dict[str, JsonValue] = {
         "host": host.name,
         "status": "online" if host.online else "offline",
-        "presence": host.presence(now),
+        "presence": "revoked" if host.name in world.revoked else host.presence(now),
         "why": host.offline_why,
-        "barred": list(world.record(host.name).barred()),
+        "barred": list(world.barred(host.name)),
         "policy": policy_to_dict(world.policy(host.name)),
         "jobs": [_held(world, held) for held in heartbeat.jobs] if heartbeat else [],
         "last_seen": host.last_seen_at,
@@ -293,6 +297,10 @@ def _on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorR
     record = world.record(ask.host)
     if ask.host not in world.hosts and ask.host not in world.records:
         return _no_host(ask.id, ask.host)
+    if not record.barred() and ask.host in world.revoked:
+        return _refusal(
+            ask.id, "refused", f"{ask.host}: {world.revoked[ask.host].reason(ask.host)}"
+        )
     if not record.barred():
         return _refusal(ask.id, "refused", f"host {ask.host} is neither drained nor in quarantine")
     world.evidence.pop(ask.host, None)
@@ -412,4 +420,5 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskEvents: _on_events,
     AskTrainers: _on_trainers,
     AskFetch: _on_fetch,
+    AskIdentity: identities.on_told,
 }

@@ -207,6 +207,7 @@ class Shell:
             new_id=around.new_id,
             now=now,
             records=self._ledger.load_hosts(),
+            revoked=self._ledger.load_revoked(),
             answers=self._ledger.load_answers(MAX_ANSWERS),
         )
 

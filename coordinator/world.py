@@ -24,7 +24,7 @@ from coordinator.effects import Effect, Warn
 from coordinator.hosts import Host
 from coordinator.jobs import Job, JobBook
 from coordinator.plan import HostPolicy, Plan
-from coordinator.records import Action, HostRecord, Record, RequestKey
+from coordinator.records import Action, HostRecord, Record, RequestKey, Revocation
 from coordinator.states import FINAL, Event, JobState
 
 MAX_HOSTS: Final = 20_000
@@ -157,6 +157,7 @@ class World:
     retry_at_s: dict[str, float] = field(default_factory=dict)
     records: dict[str, HostRecord] = field(default_factory=dict)
     record_changes: list[Record] = field(default_factory=list)
+    revoked: dict[str, Revocation] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
     uploads: dict[str, Upload] = field(default_factory=dict)
@@ -255,6 +256,12 @@ class World:
             self.records[record.host] = record
             self.unsettled = True
 
+    def barred(self, host: str) -> tuple[str, ...]:
+        """Return every reason why a host is given no jobs, with the remedy."""
+        revocation = self.revoked.get(host)
+        revoked = () if revocation is None else (revocation.reason(host),)
+        return (*revoked, *self.record(host).barred())
+
     def policy(self, host: str) -> HostPolicy:
         """Return what the plan says of a host."""
         policy = self.plan.hosts.get(host) if self.plan else None
@@ -277,6 +284,12 @@ class World:
         self.dropped[kind] += 1
         if self.dropped[kind] == 1:
             self.do(Warn(f"dropped a message on {kind}: {why} (further ones are only counted)"))
+
+    def refuse(self, kind: str, why: str) -> None:
+        """Count what somebody may not do; the first of its kind is logged."""
+        self.refused[kind] += 1
+        if self.refused[kind] == 1:
+            self.do(Warn(f"refused {why} (further ones are only counted)"))
 
     def remember_answer(self, client: str, response: OperatorResponse, now: Now) -> None:
         """Keep the answer to a command, so that its repetition is answered alike."""

@@ -21,6 +21,7 @@ _WHY = {
     "rights": "by users who may only look",
     "expired": "after their expiry",
     "too many": "of too many at once",
+    "revoked": "messages of hosts whose certificates were revoked",
     "report": "reports about a job that is not their host's",
 }
 

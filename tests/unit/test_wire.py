@@ -23,6 +23,7 @@ ABOUT_HOST = (
     '"session":"s","instance":"i","os":"o","arch":"a","python":"3",'
     '"physical_cores":1,"ram_total_bytes":1,"ram_available_bytes":1,'
 )
+SAID = {"job": "x", "host": "x", "name": "x", "action": "revoke", "made_at": 1.0}
 SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.STATUS, m.Status(state="offline", reason="lost", session="s", instance="i", boot_id="b")),
     (m.CAPABILITY, m.Capability(
@@ -60,7 +61,7 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
         host=None, error=None, artifact_id=None, metrics=None, created_at="t", started_at=None,
         finished_at=None)),
     *[(m.OPERATOR_REQUEST,
-       kind(id="a", **{name: "x" for name in ("job", "host") if name in kind.model_fields}))
+       kind(id="a", **{key: word for key, word in SAID.items() if key in kind.model_fields}))
       for kind in get_args(get_args(m.OperatorRequest)[0])],
     (m.OPERATOR_RESPONSE, m.OperatorResponse(id="a", ok=True, data={"x": [1, None, "é"]})),
 ]  # fmt: skip
