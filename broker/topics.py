@@ -51,6 +51,7 @@ class Kind(StrEnum):
     CHECKPOINT_GRANT = "checkpoint/grant"
     COORDINATOR_STATUS = "coordinator/status"
     SUMMARY = "coordinator/summary"
+    BROKER_REFUSED = "broker/refused"
     JOB = "jobs"
     OPERATOR_REQUEST = "operator/request"
     OPERATOR_RESPONSE = "operator/response"
@@ -175,6 +176,10 @@ class Topics:
         """Counts by state."""
         return f"{self.root}/coordinator/summary"
 
+    def broker_refused(self) -> str:
+        """What the embedded broker has refused; nobody else may publish there."""
+        return f"{self.root}/broker/refused"
+
     def job(self, job_id: str) -> str:
         """One job's row."""
         return f"{self.root}/jobs/{job_id}"
@@ -211,6 +216,7 @@ class Topics:
             (f"{root}/+/identity/request", 1),
             (f"{root}/operator/+/+/request", 1),
             (f"{root}/operator/+/+/grant", 1),
+            (f"{root}/broker/refused", 1),
         )
 
     def for_agent(self, host: str) -> tuple[tuple[str, int], ...]:
@@ -258,6 +264,7 @@ class Topics:
 _FIXED: Final = {
     ("coordinator", "status"): Kind.COORDINATOR_STATUS,
     ("coordinator", "summary"): Kind.SUMMARY,
+    ("broker", "refused"): Kind.BROKER_REFUSED,
 }
 _OPERATOR: Final = {
     "request": Kind.OPERATOR_REQUEST,
@@ -282,8 +289,8 @@ def _parse_fixed(levels: list[str]) -> Topic | None:
     match levels:
         case ["coordinator", "echo"]:
             return Topic(Kind.ECHO, "coordinator")
-        case ["coordinator", _]:
-            kind = _FIXED.get(("coordinator", levels[1]))
+        case ["coordinator" | "broker", _]:
+            kind = _FIXED.get((levels[0], levels[1]))
             return Topic(kind) if kind else None
         case ["jobs", job_id] if _HEX.fullmatch(job_id):
             return Topic(Kind.JOB, job_id=job_id)

@@ -18,6 +18,7 @@ from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.messages import (
     AGENT_RESPONSE,
+    BROKER_REFUSED,
     CAPABILITY,
     CERTIFICATE_REQUEST,
     GRANT,
@@ -144,6 +145,7 @@ class Core:
         mine, theirs = self.world, other.world
         mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
         mine.dropped, mine.refused = theirs.dropped, theirs.refused
+        mine.broker_refused = theirs.broker_refused
         mine.evidence = theirs.evidence
 
     def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
@@ -163,6 +165,7 @@ class Core:
         match event:
             case Connected(session):
                 world.session = session
+                world.broker_refused = None  # it may be another one; what it has retained comes
                 self._birth(now)
             case PartOpened(artifact_id, have):
                 handover.on_part_opened(world, artifact_id, have, now)
@@ -312,6 +315,8 @@ class Core:
                 presence.on_progress(world, topic.host, topic.job_id, progress)
             case Kind.LOG:
                 self._on_log(topic, payload)
+            case Kind.BROKER_REFUSED:
+                world.broker_refused = decode(BROKER_REFUSED, payload).refused
             case _:
                 self._dispatch_stream(topic, message, now)
 

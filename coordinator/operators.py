@@ -100,7 +100,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
             "manifest": world.settings.manifest,
             "session": world.session,
         },
-        "broker": {"address": world.settings.broker},
+        "broker": {"address": world.settings.broker, "refused": _counts(world.broker_refused)},
         "active": counts["claimed"] + counts["running"],
         "runnable": sum(could_run(world, job, now) for job in pending),
         "dropped": dict(world.dropped),
@@ -108,6 +108,10 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
         "signed": world.settings.operator_key is not None,
     }
     return _data(ask.id, data)
+
+
+def _counts(counts: dict[str, int] | None) -> JsonValue:
+    return None if counts is None else {**counts}
 
 
 def _on_list(world: World, _client: str, ask: AskList, _now: Now) -> OperatorResponse:

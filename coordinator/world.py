@@ -166,6 +166,7 @@ class World:
     dropped: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     turned_away_s: deque[float] = field(default_factory=deque)
+    broker_refused: dict[str, int] | None = None
     session: str = ""
     out: list[Effect] = field(default_factory=list)
     unsettled: bool = True

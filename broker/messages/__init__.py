@@ -9,6 +9,7 @@ from broker.messages.artifacts import Grant, GrantMessage, Offer, Rejected, Stor
 from broker.messages.codec import (
     AGENT_REQUEST,
     AGENT_RESPONSE,
+    BROKER_REFUSED,
     CAPABILITY,
     CERTIFICATE_REQUEST,
     CERTIFICATE_RESPONSE,
@@ -25,6 +26,7 @@ from broker.messages.codec import (
     encode,
 )
 from broker.messages.hosts import (
+    BrokerRefusals,
     Capability,
     CertificateRequest,
     CertificateResponse,
@@ -106,6 +108,7 @@ from broker.messages.values import (
 __all__ = [
     "AGENT_REQUEST",
     "AGENT_RESPONSE",
+    "BROKER_REFUSED",
     "CAPABILITY",
     "CERTIFICATE_REQUEST",
     "CERTIFICATE_RESPONSE",
@@ -144,6 +147,7 @@ __all__ = [
     "Assign",
     "Attempt",
     "Auth",
+    "BrokerRefusals",
     "Bytes",
     "Cancel",
     "Capability",

@@ -116,6 +116,12 @@ class Heartbeat(Wire):
     )
 
 
+class BrokerRefusals(Wire):
+    """What the embedded broker has refused since it was started, by reason; retained."""
+
+    refused: Annotated[dict[Word, Annotated[int, Field(ge=0)]], Field(max_length=64)]
+
+
 class Progress(Wire):
     """Progress of one running job; retained while it runs."""
 

@@ -56,6 +56,7 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.GRANT, m.Stored()),
     (m.GRANT, m.Rejected(reason="r", final=False)),
     (m.SUMMARY, m.Summary(jobs={"pending": 1}, hosts={"online": 1})),
+    (m.BROKER_REFUSED, m.BrokerRefusals(refused={"tls": 1})),
     (m.JOB_ROW, m.JobRow(
         job_id=HEX, name="n", model="gbt", mode="oracle", state="pending", priority=1, attempt=0,
         host=None, error=None, artifact_id=None, metrics=None, created_at="t", started_at=None,
@@ -67,6 +68,7 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
 ]  # fmt: skip
 T = Topics("site/fleet")
 TOPICS = {
+    T.broker_refused(): Topic(Kind.BROKER_REFUSED),
     T.status("pi"): Topic(Kind.STATUS, "pi"),
     T.capability("pi"): Topic(Kind.CAPABILITY, "pi"),
     T.heartbeat("pi"): Topic(Kind.HEARTBEAT, "pi"),
