@@ -29,7 +29,7 @@ _UNFINISHED: Final = frozenset({"pending", "claimed", "running"})
 def finished(state: State, run: Run, artifact_id: str, size_bytes: int, now: Now) -> None:
     """A bundle is in the spool: report it."""
     report = Finished(
-        **state.about(run.job_id, run.attempt),
+        **state.about(run.job_id, run.attempt, run.assign.receipt),
         artifact_id=artifact_id,
         size_bytes=size_bytes,
         metrics=run.result or {},
@@ -134,7 +134,7 @@ def on_checked(state: State, event: BundleChecked, now: Now) -> None:
         state.timers.set(("report", event.job_id), now.mono_s + wait_s)
         return
     forget(state, event.job_id)
-    about = state.about(event.job_id, event.attempt)
+    about = state.about(event.job_id, event.attempt, owed.report.receipt)
     if isinstance(owed.report, Released):
         owe(state, Released(**about, reason=owed.report.reason), now)
         return

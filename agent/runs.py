@@ -198,8 +198,8 @@ def _release(
 ) -> None:
     _over(state, run, now)
     report = Released(
-        **state.about(run.job_id, run.attempt), reason=run.why, artifact_id=artifact_id,
-        size_bytes=size_bytes,
+        **state.about(run.job_id, run.attempt, run.assign.receipt), reason=run.why,
+        artifact_id=artifact_id, size_bytes=size_bytes,
     )  # fmt: skip
     owed.owe(state, report, now)
 
@@ -400,8 +400,8 @@ def _fail(
 ) -> None:
     _over(state, run, now)
     report = Failed(
-        **state.about(run.job_id, run.attempt), error=error[-16_000:], exit_code=code,
-        transient=transient,
+        **state.about(run.job_id, run.attempt, run.assign.receipt), error=error[-16_000:],
+        exit_code=code, transient=transient,
     )  # fmt: skip
     owed.owe(state, report, now)
 
@@ -418,7 +418,7 @@ def _error(run: Run, event: TrainerExited) -> str:
 
 
 def _accept(state: State, assign: Assign) -> None:
-    about = state.about(assign.job_id, assign.attempt)
+    about = state.about(assign.job_id, assign.attempt, assign.receipt)
     state.report(Accepted(**about, request_id=assign.id))
 
 
@@ -432,12 +432,12 @@ def _refuse(state: State, assign: Assign, reasons: tuple[str, ...]) -> None:
 
 
 def _say_refused(state: State, assign: Assign, reasons: tuple[str, ...]) -> None:
-    about = state.about(assign.job_id, assign.attempt)
+    about = state.about(assign.job_id, assign.attempt, assign.receipt)
     state.report(Refused(**about, request_id=assign.id, reasons=reasons))
 
 
 def _say_started(state: State, run: Run) -> None:
-    about = state.about(run.job_id, run.attempt)
+    about = state.about(run.job_id, run.attempt, run.assign.receipt)
     state.report(Started(**about, slot=run.slot, pid=run.pid))
 
 

@@ -15,7 +15,7 @@ from broker.errors import ConfigError
 from broker.hours import parse_hours
 from broker.messages import HostRules
 from broker.settings import Settings, state_home
-from broker.topics import is_host
+from broker.topics import RESERVED, is_host
 
 Seconds = Annotated[float, Field(gt=0, le=1e7)]
 
@@ -80,7 +80,7 @@ class AgentSettings(Settings):
         if not is_host(host):
             message = (
                 "must be lower-case letters, digits, '.', '_', '-', start with a letter or digit, "
-                "and not be coordinator, jobs, operator or artifact"
+                "not begin with 'fleet-', and be none of " + ", ".join(sorted(RESERVED))
             )
             raise ValueError(message)
         return host

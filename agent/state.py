@@ -178,14 +178,15 @@ class State:
         """Send a report to the coordinator."""
         self.publish(self.topics.response(self.settings.host), report)
 
-    def about(self, job_id: str, attempt: int) -> dict[str, Any]:
-        """Return the fields that every report bears."""
+    def about(self, job_id: str, attempt: int, receipt: str = "") -> dict[str, Any]:
+        """Return the fields that every report bears; `receipt` is that of the assignment."""
         return {
             "id": self.new_id(),
             "session": self.session or "-",
             "instance": self.settings.instance,
             "job_id": job_id,
             "attempt": attempt,
+            "receipt": receipt,
         }
 
     def end(self, job_id: str, attempt: int) -> None:
@@ -197,13 +198,19 @@ class State:
     def held(self) -> tuple[HeldJob, ...]:
         """Return all that this host holds, runs first."""
         runs = [
-            HeldJob(job_id=run.job_id, attempt=run.attempt, phase=run.phase, progress=run.share())
+            HeldJob(
+                job_id=run.job_id, attempt=run.attempt, phase=run.phase, progress=run.share(),
+                receipt=run.assign.receipt,
+            )
             for run in self.runs.values()
-        ]
+        ]  # fmt: skip
         owed = [
-            HeldJob(job_id=owed.report.job_id, attempt=owed.report.attempt, phase=owed.phase)
+            HeldJob(
+                job_id=owed.report.job_id, attempt=owed.report.attempt, phase=owed.phase,
+                receipt=owed.report.receipt,
+            )
             for owed in self.owed.values()
-        ]
+        ]  # fmt: skip
         return tuple((runs + owed)[:256])
 
     def beat_soon(self, now: Now) -> None:

@@ -47,8 +47,9 @@ class Principal:
         if is_host(name):
             return cls(Role.AGENT, name)
         raise ConfigError(
-            f"{name!r} is nobody's name: a host is called like 'gaming-pc', a person like "
-            "'operator:alice' or 'observer:bob', and there are 'coordinator' and 'homeassistant'"
+            f"{name!r} is nobody's name: a host is called like 'gaming-pc' (not 'fleet-...'), a "
+            "person like 'operator:alice' or 'observer:bob', and there are 'coordinator' and "
+            "'homeassistant'"
         )
 
 
@@ -75,8 +76,9 @@ class Rights:
 _READ: Final = ("{root}/#",)
 _ASK: Final = ("{root}/operator/{name}/+/request", "{root}/operator/{name}/+/grant")
 
-# Under `{root}`, with `{name}` for the own name. Observers may ask the coordinator, too:
-# it goes by the name in the topic, which nobody else can use, and has them change nothing.
+# Under `{root}`, with `{name}` for the own name. Observers may ask the coordinator, too: it goes by
+# the name in the topic, which nobody else can use, and has them change nothing. What the embedded
+# broker tells of itself, in `{root}/broker`, nobody may publish.
 TABLE: Final[dict[Role, Rights]] = {
     Role.AGENT: Rights(
         publish=(
@@ -132,6 +134,7 @@ TABLE: Final[dict[Role, Rights]] = {
             "{root}/+/identity/request",
             "{root}/operator/+/+/request",
             "{root}/operator/+/+/grant",
+            "{root}/broker/refused",
             "{root}/homeassistant/+/set",
             "homeassistant/status",
         ),

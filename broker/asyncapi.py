@@ -100,6 +100,10 @@ CHANNELS: Final[dict[Kind, Channel]] = {
     Kind.SUMMARY: Channel(
         _T.summary(), "coordinator", "observer", 1, True, m.SUMMARY, "Counts by state."
     ),
+    Kind.BROKER_REFUSED: Channel(
+        _T.broker_refused(), "broker", "coordinator", 1, True, m.BROKER_REFUSED,
+        "What the embedded broker has refused; brokers of others do not tell.",
+    ),
     Kind.JOB: Channel(
         _T.job("{job_id}"), "coordinator", "observer", 1, True, m.JOB_ROW, "One job's row."
     ),

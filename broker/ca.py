@@ -139,7 +139,7 @@ class Authority:
         lost. Raises `ConfigError` for another key, as that of a host that was revoked.
         """
         public = _public_key(request)
-        with self._locked():
+        with self.locked():
             issued = self.issued()
             held = [one for one in issued if one.name == name and one.holds(now_s)]
             if not any(one.key == _key_id(public) for one in held):
@@ -159,7 +159,7 @@ class Authority:
 
     def revoke(self, name: str, now_s: float) -> list[Issued]:
         """Revoke every certificate of `name` that holds; return them. The CRL is written anew."""
-        with self._locked():
+        with self.locked():
             issued = self.issued()
             ended = [one for one in issued if one.name == name and one.holds(now_s)]
             # Even if nothing ended: a crash may have come between the registry and the CRL.
@@ -186,7 +186,7 @@ class Authority:
     ) -> bytes:  # fmt: skip
         certificate = self._sign(public, name, servers, now_s, now_s + days * DAY_S)
         made = _record(certificate, name)
-        with self._locked():
+        with self.locked():
             issued = self.issued()
             old = next((one for one in issued if one.name == name and one.holds(now_s)), None)
             if old is not None and not replace:
@@ -245,7 +245,8 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
+        """Keep other programs from the CA's files. Raises `ConfigError` when one keeps us."""
         lock = _lock(self.folder, time.monotonic, time.sleep)
         try:
             yield

@@ -18,7 +18,9 @@ HEX_PATTERN: Final = r"[0-9a-f]{64}"
 USER_PATTERN: Final = r"(?:operator|observer):[a-z0-9][a-z0-9._-]{0,62}|homeassistant"
 CLIENT_PREFIX: Final = "fleet-"  # with which the MQTT client ids of all programs begin
 LOCAL_USER: Final = "operator:local"  # where the broker asks nobody who they are
-RESERVED: Final = frozenset({"coordinator", "jobs", "operator", "artifact", "homeassistant"})
+RESERVED: Final = frozenset(
+    {"broker", "coordinator", "jobs", "operator", "artifact", "homeassistant"}
+)
 MAX_TOPIC_CHARS: Final = 512
 MAX_CHUNKS: Final = 1 << 24
 
@@ -49,6 +51,7 @@ class Kind(StrEnum):
     CHECKPOINT_GRANT = "checkpoint/grant"
     COORDINATOR_STATUS = "coordinator/status"
     SUMMARY = "coordinator/summary"
+    BROKER_REFUSED = "broker/refused"
     JOB = "jobs"
     OPERATOR_REQUEST = "operator/request"
     OPERATOR_RESPONSE = "operator/response"
@@ -72,7 +75,10 @@ class Topic:
 
 def is_host(name: str) -> bool:
     """Tell whether `name` may stand in a host's place in a topic."""
-    return _HOST.fullmatch(name) is not None and name not in RESERVED
+    if name in RESERVED or name.startswith(CLIENT_PREFIX):
+        # By a client id of the programs' kind, a person could throw such a host off some brokers.
+        return False
+    return _HOST.fullmatch(name) is not None
 
 
 def is_user(name: str) -> bool:
@@ -170,6 +176,10 @@ class Topics:
         """Counts by state."""
         return f"{self.root}/coordinator/summary"
 
+    def broker_refused(self) -> str:
+        """What the embedded broker has refused; nobody else may publish there."""
+        return f"{self.root}/broker/refused"
+
     def job(self, job_id: str) -> str:
         """One job's row."""
         return f"{self.root}/jobs/{job_id}"
@@ -206,6 +216,7 @@ class Topics:
             (f"{root}/+/identity/request", 1),
             (f"{root}/operator/+/+/request", 1),
             (f"{root}/operator/+/+/grant", 1),
+            (f"{root}/broker/refused", 1),
         )
 
     def for_agent(self, host: str) -> tuple[tuple[str, int], ...]:
@@ -253,6 +264,7 @@ class Topics:
 _FIXED: Final = {
     ("coordinator", "status"): Kind.COORDINATOR_STATUS,
     ("coordinator", "summary"): Kind.SUMMARY,
+    ("broker", "refused"): Kind.BROKER_REFUSED,
 }
 _OPERATOR: Final = {
     "request": Kind.OPERATOR_REQUEST,
@@ -277,8 +289,8 @@ def _parse_fixed(levels: list[str]) -> Topic | None:
     match levels:
         case ["coordinator", "echo"]:
             return Topic(Kind.ECHO, "coordinator")
-        case ["coordinator", _]:
-            kind = _FIXED.get(("coordinator", levels[1]))
+        case ["coordinator" | "broker", _]:
+            kind = _FIXED.get((levels[0], levels[1]))
             return Topic(kind) if kind else None
         case ["jobs", job_id] if _HEX.fullmatch(job_id):
             return Topic(Kind.JOB, job_id=job_id)

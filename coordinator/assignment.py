@@ -25,6 +25,7 @@ from coordinator import health, house
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.matchmaking import HostView, Reason, choose, reasons, slots, use_cuda
+from coordinator.receipts import is_receipt, receipt
 from coordinator.records import GOES_ON
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import CHUNK_BYTES, Claim, Holdback, Stop, World
@@ -146,7 +147,7 @@ def _view(world: World, host: Host, used_slots: int, now: Now) -> HostView:
         policy=world.policy(host.name),
         used_slots=used_slots,
         refused=(),
-        barred=record.barred(),
+        barred=world.barred(host.name),
         snoozed=record.snoozed(),
         paused=world.fleet.why_paused(),
         untold=not house.is_told(world, host),
@@ -199,7 +200,23 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
         stall_timeout_s=spec.stall_timeout_s,
         on_lost=spec.on_lost,
         checkpoint=_left_off(world, job),
+        receipt=receipt(world.settings.receipt_key, job.host or "-", job.job_id, job.attempt),
     )
+
+
+def catch_up(
+    world: World, host: str, job_id: str, attempt: int, said: str, now: Now
+) -> None:  # fmt: skip
+    """Take over an assignment that the ledger has lost: its host shows the receipt for it.
+
+    Only of a job that nobody has: who was given it since has the newer word.
+    """
+    job = world.book.get(job_id)
+    if job is None or job.state is not JobState.PENDING or attempt <= job.attempt:
+        return
+    if is_receipt(world.settings.receipt_key, said, host, job_id, attempt):
+        why = "it was given this attempt before the ledger was restored"
+        world.move(job, Event.RESTORED, now, f"host:{host}", why, host=host, attempt=attempt)
 
 
 def _left_off(world: World, job: Job) -> Checkpoint | None:

@@ -14,15 +14,15 @@ from typing import Any, Final
 from broker import auth
 from broker.acl import may_change
 from broker.clock import Now
-from broker.messages import AskRun, Command, OperatorResponse
-from broker.topics import user_of
-from coordinator.effects import Warn
-from coordinator.records import Action
+from broker.messages import Ask, AskIdentity, AskRun, Command, OperatorResponse
+from broker.topics import is_host, user_of
+from coordinator.records import JOURNAL, Action, RequestKey
 from coordinator.world import MAX_ANSWERS, World
 
 EXPIRY_SLACK_S: Final = 60.0  # how far an operator's clock may be behind ours
 RECORDED_A_MINUTE: Final = 30  # of those that are turned away; more are only counted
 _MAX_WHAT_CHARS: Final = 500
+_TARGETS: Final = ("job", "host", "name")
 _IN_SHORT: Final = {
     "rights": "may look, and change nothing",
     "unsigned": "not signed",
@@ -63,21 +63,27 @@ def settle(
     world: World, client: str, ask: Command, response: OperatorResponse, now: Now, what: str = ""
 ) -> None:
     """Record a command that was looked at, with its answer, and send that. `what` came of it."""
-    world.remember_answer(client, response, now)
+    key = key_of(client, ask)
+    world.remember_answer(key[0], response, now)
     world.remember(
         Action(
             at=now.text(),
             who=user_of(client),
-            action=ask.type,
+            action=_word(ask),
             outcome="done" if response.ok else "refused",
             what=(what if response.ok else response.message)[:_MAX_WHAT_CHARS],
-            key=(client, response.id),
+            key=key,
             job_id=_job_of(world, ask, response),
             host=_host_of(world, ask),
             answer=response,
         )
     )
     reply(world, client, response)
+
+
+def key_of(client: str, ask: Ask) -> RequestKey:
+    """Return by what a repetition of a request is known: who asks, but for the CA's entries."""
+    return (JOURNAL if isinstance(ask, AskIdentity) else client, ask.id)
 
 
 def reply(world: World, client: str, response: OperatorResponse) -> None:
@@ -106,16 +112,13 @@ def _turn_away(
     world: World, client: str, ask: Command, refusal: auth.Unsigned, now: Now
 ) -> None:  # fmt: skip
     kind, message = refusal.kind, str(refusal)
-    world.refused[kind] += 1
-    if world.refused[kind] == 1:
-        text = f"refused {ask.type} of {client}: {message} (further ones are only counted)"
-        world.do(Warn(text))
+    world.refuse(kind, f"{_word(ask)} of {client}: {message}")
     if _is_recorded(world, now):
         job_id, host = _job_of(world, ask), _host_of(world, ask)
         about = "" if job_id or host or not _target(ask) else f" ({_target(ask)[:80]!r})"
         what, who = f"{_IN_SHORT[kind]}{about}", user_of(client)
         world.remember(
-            Action(now.text(), who, ask.type, "refused", what, (client, ask.id), job_id, host)
+            Action(now.text(), who, _word(ask), "refused", what, (client, ask.id), job_id, host)
         )
     code: Any = "expired" if kind == "expired" else "refused"
     reply(world, client, OperatorResponse(id=ask.id, ok=False, code=code, message=message))
@@ -132,10 +135,14 @@ def _is_recorded(world: World, now: Now) -> bool:
     return True
 
 
+def _word(ask: Command) -> str:
+    return ask.action if isinstance(ask, AskIdentity) else ask.type
+
+
 def _target(ask: Command) -> str:
     if isinstance(ask, AskRun):
         return str(ask.job.get("name") or ask.job.get("model", ""))
-    return str(getattr(ask, "job", "") or getattr(ask, "host", ""))
+    return str(next(filter(None, (getattr(ask, key, "") for key in _TARGETS)), ""))
 
 
 def _job_of(world: World, ask: Command, response: OperatorResponse | None = None) -> str | None:
@@ -147,5 +154,7 @@ def _job_of(world: World, ask: Command, response: OperatorResponse | None = None
 
 
 def _host_of(world: World, ask: Command) -> str | None:
+    if isinstance(ask, AskIdentity):
+        return ask.name if is_host(ask.name) else None
     host = getattr(ask, "host", None)
     return host if host in world.hosts or host in world.records else None

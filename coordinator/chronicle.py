@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from broker.messages import OPERATOR_RESPONSE, OperatorResponse, decode
 from coordinator.database import Database
-from coordinator.records import Action, RequestKey, StoryFilter
+from coordinator.records import Action, RequestKey, Revocation, StoryFilter
 
 SPAN: Final = 20_000  # rows that one page looks at, however few of them it wants
 PAGE_BYTES: Final = 150_000
@@ -51,11 +51,18 @@ _ANSWERS: Final = (
     "SELECT client, request_id, at, answer FROM actions WHERE answer IS NOT NULL"
     " ORDER BY seq DESC LIMIT ?"
 )
-_PRUNE: Final = """
+# What was done last with each host's certificate.
+_CERTIFICATES: Final = """
+    SELECT max(seq) FROM actions
+    WHERE action IN ('enroll', 'revoke') AND outcome = 'done' AND host IS NOT NULL GROUP BY host"""
+_REVOKED: Final = f"""
+    SELECT host, at, who FROM actions WHERE action = 'revoke' AND seq IN ({_CERTIFICATES})"""  # noqa: S608 - our own words
+_PRUNE: Final = f"""
     DELETE FROM actions WHERE (at < :older_than AND seq NOT IN (
         SELECT seq FROM actions WHERE answer IS NOT NULL ORDER BY seq DESC LIMIT :answers)
+        AND seq NOT IN ({_CERTIFICATES})
     ) OR seq IN (
-        SELECT seq FROM actions WHERE answer IS NULL ORDER BY seq DESC LIMIT -1 OFFSET :most)"""
+        SELECT seq FROM actions WHERE answer IS NULL ORDER BY seq DESC LIMIT -1 OFFSET :most)"""  # noqa: S608 - our own words; every value is bound
 
 
 def record(database: Database, action: Action) -> None:
@@ -86,6 +93,12 @@ def answers(database: Database, limit: int) -> dict[RequestKey, tuple[str, Opera
         (client, request_id): (at, decode(OPERATOR_RESPONSE, answer.encode()))
         for client, request_id, at, answer in reversed(rows)
     }
+
+
+def revoked(database: Database) -> dict[str, Revocation]:
+    """Return the hosts of which the last that was done with their certificates was to revoke."""
+    rows = database.execute(_REVOKED).fetchall()
+    return {host: Revocation(at, who) for host, at, who in rows}
 
 
 def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:

@@ -18,6 +18,7 @@ from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.messages import (
     AGENT_RESPONSE,
+    BROKER_REFUSED,
     CAPABILITY,
     CERTIFICATE_REQUEST,
     GRANT,
@@ -47,6 +48,7 @@ from coordinator import (
     downloads,
     handover,
     hostverbs,
+    identities,
     operators,
     planning,
     presence,
@@ -58,6 +60,7 @@ from coordinator.effects import (
     Collect,
     Collected,
     Effect,
+    JournalRead,
     ManifestRead,
     ManifestRefused,
     PartFailed,
@@ -70,7 +73,14 @@ from coordinator.effects import (
     Warn,
 )
 from coordinator.jobs import Change, Job, JobBook
-from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey
+from coordinator.records import (
+    Action,
+    FleetRecord,
+    HostRecord,
+    Record,
+    RequestKey,
+    Revocation,
+)
 from coordinator.states import JobState
 from coordinator.world import Answer, CoreSettings, World
 
@@ -99,12 +109,14 @@ class Core:
         now: Now,
         records: Mapping[str, HostRecord] | None = None,
         fleet: FleetRecord | None = None,
+        revoked: Mapping[str, Revocation] | None = None,
         answers: Mapping[RequestKey, tuple[str, OperatorResponse]] | None = None,
     ) -> None:
         """Take over what the ledger and the store remember; every lease starts afresh."""
         self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
         self.world.records.update(records or {})
         self.world.fleet = fleet or FleetRecord()
+        self.world.revoked.update(revoked or {})
         for key, (at, response) in (answers or {}).items():
             self.world.answers[key] = Answer(response, authority.answered_s(at))
         self._other = ""
@@ -145,6 +157,7 @@ class Core:
         mine, theirs = self.world, other.world
         mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
         mine.dropped, mine.refused = theirs.dropped, theirs.refused
+        mine.broker_refused = theirs.broker_refused
         mine.evidence = theirs.evidence
 
     def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
@@ -164,6 +177,7 @@ class Core:
         match event:
             case Connected(session):
                 world.session = session
+                world.broker_refused = None  # it may be another one; what it has retained comes
                 self._birth(now)
             case PartOpened(artifact_id, have):
                 handover.on_part_opened(world, artifact_id, have, now)
@@ -179,6 +193,8 @@ class Core:
                 self._on_manifest(event, now)
             case ReloadAsked():
                 world.do(ReadManifest())
+            case JournalRead():
+                identities.on_journal(world, event, now)
             case Disconnected() | Tick():
                 pass
 
@@ -299,6 +315,9 @@ class Core:
         world, payload = self.world, message.payload
         if not payload and topic.kind is not Kind.LOG:
             return  # a cleared retained message
+        if topic.host in world.revoked and topic.kind is not Kind.STATUS:
+            world.refuse("revoked", f"what {topic.host} says: its certificate was revoked")
+            return
         match topic.kind:
             case Kind.STATUS:
                 presence.on_status(world, topic.host, decode(STATUS, payload), now)
@@ -315,6 +334,8 @@ class Core:
                 presence.on_progress(world, topic.host, topic.job_id, progress)
             case Kind.LOG:
                 self._on_log(topic, payload)
+            case Kind.BROKER_REFUSED:
+                world.broker_refused = decode(BROKER_REFUSED, payload).refused
             case _:
                 self._dispatch_stream(topic, message, now)
 
@@ -357,11 +378,12 @@ class Core:
         if message.retained:
             return
         world = self.world
+        assignment.catch_up(world, host, report.job_id, report.attempt, report.receipt, now)
         job = world.book.get(report.job_id)
         speaks = job is not None and job.is_at(host, report.attempt)
         if not speaks and not isinstance(report, Stopped):
             # Of an attempt that is over, or of somebody else's job: J1 has it change nothing.
-            world.refused["report"] += 1
+            world.refuse("report", f"a report of {host} about a job that is not its own")
         match report:
             case Accepted():
                 assignment.on_accepted(world, host, report, now)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from broker.messages import AskIdentity
 from broker.ranges import RangeSet
 from broker.wire import Outgoing
 from coordinator.manifest import Problem
@@ -236,6 +237,13 @@ class ReloadAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalRead:
+    """The journal of the CA was read: who did what, oldest first."""
+
+    entries: tuple[tuple[str, AskIdentity], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
@@ -249,5 +257,6 @@ ShellEvent = (
     | ManifestRead
     | ManifestRefused
     | ReloadAsked
+    | JournalRead
     | Tick
 )

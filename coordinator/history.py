@@ -8,10 +8,11 @@ from typing import Any, Final
 from coordinator.jobs import Job
 from coordinator.states import HELD, TRANSITIONS, Event, JobState, leads_to
 
-# Whatever leaves a job in its state leaves it at its host, and so does the start of its trainer.
+# Whatever leaves a job in its state leaves it at its host, and so does the start of its trainer;
+# but an assignment that the ledger had lost comes with another host.
 _AT_SAME_HOST: Final = frozenset(
     {event for event, (_, target) in TRANSITIONS.items() if target is None} | {Event.STARTED}
-)
+) - {Event.RESTORED}
 
 
 def contradiction(job: Job, events: Sequence[Mapping[str, Any]]) -> str:

@@ -65,6 +65,9 @@ def on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorRe
     host = world.hosts.get(ask.host)
     refuses = host.heartbeat.refuses if host is not None and host.heartbeat else ""
     was = [*record.barred(), *filter(None, [record.snoozed()])]
+    if not was and ask.host in world.revoked:
+        why = world.revoked[ask.host].reason(ask.host)
+        return refusal(ask.id, "refused", f"{ask.host}: {why}")
     if not was:
         by_itself = f"; it refuses jobs by itself: {refuses}" if refuses else ""
         what = f"host {ask.host} is neither drained, nor snoozed, nor in quarantine{by_itself}"
@@ -114,7 +117,7 @@ def restraints(world: World, host: Host) -> list[JsonValue]:
     record = world.record(host.name)
     refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
     by_itself = f"takes no jobs now: {refuses}" if refuses else ""
-    return [*record.barred(), *filter(None, [record.snoozed(), by_itself])]
+    return [*world.barred(host.name), *filter(None, [record.snoozed(), by_itself])]
 
 
 def restrained(world: World) -> list[JsonValue]:

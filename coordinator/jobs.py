@@ -17,9 +17,6 @@ from broker.messages import JobRow
 from coordinator.plan import JobSpec
 from coordinator.states import FINAL, HELD, Event, JobState, leads_to
 
-# Half of what a message may bear (`broker.messages.Attempt`): the attempts to come must fit, too.
-MAX_ATTEMPT_AHEAD: Final = 1 << 30
-
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
@@ -68,15 +65,8 @@ class Job:
         return self.state in HELD
 
     def is_at(self, host: str, attempt: int) -> bool:
-        """Whether `host` may speak for this job with `attempt`: nobody was given it since.
-
-        An attempt above ours is from a ledger that was lost; while the job is pending, nobody else
-        can have it, and its work is as good as any.
-        """
-        if self.attempt == attempt:
-            return self.host == host
-        ahead = self.attempt < attempt <= MAX_ATTEMPT_AHEAD
-        return self.state is JobState.PENDING and ahead
+        """Whether `host` may speak for this job with `attempt`: nobody was given it since."""
+        return (self.attempt, self.host) == (attempt, host)
 
     def row(self) -> JobRow:
         """Return the row that people and scripts see."""

@@ -28,6 +28,7 @@ from coordinator.records import (
     HostRecord,
     Record,
     RequestKey,
+    Revocation,
     StoryFilter,
 )
 from coordinator.states import JobState
@@ -172,6 +173,11 @@ class Ledger:
                 return chronicle.answers(self._db, limit)
             except BadMessage as error:
                 raise StorageError(f"ledger {self._path}: an answer: {error}") from error
+
+    def load_revoked(self) -> dict[str, Revocation]:
+        """Return the hosts whose certificates are revoked, by name. Raises `StorageError`."""
+        with database.refusals(self._path):
+            return chronicle.revoked(self._db)
 
     def story(self, wanted: StoryFilter) -> dict[str, JsonValue]:
         """Return a page of all that happened, see `chronicle.page`. Raises `StorageError`."""

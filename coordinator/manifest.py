@@ -344,7 +344,9 @@ class _Reader:
         self.problems.append(Problem(self._file, job, key, message))
 
 
-_HOST_RULE: Final = "lower-case letters, digits, '.', '_', '-', starting with a letter or digit"
+_HOST_RULE: Final = (
+    "lower-case letters, digits, '.', '_', '-', starting with a letter or digit, not with 'fleet-'"
+)
 
 
 def _label(table: Mapping[str, Any], index: int) -> str:

@@ -15,6 +15,7 @@ from broker.messages import (
     AskDrain,
     AskEvents,
     AskFetch,
+    AskIdentity,
     AskList,
     AskLogs,
     AskPause,
@@ -35,7 +36,7 @@ from broker.messages import (
     Wire,
 )
 from broker.topics import user_of
-from coordinator import authority, downloads, hostverbs, planning, prospects, submit
+from coordinator import authority, downloads, hostverbs, identities, planning, prospects, submit
 from coordinator.answers import given, moved, refusal
 from coordinator.assignment import could_run, retry_wait_s, tell_to_stop
 from coordinator.effects import (
@@ -63,19 +64,20 @@ def on_request(
     """
     if isinstance(ask, Command) and not authority.is_welcome(world, client, ask, payload, now):
         return
-    if (earlier := world.answers.get((client, ask.id))) is not None:
+    key = authority.key_of(client, ask)
+    if (earlier := world.answers.get(key)) is not None:
         if earlier.response is not None:
             authority.reply(world, client, earlier.response)
         return  # else its answer is on the way
     if isinstance(ask, Command):
         if not authority.is_new(world, client, ask, now):
             return
-        world.answers[(client, ask.id)] = Answer(None, now.wall_s)
+        world.answers[key] = Answer(None, now.wall_s)
     response = _HANDLERS[type(ask)](world, client, ask, now)
     if response is None:
         return
     if isinstance(ask, Command):
-        authority.settle(world, client, ask, response, now, _outcome(ask, response))
+        authority.settle(world, client, ask, response, now, _outcome(client, ask, response, now))
     else:
         authority.reply(world, client, response)
 
@@ -87,8 +89,11 @@ def on_reloaded(
     authority.settle(world, client, AskReload(id=response.id), response, now, what)
 
 
-def _outcome(ask: Command, response: OperatorResponse) -> str:
+def _outcome(client: str, ask: Command, response: OperatorResponse, now: Now) -> str:
     """Say in words what an answer holds beyond what was asked for."""
+    if isinstance(ask, AskIdentity):
+        data: Any = response.data
+        return identities.what_came(user_of(client), ask, data["jobs"] if data else (), now)
     if isinstance(ask, AskRun | AskCancelPending):
         return submit.outcome(response)
     return hostverbs.outcome(response)
@@ -107,7 +112,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
             "manifest": world.settings.manifest,
             "session": world.session,
         },
-        "broker": {"address": world.settings.broker},
+        "broker": {"address": world.settings.broker, "refused": _counts(world.broker_refused)},
         "active": counts["claimed"] + counts["running"],
         "runnable": sum(could_run(world, job, now) for job in pending),
         "dropped": dict(world.dropped),
@@ -117,6 +122,10 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
         "restrained": hostverbs.restrained(world),
     }
     return given(ask.id, data)
+
+
+def _counts(counts: dict[str, int] | None) -> JsonValue:
+    return None if counts is None else {**counts}
 
 
 def _on_list(world: World, _client: str, ask: AskList, _now: Now) -> OperatorResponse:
@@ -228,7 +237,7 @@ def _worker(world: World, host: Host, now: Now, *, brief: bool) -> dict[str, Jso
     row: dict[str, JsonValue] = {
         "host": host.name,
         "status": "online" if host.online else "offline",
-        "presence": host.presence(now),
+        "presence": "revoked" if host.name in world.revoked else host.presence(now),
         "why": host.offline_why,
         "barred": hostverbs.restraints(world, host),
         "policy": policy_to_dict(world.policy(host.name)),
@@ -377,4 +386,5 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskAttempts: _on_attempts,
     AskTrainers: _on_trainers,
     AskFetch: _on_fetch,
+    AskIdentity: identities.on_told,
 }

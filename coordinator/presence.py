@@ -19,7 +19,15 @@ from broker.messages import (
     Status,
 )
 from coordinator import house, release
-from coordinator.assignment import is_late, lose, resume, take_back, tell_to_stop, void_claims
+from coordinator.assignment import (
+    catch_up,
+    is_late,
+    lose,
+    resume,
+    take_back,
+    tell_to_stop,
+    void_claims,
+)
 from coordinator.hosts import Host
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import MAX_HOSTS, World
@@ -91,6 +99,7 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
 
 def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
     """A host says that it holds an attempt of a job."""
+    catch_up(world, host.name, held.job_id, held.attempt, held.receipt, now)
     job = world.book.get(held.job_id)
     if job is None or job.state in FINAL or not job.is_at(host.name, held.attempt):
         if job is not None and job.state is JobState.COMPLETED and held.phase == "uploading":

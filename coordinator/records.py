@@ -11,6 +11,7 @@ RequestKey = tuple[str, str]  # the client, and what it called its request
 GOES_ON: Final = (
     "goes on where attempt"  # so begins why an attempt that has a checkpoint is assigned
 )
+JOURNAL: Final = "journal"  # in the client's place: whoever tells of the CA's entry, it is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,19 @@ class Action:
     job_id: str | None = None
     host: str | None = None
     answer: OperatorResponse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A host's certificate was taken back: when (RFC 3339), and by whom."""
+
+    at: str
+    who: str
+
+    def reason(self, host: str) -> str:
+        """Return why the host is given no jobs, with the remedy."""
+        again = f"`fleet enroll {host}` lets it in again"
+        return f"its certificate was revoked by {self.who} at {self.at}; {again}"
 
 
 @dataclass(frozen=True, slots=True)

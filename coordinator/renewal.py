@@ -1,4 +1,4 @@
-"""Renews hosts' certificates, where the coordinator has the CA.
+"""Renews hosts' certificates, and knows what is done with the CA, where the coordinator has it.
 
 The CA's files are read and written on a worker thread. Each host has one request at a time, and the
 same request gets the same answer.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
+from broker import journal
 from broker.ca import Authority
 from broker.clock import Clock
 from broker.errors import BadMessage, BadTopic, ConfigError
@@ -17,10 +19,43 @@ from broker.messages import CERTIFICATE_REQUEST, CertificateRequest, Certificate
 from broker.messages import encode as encode_message
 from broker.topics import Kind, Topics
 from broker.wire import Incoming, Outgoing
+from coordinator.effects import JournalRead
 
 log = logging.getLogger("fleet.coordinator")
 
+LOOK_EVERY_S: Final = 5.0
 MAX_REMEMBERED: Final = 1000
+
+
+class JournalReader:
+    """Reads the CA's journal, when it has changed; `due_s` is when to look again (monotonic, s)."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the CA's. Nothing has been read."""
+        self._folder = folder
+        self._seen: tuple[int, int] | None = None
+        self.due_s = 0.0
+
+    def news(self, mono_s: float) -> JournalRead | None:
+        """Return all that stands there if it is time to look and it has changed, else none."""
+        if mono_s < self.due_s:
+            return None
+        self.due_s = mono_s + LOOK_EVERY_S
+        path = self._folder / journal.FILE_NAME
+        try:
+            found = path.stat()
+            stamp = (found.st_mtime_ns, found.st_size)
+            if stamp == self._seen:
+                return None
+            read = journal.read(self._folder)
+            entries = tuple((one.who, journal.request_of(one)) for one in read)
+        except FileNotFoundError:
+            return None
+        except (OSError, ConfigError) as error:
+            log.warning("what was done with the CA cannot be read: %s", error)
+            return None
+        self._seen = stamp
+        return JournalRead(entries)
 
 
 class Renewals:

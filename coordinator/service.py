@@ -25,6 +25,7 @@ from broker.access import COORDINATOR, Access, open_access
 from broker.acl import Role
 from broker.auth import OperatorKey
 from broker.ca import Authority
+from broker.clock import Now
 from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError
 from broker.link import Link, LinkSettings, feed
@@ -45,7 +46,8 @@ from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.manifest import ManifestError, load_manifest
 from coordinator.plan import Plan
-from coordinator.renewal import Renewals
+from coordinator.receipts import load_key
+from coordinator.renewal import JournalReader, Renewals
 from coordinator.settings import CoordinatorSettings
 from coordinator.shell import DAY_S, Event, Retention, Schemas, Shell, Surroundings
 from coordinator.store import Store
@@ -101,8 +103,10 @@ class Service:
             rng=rng,
         )
         self._renewals: Renewals | None = None
+        self._journal: JournalReader | None = None
         if settings.ca is not None:
             authority = Authority(settings.ca)
+            self._journal = JournalReader(settings.ca)
             self._renewals = Renewals(
                 authority, topics, self._link.publish, self._hasher.submit, system_clock
             )
@@ -132,6 +136,7 @@ class Service:
         plan = self._first_plan()
         if plan is not None:
             self._shell.turn([ManifestRead(plan)], now)
+        self._read_journal(now)
 
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until `Stop`; `ready` is called at the first connection."""
@@ -152,6 +157,8 @@ class Service:
 
     def _turn(self, ready: Callable[[], None]) -> bool:
         deadline_s = self._shell.next_deadline()
+        if self._journal is not None:
+            deadline_s = min(deadline_s or self._journal.due_s, self._journal.due_s)
         mono_s = system_clock().mono_s
         timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
         events: list[Event] = []
@@ -164,11 +171,18 @@ class Service:
             if isinstance(event, Incoming) and self._renewals is not None:
                 self._renewals.put(event)
             events.append(event)
-        self._shell.turn(events, system_clock())
+        now = system_clock()
+        self._shell.turn(events, now)
+        self._read_journal(now)
         if self._reloading and not any(isinstance(event, ReloadAsked) for event in events):
             self._reloading = False
             self._manager.ready()
         return True
+
+    def _read_journal(self, now: Now) -> None:
+        news = None if self._journal is None else self._journal.news(now.mono_s)
+        if news is not None:
+            self._shell.turn([news], now)
 
     def _tell_manager(self, event: Event) -> None:
         match event:
@@ -210,6 +224,7 @@ class Service:
             prefer_cuda_grace_s=settings.prefer_cuda_grace_s,
             window_chunks=settings.window_chunks,
             operator_key=operator_key,
+            receipt_key=load_key(settings.state),
             request_window_s=settings.request_window_s,
             trainers={**builtin_trainers(), **_schemas(self._own)},
         )

@@ -209,6 +209,7 @@ class Shell:
             now=now,
             records=self._ledger.load_hosts(),
             fleet=self._ledger.load_fleet(),
+            revoked=self._ledger.load_revoked(),
             answers=self._ledger.load_answers(MAX_ANSWERS),
         )
 

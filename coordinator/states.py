@@ -3,7 +3,8 @@
 Whoever asks how a job can leave `running` reads `TRANSITIONS`; the diagram in docs/architecture.md
 is drawn from it.
 
-The attempt is the fencing token: it grows at `assigned` and at nothing else. A late message is
+The attempt is the fencing token: it grows at `assigned`, and at `restored`, which takes over what a
+ledger that was restored from a backup has forgotten; at nothing else. A late message is
 judged by (host, attempt): while both are still the job's newest, its sender may go on, even when
 the lease has run out meanwhile (`resumed`, and `completed` out of `pending`). A job that was lost
 too often stays `failed`; should its last attempt finish after all, the result is `kept`, and
@@ -46,6 +47,7 @@ class Event(StrEnum):
     FAILED = "failed"
     COMPLETED = "completed"
     KEPT = "kept"
+    RESTORED = "restored"
     CANCELLED = "cancelled"
     REQUEUED = "requeued"
 
@@ -72,6 +74,7 @@ TRANSITIONS: Final[dict[Event, tuple[frozenset[JobState], JobState | None]]] = {
     Event.RETRIED: (HELD | {_P}, _P),
     Event.FAILED: (HELD | {_P}, JobState.FAILED),
     Event.COMPLETED: (HELD | {_P}, JobState.COMPLETED),
+    Event.RESTORED: (frozenset({_P}), _SAME),
     Event.KEPT: (frozenset({JobState.FAILED}), _SAME),
     Event.CANCELLED: (HELD | {_P}, JobState.CANCELLED),
     Event.REQUEUED: (frozenset(JobState) - {_P}, _P),

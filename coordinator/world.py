@@ -24,7 +24,14 @@ from coordinator.effects import Effect, Warn
 from coordinator.hosts import Host
 from coordinator.jobs import Job, JobBook
 from coordinator.plan import HostPolicy, Plan
-from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey
+from coordinator.records import (
+    Action,
+    FleetRecord,
+    HostRecord,
+    Record,
+    RequestKey,
+    Revocation,
+)
 from coordinator.states import FINAL, Event, JobState
 
 MAX_HOSTS: Final = 20_000
@@ -52,6 +59,7 @@ class CoreSettings:
     prefer_cuda_grace_s: float | None = None
     window_chunks: int = 16
     operator_key: OperatorKey | None = None
+    receipt_key: bytes = field(default=b"", repr=False)
     request_window_s: float = 60.0
     trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
 
@@ -158,6 +166,7 @@ class World:
     fleet: FleetRecord = field(default_factory=FleetRecord)
     releases: dict[tuple[str, str, int], int] = field(default_factory=dict)
     record_changes: list[Record] = field(default_factory=list)
+    revoked: dict[str, Revocation] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
     uploads: dict[str, Upload] = field(default_factory=dict)
@@ -166,6 +175,7 @@ class World:
     dropped: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     turned_away_s: deque[float] = field(default_factory=deque)
+    broker_refused: dict[str, int] | None = None
     session: str = ""
     out: list[Effect] = field(default_factory=list)
     unsettled: bool = True
@@ -259,6 +269,12 @@ class World:
         if not isinstance(record, Action):
             self.unsettled = True
 
+    def barred(self, host: str) -> tuple[str, ...]:
+        """Return every reason why a host is given no jobs, with the remedy."""
+        revocation = self.revoked.get(host)
+        revoked = () if revocation is None else (revocation.reason(host),)
+        return (*revoked, *self.record(host).barred())
+
     def policy(self, host: str) -> HostPolicy:
         """Return what the plan says of a host."""
         policy = self.plan.hosts.get(host) if self.plan else None
@@ -281,6 +297,12 @@ class World:
         self.dropped[kind] += 1
         if self.dropped[kind] == 1:
             self.do(Warn(f"dropped a message on {kind}: {why} (further ones are only counted)"))
+
+    def refuse(self, kind: str, why: str) -> None:
+        """Count what somebody may not do; the first of its kind is logged."""
+        self.refused[kind] += 1
+        if self.refused[kind] == 1:
+            self.do(Warn(f"refused {why} (further ones are only counted)"))
 
     def remember_answer(self, client: str, response: OperatorResponse, now: Now) -> None:
         """Keep the answer to a command, so that its repetition is answered alike."""

@@ -35,7 +35,7 @@ max_packet_size {packet}
 set_tcp_nodelay true
 
 # A client id is first come, last served. Hosts go by the name in their certificate, which cannot
-# begin like this unless a host is called so: nobody on the people's listener can throw them off.
+# begin like this: nobody on the people's listener can throw them off.
 clientid_prefixes {prefix}
 
 allow_anonymous {anonymous}

@@ -64,7 +64,9 @@ class Site:
                 )
         for name in self.hosts:
             if not is_host(name):
-                raise ConfigError(f"--host {name}: is no host's name, such as gaming-pc")
+                raise ConfigError(
+                    f"--host {name}: is no host's name; write gaming-pc, say, not fleet-pc"
+                )
         for path in (self.folder, self.certificates, self.state):
             if not path.is_absolute():
                 raise ConfigError(f"folder {path}: must be absolute, since a broker starts in '/'")

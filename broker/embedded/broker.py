@@ -24,11 +24,14 @@ from broker.embedded.packets import MalformedPacketError, OversizePacketError, d
 from broker.embedded.refusals import Reason
 from broker.embedded.settings import ServerSettings
 from broker.errors import LinkError
+from broker.messages import BrokerRefusals, encode
+from broker.topics import Topics
 
 log = logging.getLogger("fleet.broker")
 
 AMQTT_VERSION: Final = "0.12.1"
 WATCH_EVERY_S: Final = 0.5
+TELL_EVERY_S: Final = 2.0
 PACKETS_AT_ONCE: Final = 50  # of one client, before others have their turn
 
 
@@ -63,7 +66,7 @@ class EmbeddedBroker(Distribution):
         self._entrance = Entrance(
             settings, self._identity, self._doors, self._refusals, self.plugins_manager
         )
-        self._watcher: asyncio.Task[None] | None = None
+        self._watchers: list[asyncio.Task[None]] = []
         self._stopping = False
 
     @property
@@ -75,13 +78,13 @@ class EmbeddedBroker(Distribution):
     async def start(self) -> None:
         """Start to serve, and to look after those who are connected."""
         await super().start()
-        self._watcher = asyncio.create_task(self._watch())
+        self._watchers = [asyncio.create_task(one) for one in (self._watch(), self._tell_refused())]
 
     async def shutdown(self) -> None:
         """Replaces: amqtt ends one client after the other; here all are ended at once."""
         self._stopping = True
-        if self._watcher is not None:
-            self._watcher.cancel()
+        for watcher in self._watchers:
+            watcher.cancel()
         self._entrance.close()
         clients = list(self._clients.values())
         await asyncio.gather(*(one.arrival.wire.close() for one in clients))
@@ -210,6 +213,22 @@ class EmbeddedBroker(Distribution):
                 self._look_round(self._loop.time() - begun_s - WATCH_EVERY_S)
             except Exception:
                 log.exception("could not look after the connections")
+
+    async def _tell_refused(self) -> None:
+        """Publish what was refused, as often as it changes, within reason: `fleet status` has it.
+
+        Replaces: amqtt publishes under `$SYS`, which nobody here may read, and no such thing.
+        """
+        topic = Topics(self._settings.topic_root).broker_refused()
+        told: dict[Reason, int] = {}
+        while True:
+            if (counts := self.refused) != told:
+                told = counts
+                refused = {reason.value: count for reason, count in counts.items()}
+                payload = encode(BrokerRefusals(refused=refused))
+                await self._broadcast_message(None, topic, payload, 1)
+                await self.retain_message(None, topic, payload, 1)
+            await asyncio.sleep(TELL_EVERY_S)
 
     def _look_round(self, late_s: float) -> None:
         """Look after the identity and everybody once. `late_s` after it should have been.

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from broker.errors import BadMessage
 from broker.messages.artifacts import GrantMessage, Offer
 from broker.messages.hosts import (
+    BrokerRefusals,
     Capability,
     CertificateRequest,
     CertificateResponse,
@@ -34,6 +35,7 @@ CERTIFICATE_RESPONSE: Final = TypeAdapter(CertificateResponse)
 GRANT: Final[TypeAdapter[GrantMessage]] = TypeAdapter(GrantMessage)
 JOB_ROW: Final = TypeAdapter(JobRow)
 SUMMARY: Final = TypeAdapter(Summary)
+BROKER_REFUSED: Final = TypeAdapter(BrokerRefusals)
 OPERATOR_REQUEST: Final[TypeAdapter[OperatorRequest]] = TypeAdapter(OperatorRequest)
 OPERATOR_RESPONSE: Final = TypeAdapter(OperatorResponse)
 

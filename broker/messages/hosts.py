@@ -15,6 +15,7 @@ from broker.messages.values import (
     Metrics,
     Pem,
     Piece,
+    Receipt,
     Share,
     Wire,
     Word,
@@ -98,6 +99,7 @@ class HeldJob(Piece):
     attempt: Attempt
     phase: Phase
     progress: Share | None = None
+    receipt: Receipt = ""
 
 
 class Heartbeat(Wire):
@@ -119,6 +121,12 @@ class Heartbeat(Wire):
     suspended_s: float | None = Field(
         default=None, ge=0, description="For how long the machine has slept since it booted."
     )
+
+
+class BrokerRefusals(Wire):
+    """What the embedded broker has refused since it was started, by reason; retained."""
+
+    refused: Annotated[dict[Word, Annotated[int, Field(ge=0)]], Field(max_length=64)]
 
 
 class Progress(Wire):

@@ -19,6 +19,7 @@ from broker.messages.values import (
     Metrics,
     Mode,
     Piece,
+    Receipt,
     SplitRecipe,
     Text,
     Wire,
@@ -88,6 +89,7 @@ class Assign(Wire):
     checkpoint: Checkpoint | None = Field(
         default=None, description="To go on from, unless the host has a newer one of its own."
     )
+    receipt: Receipt = ""
 
 
 class Cancel(Wire):
@@ -165,6 +167,7 @@ class _Report(Wire):
     instance: Id
     job_id: JobId
     attempt: Attempt
+    receipt: Receipt = ""
 
 
 class Accepted(_Report):

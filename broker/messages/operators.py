@@ -145,6 +145,20 @@ class AskReload(Command):
     type: Literal["reload"] = "reload"
 
 
+class AskIdentity(Command):
+    """Say what was done with the CA, for the record; whoever was revoked is given no jobs.
+
+    The coordinator takes an id once, whoever tells of it.
+    """
+
+    type: Literal["identity"] = "identity"
+    action: Literal["init", "enroll", "revoke"]
+    name: Line = Field(description="Whose certificate: a host's name, or a person's.")
+    what: Line = ""
+    who: Line = Field(default="", description="Who did it, where that is not who tells of it.")
+    made_at: float = Field(ge=0, le=1e11, description="When, in seconds since the epoch.")
+
+
 class AskEvents(Ask):
     """What has happened, oldest first, a page at a time: moves of jobs, and what operators did.
 
@@ -219,6 +233,7 @@ OperatorRequest = Annotated[
     | AskPause
     | AskRun
     | AskReload
+    | AskIdentity
     | AskEvents
     | AskPlan
     | AskAttempts

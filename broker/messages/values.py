@@ -26,6 +26,13 @@ Pem = Annotated[str, Field(max_length=8192)]
 Bytes = Annotated[int, Field(ge=0, le=1 << 62)]
 Attempt = Annotated[int, Field(ge=1, le=1 << 31)]
 Seq = Annotated[int, Field(ge=0, le=1 << 62)]
+Receipt = Annotated[
+    str,
+    Field(
+        pattern=r"^([0-9a-f]{32})?$",
+        description="The coordinator's own word that it gave this attempt to this host.",
+    ),
+]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 

@@ -17,6 +17,7 @@ from broker.machine import system_clock
 from broker.settings import BrokerSettings
 from coordinator.cli import NotDone
 from coordinator.cli.certificates import broker_url, home_of, home_option, publish
+from coordinator.cli.journal import note, tell
 
 if TYPE_CHECKING:
     from broker.ca import Authority
@@ -63,9 +64,13 @@ def enroll_command(
     _check_free(authority, name, replace=replace)
     if out is not None:
         _to_file(authority, name, url, out, replace=replace)
+        how = "its certificate is in a file"
     else:
-        _wait(authority, name, url, address, lasts_s, replace=replace)
+        how = _wait(authority, name, url, address, lasts_s, replace=replace)
     publish(authority, home)
+    note(authority, home, "enroll", name, how + (", earlier ones are revoked" * replace))
+    file = config or given.get("config")
+    tell(authority, home, url, Path(file) if file else None)
 
 
 def _broker(home: Path, given: str | None, config: str | None) -> str:
@@ -107,7 +112,8 @@ def _to_file(authority: Authority, name: str, url: str, out: Path, *, replace: b
 
 def _wait(
     authority: Authority, name: str, url: str, given: str | None, lasts_s: float, *, replace: bool
-) -> None:
+) -> str:
+    """Wait until the host has come; return how it did, in words."""
     from broker.enrolment import DEFAULT_PORT, End, Offer, new_token, wait_for_joining
 
     host, port = _split(given or _own_address(parse_address(url).host), DEFAULT_PORT)
@@ -123,6 +129,7 @@ def _wait(
     match enrolment.end:
         case End.JOINED:
             click.echo(f"{name} has its certificate (asked for from {enrolment.peer})")
+            return f"it fetched its certificate from {enrolment.peer}"
         case End.EXPIRED:
             raise NotDone(f"{name} has not come within the time; run `fleet enroll {name}` again")
         case _:

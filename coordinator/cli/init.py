@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from broker import identity as ids
-from broker import private
+from broker import journal, private
 from broker.errors import ConfigError
 from broker.machine import system_clock
 from coordinator.cli.certificates import (
@@ -21,6 +22,7 @@ from coordinator.cli.certificates import (
     home_of,
     publish,
 )
+from coordinator.cli.journal import login, note, tell
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -57,12 +59,21 @@ def init_command(brokers: Sequence[str], operator: str | None, home: Path | None
     person = _operator(home, operator)
     _client(authority, home, person, now_s, done)
     publish(authority, home)
+    if done:
+        note(authority, home, "init", person, "; ".join(_in_short(home, line) for line in done))
+    if journal.read(home / "ca")[1:]:  # at the first time there is nobody to tell
+        tell(authority, home, None, None)
     if not done:
         click.echo(f"{home}: everything is there already; nothing was changed")
         return
     for line in done:
         click.echo(f"made  {line}")
     click.echo(_next(home, person))
+
+
+def _in_short(home: Path, line: str) -> str:
+    """Return a line without the place, which the record has no use for, and without advice."""
+    return line.removeprefix(f"{home}{os.sep}").partition(";")[0]
 
 
 def _authority(home: Path, brokers: Sequence[str], now_s: float, done: list[str]) -> Authority:
@@ -136,7 +147,7 @@ def _operator(home: Path, given: str | None) -> str:
         there = sorted(folder.glob("operator@*")) if folder.is_dir() else []
         if there:
             return there[0].name.replace("@", ":")
-    name = f"operator:{(given or _login()).removeprefix('operator:')}"
+    name = login() if given is None else f"operator:{given.removeprefix('operator:')}"
     try:
         ids.folder_name(name)
     except ConfigError:
@@ -144,16 +155,6 @@ def _operator(home: Path, given: str | None) -> str:
             f"--operator {given or ''}: write it with a-z, 0-9, '.', '_', '-', such as alice"
         ) from None
     return name
-
-
-def _login() -> str:
-    import getpass
-
-    try:
-        login = getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in some containers
-        login = ""
-    return re.sub(r"[^a-z0-9._-]+", "-", login.lower()).strip("-._")[:40] or "owner"
 
 
 def _checked(name: str) -> str:

@@ -43,6 +43,7 @@ STATE_STYLES: Final = {
     "cancelled": "dim",
     "online": "green",
     "twins": "red",
+    "revoked": "red",
     "crashed": "red",
     "cut-off": "red",
     "silent": "red",

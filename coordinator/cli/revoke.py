@@ -7,16 +7,25 @@ from pathlib import Path
 import click
 
 from broker import identity as ids
+from broker.acl import Principal, Role
 from broker.machine import system_clock
-from coordinator.cli import NotDone
+from coordinator.cli import NotDone, printable
 from coordinator.cli.certificates import home_of, home_option, publish
+from coordinator.cli.journal import note, tell
 
 
 @click.command("revoke")
 @click.argument("name", metavar="NAME")
 @home_option
-def revoke_command(name: str, home: Path | None) -> None:
+@click.option("--broker", metavar="URL", help="Where the coordinator is told of it.")
+@click.option("--config", metavar="FILE", help="Configuration file.")
+@click.pass_context
+def revoke_command(
+    ctx: click.Context, name: str, home: Path | None, broker: str | None, config: str | None
+) -> None:  # fmt: skip
     """Take a certificate back, on the machine that has the CA.
+
+    The coordinator gives a host nothing more then, and what the host holds to others.
 
     Example: fleet revoke gaming-pc
     """
@@ -27,12 +36,20 @@ def revoke_command(name: str, home: Path | None) -> None:
     ids.folder_name(name)
     ended = authority.revoke(name, system_clock().wall_s)
     publish(authority, home)
+    given = ctx.obj or {}
+    url, file = broker or given.get("broker"), config or given.get("config")
+    entry = note(authority, home, "revoke", name) if ended else ""
+    told = tell(authority, home, url, Path(file) if file else None)
     if not ended:
         issued = [one for one in authority.issued() if one.name != BROKER_NAME]
         known = sorted({one.name for one in issued if one.revoked_s is None})
         raise NotDone(f"{name} has no certificate that holds; there are: {', '.join(known)}")
     for one in ended:
         click.echo(f"revoked {name} ({describe(one)})")
+    if entry in told and Principal.parse(name).role is Role.AGENT:
+        jobs = ", ".join(map(printable, told[entry]["jobs"]))
+        what = f"its jobs are in the queue again: {jobs}" if jobs else "it held no job"
+        click.echo(f"the coordinator gives it nothing more; {what}")
     crl = home / "broker" / "crl.pem"
     click.echo(
         f"the broker's list is {crl}\n"

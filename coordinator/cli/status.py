@@ -9,7 +9,7 @@ import click
 from broker.errors import RemoteError
 from broker.machine import new_id
 from broker.messages import AskStatus
-from coordinator.cli import NotDone, Unreachable
+from coordinator.cli import NotDone, Unreachable, printable
 from coordinator.cli.common import client_options, json_option
 
 if TYPE_CHECKING:
@@ -23,7 +23,28 @@ _WHY = {
     "rights": "by users who may only look",
     "expired": "after their expiry",
     "too many": "of too many at once",
+    "revoked": "messages of hosts whose certificates were revoked",
     "report": "reports about a job that is not their host's",
+}
+
+
+# What the broker calls its reasons (`broker.embedded.Reason`), in words.
+_BY_BROKER = {
+    "tls": "connections without a certificate of the fleet",
+    "timeout": "connections that said nothing in time",
+    "crowd": "connections too many",
+    "nobody": "certificates with nobody's name",
+    "revoked": "revoked certificates",
+    "expired": "expired certificates",
+    "connect": "connects that made no sense",
+    "will": "wills of others",
+    "malformed": "packets that made no sense",
+    "oversize": "packets too large",
+    "publish": "messages without the right to",
+    "subscribe": "subscriptions without the right to",
+    "retained": "retained messages too many",
+    "silent": "silent connections",
+    "slow": "messages for clients that did not keep up",
 }
 
 
@@ -72,6 +93,11 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
             f"{count} {_WHY.get(kind, kind)}" for kind, count in data["refused"].items()
         )
         out.print(f"Refused      {found}; see `fleet events`")
+    if at_door := data["broker"].get("refused"):
+        found = ", ".join(
+            f"{count} {_BY_BROKER.get(kind, printable(kind))}" for kind, count in at_door.items()
+        )
+        out.print(f"By broker    {found}; its log tells more")
 
 
 def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | None:

@@ -49,6 +49,7 @@ class Fleet:
         self.topics = Topics()
         self.mono_s = 1000.0
         self.ids = 0
+        settings = {"receipt_key": b"a key of the test's"} | settings
         self.settings = CoreSettings(instance="c1", boot_id="b", manifest="plan.toml", **settings)
         self.ledger: dict[str, Job] = {}
         self.records: dict[str, HostRecord] = {}
@@ -216,12 +217,13 @@ class Host:
         self.reports(m.Started, self.fleet.job(name), slot=0, pid=1)
         return self.fleet.job(name)
 
-    def finishes(self, job: Job, attempt: int | None = None) -> str | None:
+    def finishes(self, job: Job, attempt: int | None = None, receipt: str = "") -> str | None:
         """Report it finished; returns the verdict."""
         self.heard(m.Noted)
         report = self.reports(
-            m.Finished, job, attempt, artifact_id=HEX, size_bytes=2000, metrics={"auroc": 0.9}
-        )
+            m.Finished, job, attempt, artifact_id=HEX, size_bytes=2000, metrics={"auroc": 0.9},
+            receipt=receipt,
+        )  # fmt: skip
         noted = [one for one in self.heard(m.Noted) if one.report_id == report.id]
         return noted[0].verdict if noted else None
 

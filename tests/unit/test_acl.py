@@ -192,7 +192,8 @@ def test_a_name_tells_the_role(name: str, role: Role) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "jobs", "operator", "artifact", "Gaming-PC", "a/b", "+", "#", "operator:", "agent:x",
+    ["", "jobs", "operator", "artifact", "broker", "fleet-pi", "fleet-coordinator",
+     "Gaming-PC", "a/b", "+", "#", "operator:", "agent:x",
      "operator:a/b", "observer:+", "coordinator\n", "one\n", "operator:alice\n", "x" * 64],
 )  # fmt: skip
 def test_a_name_that_is_nobodys_is_refused(name: str) -> None:

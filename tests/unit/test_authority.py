@@ -22,9 +22,10 @@ from tests.harness.coordinator import HEX, OPERATOR, Fleet, spec
 KEY = OperatorKey("k" * 40)
 OTHER = OperatorKey("j" * 40)
 CANCEL = m.AskCancel(id="c", job="job")
+REVOKE = m.AskIdentity(id="c", action="revoke", name="pi", made_at=1.8e9)
 COMMANDS = [
     m.AskCancel(id="c", job="job"), m.AskRequeue(id="c", job="job"), m.AskReload(id="c"),
-    m.AskDrain(id="c", host="pi"), m.AskResume(id="c", host="pi"),
+    m.AskDrain(id="c", host="pi"), m.AskResume(id="c", host="pi"), REVOKE,
 ]  # fmt: skip
 READING = [
     m.AskStatus(id="r"), m.AskList(id="r"), m.AskWhy(id="r", job="job"), m.AskWorkers(id="r"),
@@ -69,7 +70,7 @@ def test_who_may_only_look_changes_nothing(user: str, command: Any) -> None:
     assert [*map(str, state(fleet))] == before
     assert refused(fleet, "rights") == 1
     assert [(one.who, one.action, one.outcome) for one in asked(fleet)] == [
-        (user, command.type, "refused")
+        (user, getattr(command, "action", command.type), "refused")
     ]
 
 
@@ -108,7 +109,8 @@ def test_a_coordinator_with_a_key_takes_signed_commands_only(command: Any) -> No
     if command.type == "reload":
         assert fleet.took(ReadManifest)
         fleet.handle(ManifestRead(Plan((spec(),)), OPERATOR, "c"))
-    assert (fleet.actions[-1].action, fleet.actions[-1].outcome) == (command.type, "done")
+    word = getattr(command, "action", command.type)
+    assert (fleet.actions[-1].action, fleet.actions[-1].outcome) == (word, "done")
 
 
 def _altered(payload: bytes, **fields: Any) -> bytes:
@@ -366,11 +368,12 @@ def test_a_report_of_an_attempt_that_is_over_changes_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", REPORTS)
-def test_an_attempt_that_leaves_no_room_for_the_next_is_void(kind: str) -> None:
-    """A job that nobody has would be moved to it, and could never be assigned again."""
+@pytest.mark.parametrize("attempt", [1, 1 << 31])
+def test_an_attempt_that_nobody_was_given_is_void(kind: str, attempt: int) -> None:
+    """Also of a job that nobody has, and also with a receipt that somebody has made up."""
     fleet = Fleet(spec())
     message, fields = _forged(kind)
-    fleet.host("a").reports(message, fleet.job(), 1 << 31, **fields)
+    fleet.host("a").reports(message, fleet.job(), attempt, receipt="ab" * 16, **fields)
     assert (fleet.job().state, fleet.job().attempt) == ("pending", 0)
     assert refused(fleet, "report") == 1
     with pytest.raises(BadMessage):

@@ -402,17 +402,6 @@ def test_a_coordinator_that_restarts_goes_on(state: str) -> None:
     assert [event for _, event in fleet.history].count("assigned") == 1
 
 
-def test_a_ledger_that_was_lost_takes_the_work_of_before() -> None:
-    """The agents still have what an earlier ledger gave them, with higher attempts."""
-    fleet = Fleet(spec())
-    pi = fleet.host()
-    pi.status("online", "birth")
-    assert pi.finishes(fleet.job(), attempt=4) == "wanted"
-    pi.uploads(fleet.job(), attempt=4)
-    fleet.handle(PartStored(HEX, 2000))
-    assert (fleet.job().state, fleet.job().attempt) == ("completed", 4)
-
-
 def test_a_reload_changes_in_place_and_orphans_are_not_assigned() -> None:
     """The state stays; what was taken out waits for `cancel`, or to be put back."""
     fleet = Fleet(spec("a"), spec("b"))

@@ -97,7 +97,8 @@ def test_the_configuration_file_is_looked_for_in_order(home: Path, tmp_path: Pat
         (CoordinatorSettings, "[coordinator]\nmanifest = 3",
          "[coordinator] manifest: input is not a valid path for "),
         (AgentSettings, '[agent]\nhost = "PI"', "[agent] host: must be lower-case"),
-        (AgentSettings, '[agent]\nhost = "jobs"', "not be coordinator, jobs, operator or artifact"),
+        (AgentSettings, '[agent]\nhost = "jobs"', "be none of artifact, broker, coordinator"),
+        (AgentSettings, '[agent]\nhost = "fleet-pi"', "not begin with 'fleet-'"),
         (AgentSettings, "[agent]\nslots = 1.5", "[agent] slots: input should be a valid integer"),
         (AgentSettings, "[agent]\nheartbeat_s = 0.1",
          "[agent] heartbeat_s: input should be greater than or equal to 0.2, not 0.1"),
@@ -188,7 +189,8 @@ def test_state_is_kept_under_the_users_state_folder(
     ("node", "host"),
     [
         ("Pi-4.example.org", "pi-4"), ("ANN'S laptop", "ann-s-laptop"), ("_x_", "x"),
-        ("jobs", "host-jobs"), ("", "host"), ("日本", "host"), ("a" * 80, "a" * 63),
+        ("jobs", "host-jobs"), ("fleet-1", "host-fleet-1"), ("", "host"),
+        ("日本", "host"), ("a" * 80, "a" * 63),
     ],
 )  # fmt: skip
 def test_a_machine_of_any_name_has_a_host_name(

@@ -23,6 +23,7 @@ ABOUT_HOST = (
     '"session":"s","instance":"i","os":"o","arch":"a","python":"3",'
     '"physical_cores":1,"ram_total_bytes":1,"ram_available_bytes":1,'
 )
+SAID = {"job": "x", "host": "x", "name": "x", "action": "revoke", "made_at": 1.0}
 SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.STATUS, m.Status(state="offline", reason="lost", session="s", instance="i", boot_id="b")),
     (m.CAPABILITY, m.Capability(
@@ -55,17 +56,19 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.GRANT, m.Stored()),
     (m.GRANT, m.Rejected(reason="r", final=False)),
     (m.SUMMARY, m.Summary(jobs={"pending": 1}, hosts={"online": 1})),
+    (m.BROKER_REFUSED, m.BrokerRefusals(refused={"tls": 1})),
     (m.JOB_ROW, m.JobRow(
         job_id=HEX, name="n", model="gbt", mode="oracle", state="pending", priority=1, attempt=0,
         host=None, error=None, artifact_id=None, metrics=None, created_at="t", started_at=None,
         finished_at=None)),
     *[(m.OPERATOR_REQUEST,
-       kind(id="a", **{name: "x" for name in ("job", "host") if name in kind.model_fields}))
+       kind(id="a", **{key: word for key, word in SAID.items() if key in kind.model_fields}))
       for kind in get_args(get_args(m.OperatorRequest)[0])],
     (m.OPERATOR_RESPONSE, m.OperatorResponse(id="a", ok=True, data={"x": [1, None, "é"]})),
 ]  # fmt: skip
 T = Topics("site/fleet")
 TOPICS = {
+    T.broker_refused(): Topic(Kind.BROKER_REFUSED),
     T.status("pi"): Topic(Kind.STATUS, "pi"),
     T.capability("pi"): Topic(Kind.CAPABILITY, "pi"),
     T.heartbeat("pi"): Topic(Kind.HEARTBEAT, "pi"),

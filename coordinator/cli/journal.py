@@ -1,0 +1,106 @@
+"""What `fleet init`, `enroll` and `revoke` have done: in the CA's journal, and told.
+
+The coordinator is told of everything that it has not been told of yet. Where it cannot be reached,
+the next of these commands tells it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from broker import identity as ids
+from broker import journal
+from broker.access import PEOPLE
+from broker.acl import Role
+from broker.errors import ConfigError, FleetError
+from broker.machine import new_id, system_clock
+from broker.settings import BrokerSettings
+from coordinator.cli import NotDone, printable
+from coordinator.cli.certificates import broker_url
+
+if TYPE_CHECKING:
+    from broker.ca import Authority
+
+TIMEOUT_S: Final = 5.0
+
+
+def doer(home: Path) -> str:
+    """Return who works with the CA: the one person whose identity is here, or who is logged in."""
+    try:
+        found = ids.find_identity(home / "identities", frozenset(role.value for role in PEOPLE))
+    except ConfigError:
+        found = None  # several
+    return login() if found is None else found.name.replace("@", ":")
+
+
+def login() -> str:
+    """Return the operator's name that goes with who is logged in."""
+    import getpass
+
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in some containers
+        name = ""
+    plain = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:40]
+    return f"operator:{plain or 'owner'}"
+
+
+def note(authority: Authority, home: Path, action: str, name: str, what: str = "") -> str:
+    """Put an entry into the journal and return its id. Raises `ConfigError` or OSError."""
+    entry = journal.Entry(new_id(), system_clock().wall_s, doer(home), action, name, what[:2000])
+    journal.add(authority, entry)
+    return entry.id
+
+
+def tell(
+    authority: Authority, home: Path, broker: str | None, config: Path | None
+) -> dict[str, Any]:  # fmt: skip
+    """Tell the coordinator what it was not told yet; return its answers by the entries' ids.
+
+    Where that is not possible, it is said on standard error: what was done is done all the same.
+    """
+    untold = [one for one in journal.read(authority.folder) if not one.told]
+    answers: dict[str, Any] = {}
+    if not untold:
+        return answers
+    try:
+        _tell(_where(home, broker, config), untold, answers)
+    except (FleetError, OSError) as error:
+        why = printable(str(error)).partition("\n")[0]
+        click.echo(
+            f"not recorded at the coordinator yet: {why}\n"
+            "  the next `fleet init`, `enroll` or `revoke` here tells it; a coordinator that was "
+            "started with --ca reads it",
+            err=True,
+        )
+    if answers:
+        journal.mark_told(authority, answers)
+    return answers
+
+
+def _where(home: Path, broker: str | None, config: Path | None) -> BrokerSettings:
+    """Return how to reach the coordinator from the CA's machine, by the identity that is there."""
+    settings = BrokerSettings.load(config, {"url": broker})
+    said = settings.model_fields_set
+    changed: dict[str, Any] = {} if "url" in said else {"url": broker_url(home)}
+    # The one that is set may be the coordinator's own, on its machine.
+    found = ids.find_identity(home / "identities", frozenset({Role.OPERATOR.value}))
+    changed |= {} if found is None else {"identity": found}
+    return settings.model_copy(update=changed)
+
+
+def _tell(
+    settings: BrokerSettings, untold: list[journal.Entry], answers: dict[str, Any]
+) -> None:  # fmt: skip
+    from coordinator.cli.client import OperatorClient
+
+    with OperatorClient(settings, TIMEOUT_S) as client:
+        for entry in untold:
+            try:
+                answers[entry.id] = client.ask(journal.request_of(entry))
+            except NotDone as refusal:
+                raise NotDone(f"the coordinator refused it: {refusal}") from None

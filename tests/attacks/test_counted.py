@@ -1,0 +1,220 @@
+"""Whoever attacks a fleet over TLS gets nowhere, and `fleet status` tells how often."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import identity as ids
+from broker import messages as m
+from broker.ca import Authority
+from broker.identity import DAY_S
+from broker.topics import Topics
+from tests.harness import rawmqtt
+from tests.harness.fleet import ROOT, Program, wait_until
+from tests.harness.secure import House
+
+T = Topics()
+HEX = "ab" * 32
+JOB = "cd" * 32
+
+
+class Attacked:
+    """A broker with certificates and a coordinator, each a process; and those who attack them."""
+
+    def __init__(self, tmp: Path) -> None:
+        self.tmp = tmp
+        self.house = House.make(tmp / "house")
+        self.alice = self.house.identity("operator:alice")
+        self.programs: list[Program] = []
+        identity = ("--identity", str(tmp / "house" / "broker"))
+        self.port = self.start("broker.server", "--listen", "127.0.0.1:0", *identity)["port"]
+        self.url = f"mqtts://127.0.0.1:{self.port}"
+        own = ("--identity", str(self.house.identity("coordinator")), "--broker", self.url)
+        self.start("coordinator.service", *own, "--state", str(tmp / "coordinator"))
+
+    def start(self, module: str, *arguments: str) -> dict[str, Any]:
+        """Start a program; what it says when it is ready."""
+        environment = {"XDG_CONFIG_HOME": str(self.tmp / "none"), "PATH": "/usr/bin:/bin"}
+        log = self.tmp / f"{module}.log"
+        self.programs.append(Program(module, list(arguments), environment, log))
+        return self.programs[-1].start()
+
+    def cli(self, *arguments: str) -> str:
+        """What alice sees."""
+        where = ("--broker", self.url, "--identity", str(self.alice))
+        ran = subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *where, *arguments],
+            capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+            env={"COLUMNS": "80", "PATH": "/usr/bin:/bin", "HOME": str(self.tmp)},
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def status(self) -> dict[str, Any]:
+        """`fleet status --json`."""
+        found: dict[str, Any] = json.loads(self.cli("status", "--json"))
+        return found
+
+    def tls(self, folder: Path, authority: Path | None = None) -> ssl.SSLContext:
+        """What a client with the certificate in a folder speaks."""
+        made = ssl.create_default_context(cafile=str(self.house.folder / "broker" / "ca.crt"))
+        made.load_cert_chain(folder / "client.crt", folder / "client.key")
+        return made
+
+    def knock(self, context: ssl.SSLContext | None, *packets: bytes) -> bytes:
+        """Connect, say something, and return what comes back until there is silence or the end."""
+        try:
+            with rawmqtt.wire(self.port, context) as connection:
+                connection.settimeout(5)
+                connection.sendall(b"".join(packets))
+                return _all(connection)
+        except OSError:
+            return b""
+
+
+def _all(connection: socket.socket) -> bytes:
+    seen = b""
+    while True:
+        try:
+            data = connection.recv(4096)
+        except OSError:
+            return seen
+        seen += data
+        if not data or data.endswith(b"\xd0\x00"):  # PINGRESP: all before it has been seen to
+            return seen
+
+
+PING = rawmqtt.packet(0xC0, b"")
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    """A fleet that everybody has a try at."""
+    made = Attacked(tmp_path_factory.mktemp("attacked"))
+    yield made
+    for one in reversed(made.programs):
+        one.kill()
+
+
+def _counts(attacked: Attacked, kind: str) -> int:
+    at_door: dict[str, int] = attacked.status()["broker"]["refused"] or {}
+    return at_door.get(kind, 0)
+
+
+def _certificate(attacked: Attacked, how: str) -> ssl.SSLContext | None:
+    house = attacked.house
+    match how:
+        case "expired":
+            return attacked.tls(house.identity("late", at_s=time.time() - 2 * DAY_S, days=1))
+        case "revoked":
+            folder = house.identity("gone")
+            house.authority.revoke("gone", time.time())
+            house.publish()
+            return attacked.tls(folder)
+        case "self-signed":
+            other = Authority.create(attacked.tmp / "other-ca", time.time())
+            key = ids.new_key()
+            made = other.issue(key.public_key(), "pi", time.time())
+            ids.write_identity(attacked.tmp / "forged", other.pem, made, ids.key_pem(key))
+            return attacked.tls(attacked.tmp / "forged")
+        case "none":
+            broker = house.folder / "broker" / "ca.crt"
+            return ssl.create_default_context(cafile=str(broker))
+    return None
+
+
+@pytest.mark.parametrize("how", ["expired", "revoked", "self-signed", "none", "plain"])
+def test_a_certificate_that_does_not_hold_opens_nothing(attacked: Attacked, how: str) -> None:
+    """Nor does a connection without TLS; each is counted by its kind."""
+    kind = "revoked" if how == "revoked" else "tls"
+    before = _counts(attacked, kind)
+    context = _certificate(attacked, how)
+
+    def is_refused() -> bool:
+        answer = attacked.knock(context, rawmqtt.connect("pi"), PING)
+        assert rawmqtt.CONNACK + b"\0" not in answer or how == "revoked"
+        return rawmqtt.CONNACK + b"\0" not in answer
+
+    wait_until(is_refused, "it is refused: a list is read within a second")
+    wait_until(lambda: _counts(attacked, kind) > before, f"{kind} is counted")
+
+
+def test_a_host_speaks_and_listens_as_itself_alone(attacked: Attacked) -> None:
+    """Another's topics, the coordinator's, the broker's own, wildcards: each a count, no more."""
+    mine = attacked.tls(attacked.house.identity("mallory"))
+    status = m.Status(state="offline", reason="goodbye", session="s", instance="i", boot_id="b")
+    others = [
+        T.status("pi"), T.response("pi"), T.request("pi"), T.coordinator_status(), T.job(JOB),
+        T.broker_refused(), T.operator_request("operator:alice/x"), "$SYS/broker",
+    ]  # fmt: skip
+    filters = ["#", "+/#", "fleet/#", "fleet/+/status", "fleet/pi/job/request", "$SYS/#"]
+    answer = attacked.knock(
+        mine,
+        rawmqtt.connect("m"),
+        *(rawmqtt.publish(topic, m.encode(status)) for topic in others),
+        *(rawmqtt.subscribe(one) for one in filters),
+        PING,
+    )
+    assert answer.count(b"\x90\x03\x00\x01\x80") == len(filters)
+    wait_until(lambda: _counts(attacked, "publish") == len(others), "what it published")
+    wait_until(lambda: _counts(attacked, "subscribe") == len(filters), "what it subscribed to")
+    will = rawmqtt.connect("m", will=(T.status("pi"), b"dead"))
+    assert rawmqtt.CONNACK + b"\5" in attacked.knock(mine, will)
+    wait_until(lambda: _counts(attacked, "will") == 1, "its will")
+    assert json.loads(attacked.cli("workers", "--json")) == []
+
+
+def test_packets_too_large_or_senseless_end_their_connection(attacked: Attacked) -> None:
+    """By the length that they announce, before they are read."""
+    mine = attacked.tls(attacked.house.identity("mallory"))
+    assert attacked.knock(mine, b"\x10\xff\xff\xff\x7f") == b""
+    wait_until(lambda: _counts(attacked, "oversize") == 1, "the large one")
+    assert attacked.knock(mine, b"\x10\x00") == b""
+    kinds = ("malformed", "connect")
+    wait_until(lambda: any(_counts(attacked, kind) for kind in kinds), "the senseless one")
+
+
+def test_forged_words_of_a_host_are_counted_by_the_coordinator(attacked: Attacked) -> None:
+    """It may speak, and says what it was never asked: of jobs, artifacts, and in no JSON."""
+    mine = attacked.tls(attacked.house.identity("mallory"))
+    about = {"id": "x", "session": "s", "instance": "i", "job_id": JOB, "attempt": 1}
+    report = m.Finished(**about, artifact_id=HEX, size_bytes=5, receipt="00" * 16)
+    offer = m.Offer(job_id=JOB, attempt=1, instance="i", size_bytes=5, chunk_bytes=1024)
+    said = [
+        (T.response("mallory"), m.encode(report)),
+        (T.offer("mallory", HEX), m.encode(offer)),
+        (T.chunk("mallory", HEX, 0), b"x" * 5),
+        (T.heartbeat("mallory"), b"[" * 100_000),
+        (T.capability("mallory"), b'{"v": NaN}'),
+        (T.progress("mallory", JOB), b'{"attempt": 1, "metrics": {"a": Infinity}}'),
+        (T.response("mallory"), b"\xff\xfe"),
+    ]  # fmt: skip
+    attacked.knock(mine, rawmqtt.connect("m"), *(rawmqtt.publish(*one) for one in said), PING)
+    expected = {"heartbeat": 1, "capability": 1, "job/progress": 1, "job/response": 1}
+    wait_until(lambda: attacked.status()["dropped"] == expected, "what makes no sense")
+    wait_until(lambda: attacked.status()["refused"] == {"report": 1}, "the forged result")
+    assert not list((attacked.tmp / "coordinator" / "models").rglob("*.zst"))
+    assert not list((attacked.tmp / "coordinator" / "incoming").iterdir())
+
+
+def test_status_tells_people(attacked: Attacked) -> None:
+    """In words, folded at 80 columns; and the logs have the first of each kind alone."""
+    attacked.knock(None, b"GET / HTTP/1.1\r\n\r\n")
+    wait_until(lambda: _counts(attacked, "tls") > 0, "one that is none of ours")
+    text = attacked.cli("status")
+    shown = " ".join(text.split())
+    assert "By broker" in text
+    assert "connections without a certificate of the fleet" in shown
+    assert max(map(len, text.splitlines())) <= 80
+    log = (attacked.tmp / "broker.server.log").read_text()
+    assert log.count("refused (tls)") == 1

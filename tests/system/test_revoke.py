@@ -1,0 +1,108 @@
+"""A certificate is taken back: what is said and recorded, and what becomes of the host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.fleet import Program, wait_until
+from tests.system.test_identity import Owner
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Owner:
+    """Whoever sets the fleet up; has done so."""
+    made = Owner(tmp_path / "owner")
+    made.done("init", "--broker", "127.0.0.1", "--operator", "alice")
+    return made
+
+
+@pytest.fixture
+def start(tmp_path: Path, owner: Owner) -> Iterator[Callable[..., dict[str, Any]]]:
+    """`start(module, *arguments, who=...)`: one of the programs; what it says when it is ready."""
+    made: list[Program] = []
+
+    def begin(module: str, *arguments: str, who: Owner = owner) -> dict[str, Any]:
+        log = tmp_path / f"{len(made)}.log"
+        made.append(Program(module, list(arguments), who.environment, log))
+        return made[-1].start()
+
+    yield begin
+    for one in reversed(made):
+        one.kill()
+
+
+def rows(owner: Owner, verb: str, *where: str) -> list[dict[str, Any]]:
+    """What a command shows, as JSON."""
+    found: list[dict[str, Any]] = json.loads(owner.done(verb, "--json", *where))
+    return found
+
+
+def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
+    owner: Owner, start: Callable[..., dict[str, Any]], data: Path, tmp_path: Path
+) -> None:
+    """Told over the wire at once, or by the next command; read by a coordinator that has the CA."""
+    broker = owner.fleet / "broker"
+    port = start("broker.server", "--listen", "127.0.0.1:0", "--identity", str(broker))["port"]
+    url = f"mqtts://127.0.0.1:{port}"
+    bundle = tmp_path / "pi.fleet"
+    said = owner.run("enroll", "pi", "-o", str(bundle), "--broker", url)
+    assert said.returncode == 0
+    assert "not recorded at the coordinator yet: the broker" in said.stderr
+    assert "no coordinator did" in said.stderr
+
+    state = ("--state", str(tmp_path / "coordinator"))
+    start("coordinator.service", "--broker", url, *state)
+    host = Owner(tmp_path / "host")
+    host.done("join", str(bundle))
+    place = ("--state", str(tmp_path / "pi"), "--data", str(data))
+    start("agent.service", "--broker", url, *place, who=host)
+    wait_until(lambda: _presences(owner, url) == {"pi": "online"}, "the host is there")
+    assert rows(owner, "events", "--broker", url) == []
+
+    said = owner.run("revoke", "pi", "--broker", url)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "the coordinator gives it nothing more; it held no job\n" in said.stdout
+    wait_until(lambda: _presences(owner, url) == {"pi": "revoked"}, "it is shown as revoked")
+    told = rows(owner, "events", "--broker", url)
+    assert [(row["who"], row["event"], row["host"]) for row in told] == [
+        ("operator:alice", "init", None), ("operator:alice", "enroll", "pi"),
+        ("operator:alice", "revoke", "pi"),
+    ]  # fmt: skip
+    assert "its certificate is in a file" in told[1]["why"]
+    table = owner.done("workers", "--broker", url)
+    assert "pi: its certificate was revoked by operator:alice" in table.replace("\n", " ")
+
+    assert "has no certificate that holds" in owner.refused("revoke", "pi", "--broker", url)
+    assert len(rows(owner, "events", "--broker", url)) == 3
+
+
+def test_a_coordinator_that_has_the_ca_needs_nobody_to_tell_it(
+    owner: Owner, start: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """What was done while it was away, and what is done while nobody can reach it."""
+    owner.run("enroll", "pi", "-o", str(tmp_path / "pi.fleet"))
+    broker = owner.fleet / "broker"
+    port = start("broker.server", "--listen", "127.0.0.1:0", "--identity", str(broker))["port"]
+    url = f"mqtts://127.0.0.1:{port}"
+    ca = ("--ca", str(owner.fleet / "ca"))
+    start("coordinator.service", "--broker", url, "--state", str(tmp_path / "c"), *ca)
+
+    def told() -> list[str]:
+        return [row["event"] for row in rows(owner, "events", "--broker", url)]
+
+    assert told() == ["init", "enroll"]
+    said = owner.run("revoke", "pi", FLEET_BROKER="mqtts://127.0.0.1:1")
+    assert said.returncode == 0
+    assert "revoked pi" in said.stdout
+    assert "not recorded at the coordinator yet: the broker is not reachable" in said.stderr
+    wait_until(lambda: told() == ["init", "enroll", "revoke"], "the coordinator has read it")
+
+
+def _presences(owner: Owner, url: str) -> dict[str, str]:
+    found = rows(owner, "workers", "--broker", url)
+    return {row["host"]: row["presence"] for row in found}

@@ -1,0 +1,202 @@
+"""Certificates given and taken back: recorded once, and a revoked host is given nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import journal
+from broker import messages as m
+from broker.ca import Authority
+from broker.errors import ConfigError
+from coordinator.effects import JournalRead, PartStored
+from coordinator.ledger import Ledger
+from coordinator.records import Action, Revocation
+from coordinator.renewal import JournalReader
+from tests.harness.coordinator import HEX, Fleet, spec
+
+ALICE = "operator:alice/cli"
+
+
+def entry(fleet: Fleet, action: Any = "revoke", name: str = "pi", **more: Any) -> m.AskIdentity:
+    """What is told of the CA."""
+    fields = {"id": f"e-{action}-{name.replace(':', '-')}", "made_at": fleet.now.wall_s} | more
+    return m.AskIdentity(action=action, name=name, **fields)
+
+
+def worker(fleet: Fleet, name: str = "pi") -> dict[str, Any]:
+    """A host as `fleet workers` has it."""
+    rows = fleet.asks(m.AskWorkers(id=fleet.new_id())).data["workers"]
+    found: dict[str, Any] = next(row for row in rows if row["host"] == name)
+    return found
+
+
+def counted(fleet: Fleet, kind: str) -> int:
+    """What `fleet status` has of a kind."""
+    refused = fleet.asks(m.AskStatus(id=fleet.new_id())).data["refused"]
+    return int(refused.get(kind, 0))
+
+
+def test_a_revoked_host_gives_back_its_job_and_gets_no_other() -> None:
+    """On a broker that lets it stay as well; it is told to stop, and others are given the job."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    pi.runs()
+    answer = fleet.asks(entry(fleet), ALICE)
+    assert answer.data == {"name": "pi", "jobs": ["job"]}
+    assert (fleet.job().state, fleet.job().host, fleet.job().losses) == ("pending", None, 0)
+    fleet.asks(m.AskStatus(id="s"))
+    row = worker(fleet)
+    assert (row["presence"], row["status"]) == ("revoked", "online")
+    assert "revoked by operator:alice" in row["barred"][0]
+    assert "`fleet enroll pi`" in row["barred"][0]
+    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    assert "revoked by operator:alice" in str(why["hosts"])
+    assert fleet.host("other").joins().heard(m.Assign)[0].attempt == 2
+
+
+def test_it_is_told_to_stop() -> None:
+    """Its trainer may be at work still."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    pi.runs()
+    fleet.handle(JournalRead((("operator:alice", entry(fleet)),)))
+    assert [one.why for one in pi.heard(m.Cancel)] == ["its host's certificate was revoked"]
+
+
+def test_nothing_that_a_revoked_host_says_counts() -> None:
+    """Its result neither; but that it goes may be known. All of it is counted."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    fleet.asks(entry(fleet), ALICE)
+    before = str(fleet.ledger)
+    assert pi.finishes(job) is None
+    pi.uploads(job)
+    pi.beats((job.job_id, 1, "running"))
+    pi.reports(m.Failed, job, error="forged")
+    fleet.handle(PartStored(HEX, 2000))
+    assert str(fleet.ledger) == before
+    assert not fleet.core.world.uploads
+    assert counted(fleet, "revoked") == 6
+    pi.status("offline", "lost")
+    assert worker(fleet)["status"] == "offline"
+    assert worker(fleet)["presence"] == "revoked"
+
+
+def test_a_host_that_is_enrolled_again_is_given_jobs_again() -> None:
+    """`fleet resume` is not for that, and says what is."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    fleet.asks(entry(fleet), ALICE)
+    refusal = fleet.asks(m.AskResume(id="r", host="pi"), ALICE)
+    assert not refusal.ok
+    assert "`fleet enroll pi`" in refusal.message
+    pi.heard(m.Assign)
+    fleet.asks(entry(fleet, "enroll"), ALICE)
+    fleet.passes(90)  # it may have been at work on what it was told to stop
+    pi.joins()
+    assert pi.heard(m.Assign)[0].attempt == 2
+    assert worker(fleet)["presence"] == "online"
+
+
+def test_it_stays_revoked_when_the_coordinator_restarts(tmp_path: Path) -> None:
+    """By the ledger, however old the record is."""
+    ledger = Ledger(tmp_path / "l.db")
+    at = ["2020-01-01T00:00:00.000Z", "2020-01-02T00:00:00.000Z", "2020-01-03T00:00:00.000Z"]
+
+    def action(number: int, word: str, host: str | None, who: str = "operator:a") -> Action:
+        return Action(at[number], who, word, "done", "", None, None, host)
+
+    ledger.commit([
+        action(0, "enroll", "pi"), action(1, "revoke", "pi"), action(0, "revoke", "back"),
+        action(1, "enroll", "back"), action(0, "revoke", "gone", "operator:b"),
+        action(0, "revoke", None), replace(action(2, "enroll", "gone"), outcome="refused"),
+    ])  # fmt: skip
+    expected = {
+        "pi": Revocation(at[1], "operator:a"), "gone": Revocation(at[0], "operator:b"),
+    }  # fmt: skip
+    assert ledger.load_revoked() == expected
+    assert ledger.prune_actions("2021-01-01T00:00:00.000Z", 100, 100) == 4
+    assert ledger.load_revoked() == expected
+    ledger.close()
+
+
+def test_an_entry_counts_once_whoever_tells_of_it() -> None:
+    """By its id: told by a command whose answer got lost, told again, and read by the file."""
+    fleet = Fleet(spec())
+    fleet.host().joins()
+    first = fleet.asks(entry(fleet), ALICE)
+    assert fleet.asks(entry(fleet), "operator:alice/another") == first
+    fleet.handle(JournalRead((("operator:alice", entry(fleet)),)))
+    fleet.start()
+    fleet.handle(JournalRead((("operator:alice", entry(fleet)),)))
+    rows = [one for one in fleet.actions if one.action == "revoke"]
+    assert [(one.who, one.host, one.outcome) for one in rows] == [("operator:alice", "pi", "done")]
+
+
+def test_the_record_says_who_and_when_and_what_came_of_it() -> None:
+    """An entry that is told late, or by somebody else, says so."""
+    fleet = Fleet(spec())
+    fleet.host().joins().runs()
+    fleet.asks(entry(fleet, who="operator:bob", made_at=fleet.now.wall_s - 3600), ALICE)
+    fleet.asks(entry(fleet, "enroll", "operator:carl", what="in a file"), ALICE)
+    fleet.asks(entry(fleet, "init", "operator:alice", what="the CA"), ALICE)
+    told = [(one.who, one.action, one.host, one.what) for one in fleet.actions[1:]]
+    assert told == [
+        ("operator:alice", "revoke", "pi",
+         "by operator:bob; on 2027-01-15T07:16:40.000Z; back into the queue: job"),
+        ("operator:alice", "enroll", None, "operator:carl; in a file"),
+        ("operator:alice", "init", None, "operator:alice; the CA"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("user", ["homeassistant", "observer:bob"])
+def test_operators_alone_tell_of_certificates(user: str) -> None:
+    """A dashboard that may cancel a job may not lock hosts out."""
+    fleet = Fleet(spec())
+    fleet.host().joins()
+    answer = fleet.asks(entry(fleet), f"{user}/x")
+    assert (answer.ok, answer.code) == (False, "refused")
+    assert worker(fleet)["presence"] == "online"
+
+
+def test_the_journal_is_kept_beside_the_ca(tmp_path: Path) -> None:
+    """For its owner alone, bounded, with what was told; a damaged one is named."""
+    authority = Authority.create(tmp_path / "ca", 1.8e9)
+    assert journal.read(authority.folder) == []
+    for number in range(journal.MAX_ENTRIES + 2):
+        one = journal.Entry(f"e{number}", 1.8e9, "operator:a", "enroll", "pi")
+        if number < 2 or number > journal.MAX_ENTRIES - 2:
+            journal.add(authority, one)
+    path = authority.folder / journal.FILE_NAME
+    assert path.stat().st_mode & 0o777 == 0o600
+    journal.mark_told(authority, ["e0"])
+    assert [(one.id, one.told) for one in journal.read(authority.folder)][:2] == [
+        ("e0", True), ("e1", False),
+    ]  # fmt: skip
+    path.write_text("[]")
+    with pytest.raises(ConfigError, match=r"journal\.json: is damaged"):
+        journal.read(authority.folder)
+
+
+def test_a_coordinator_that_has_the_ca_reads_what_is_new(tmp_path: Path) -> None:
+    """It looks every few seconds; a file that is damaged, or strange, changes nothing."""
+    authority = Authority.create(tmp_path / "ca", 1.8e9)
+    reader = JournalReader(authority.folder)
+    assert reader.news(100.0) is None
+    journal.add(authority, journal.Entry("e1", 1.8e9, "operator:a", "revoke", "pi"))
+    assert reader.news(101.0) is None, "it has just looked"
+    news = reader.news(106.0)
+    assert news is not None
+    assert [(who, ask.id, ask.action) for who, ask in news.entries] == [
+        ("operator:a", "e1", "revoke")
+    ]
+    assert reader.news(112.0) is None, "nothing is new"
+    journal.add(authority, journal.Entry("e2", 1.8e9, "operator:a", "steal", "pi"))
+    assert reader.news(118.0) is None
+    (authority.folder / journal.FILE_NAME).write_text("{")
+    assert reader.news(124.0) is None

@@ -1,0 +1,140 @@
+"""A ledger that was restored takes the work that it gave out before, and nobody else's word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import messages as m
+from broker.errors import ConfigError
+from coordinator.effects import PartStored
+from coordinator.receipts import FILE_NAME, is_receipt, load_key, receipt
+from tests.harness.agent import JOB, Agent
+from tests.harness.coordinator import HEX, Fleet, Host, spec
+
+
+def restored(**settings: Any) -> tuple[Fleet, Host, m.Assign]:
+    """A job was given to `pi` twice; then the ledger is the one of before."""
+    fleet = Fleet(spec(), **settings)
+    copy = dict(fleet.ledger)
+    pi = fleet.host().joins()
+    first = pi.heard(m.Assign)[-1]
+    pi.reports(m.Refused, fleet.job(), request_id=first.id, reasons=("not now",))
+    fleet.passes(60)
+    pi.beats()
+    assign = pi.heard(m.Assign)[-1]
+    assert (first.attempt, assign.attempt) == (1, 2)
+    fleet.ledger.clear()
+    fleet.ledger.update(copy)
+    fleet.history.clear()
+    fleet.start()
+    return fleet, pi, assign
+
+
+def test_a_restored_ledger_takes_what_it_gave_out_before() -> None:
+    """J1: with the receipt of the assignment a host may speak for an attempt ahead of the ledger's.
+
+    The job's history says so.
+    """
+    fleet, pi, assign = restored()
+    assert fleet.job().attempt == 0
+    pi.status("online", "birth")
+    assert pi.finishes(fleet.job(), 2, assign.receipt) == "wanted"
+    pi.uploads(fleet.job(), 2)
+    fleet.handle(PartStored(HEX, 2000))
+    assert (fleet.job().state, fleet.job().attempt, fleet.job().host) == ("completed", 2, "pi")
+    assert [word for _, word in fleet.history] == ["restored", "resumed", "completed"]
+
+
+def test_a_heartbeat_brings_a_job_back_to_its_host() -> None:
+    """It goes on; nobody else is given the job meanwhile."""
+    fleet, pi, assign = restored()
+    held = m.HeldJob(job_id=assign.job_id, attempt=2, phase="running", receipt=assign.receipt)
+    pi.status("online", "birth")
+    pi.says(fleet.topics.heartbeat("pi"), m.Heartbeat(
+        session=pi.session, instance=pi.instance, seq=99, ram_available_bytes=1, jobs=(held,),
+    ))  # fmt: skip
+    assert (fleet.job().state, fleet.job().attempt, fleet.job().host) == ("running", 2, "pi")
+    assert fleet.host("other").joins().heard(m.Assign) == []
+
+
+def test_a_failure_counts_and_the_next_attempt_is_a_new_one() -> None:
+    """Attempts only grow: the agent would refuse one that is over there."""
+    fleet, pi, assign = restored()
+    pi.reports(m.Failed, fleet.job(), 2, error="crashed", receipt=assign.receipt)
+    assert (fleet.job().state, fleet.job().attempt) == ("pending", 2)
+    other = fleet.host("other").joins()
+    fleet.passes(60)
+    assert other.heard(m.Assign)[0].attempt == 3
+
+
+@pytest.mark.parametrize(
+    ("who", "attempt", "said"),
+    [("pi", 2, ""), ("pi", 3, None), ("pi", 1, None), ("mallory", 2, None), ("pi", 2, "0" * 32)],
+    ids=["none", "of another attempt", "of a later attempt", "another host's", "made up"],
+)
+def test_no_other_word_is_taken(who: str, attempt: int, said: str | None) -> None:
+    """A host with rights for its own topics alone cannot finish a job that it was never given."""
+    fleet, _, assign = restored()
+    before = str(fleet.ledger)
+    evil = fleet.host(who)
+    shown = assign.receipt if said is None else said
+    assert evil.finishes(fleet.job(), attempt, shown) == "superseded"
+    evil.uploads(fleet.job(), attempt)
+    assert str(fleet.ledger) == before
+    assert not fleet.core.world.uploads
+    assert fleet.asks(m.AskStatus(id="s")).data["refused"] == {"report": 1}
+
+
+def test_who_was_given_the_job_since_keeps_it() -> None:
+    """A receipt is no right to a job that somebody else has by now."""
+    fleet, pi, assign = restored()
+    other = fleet.host("other").joins()
+    other.runs()
+    assert pi.finishes(fleet.job(), 2, assign.receipt) == "superseded"
+    assert fleet.job().host == "other"
+
+
+def test_another_coordinators_receipts_are_worth_nothing() -> None:
+    """Nor is an empty one to a coordinator that has no key."""
+    fleet, pi, _ = restored()
+    other = receipt(b"another key", "pi", fleet.job().job_id, 2)
+    assert pi.finishes(fleet.job(), 2, other) == "superseded"
+    fleet, pi, assign = restored(receipt_key=b"")
+    assert assign.receipt == ""
+    assert pi.finishes(fleet.job(), 2, "") == "superseded"
+
+
+def test_an_agent_shows_the_receipt_in_all_that_it_says_of_a_job() -> None:
+    """Also after its own restart, from the spool."""
+    agent = Agent()
+    agent.runs(2, receipt="ab" * 16)
+    finished = agent.finishes(2)
+    said = [one for _, one in agent.sent if hasattr(one, "receipt")] + [finished]
+    assert {one.receipt for one in said} == {"ab" * 16}
+    assert {type(one) for one in said} == {m.Accepted, m.Started, m.Finished}
+    agent.passes(31)
+    assert {held.receipt for held in agent.said(m.Heartbeat)[-1].jobs} == {"ab" * 16}
+    again = Agent(finished)
+    assert again.said(m.Finished)[0].receipt == "ab" * 16
+    failing = Agent()
+    failing.runs(receipt="cd" * 16)
+    failing.ends(1)
+    assert failing.said(m.Failed)[0].receipt == "cd" * 16
+
+
+def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    """A damaged one is replaced: then nothing but what is in the ledger is taken."""
+    key = load_key(tmp_path)
+    assert load_key(tmp_path) == key
+    assert len(key) == 32
+    path = tmp_path / FILE_NAME
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert is_receipt(key, receipt(key, "pi", JOB, 1), "pi", JOB, 1)
+    path.write_bytes(b"")
+    assert load_key(tmp_path) != key
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        load_key(tmp_path)
