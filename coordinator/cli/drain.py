@@ -9,12 +9,10 @@ import click
 
 from broker.machine import new_id
 from broker.messages import AskDrain, AskResume
-from coordinator.cli.common import client_options, json_option
+from coordinator.cli.common import client_options, host_argument, json_option
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
-
-host_argument = click.argument("host", metavar="HOST")
 
 
 @click.command("drain")

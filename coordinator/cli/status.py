@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from broker.machine import new_id
 from broker.messages import AskStatus
-from coordinator.cli.common import client_options, json_option
+from coordinator.cli.views import View, viewing
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -26,39 +27,40 @@ _WHY = {
 
 
 @click.command("status")
-@json_option
-@client_options
-def status_command(client: OperatorClient, as_json: bool) -> None:
+@viewing
+def status_command(client: OperatorClient) -> View:
     """How many jobs and hosts are in which state.
 
-    Example: fleet status --json
-    """
-    data = client.ask(AskStatus(id=new_id()))
+    \b
+    Examples:
+      fleet status
+      fleet status --json --watch
+    """  # noqa: D301 - \b is click's
+    return View(lambda: client.ask(AskStatus(id=new_id())), _draw)
+
+
+def _draw(data: dict[str, Any]) -> Iterator[Any]:
     from coordinator.cli import render
 
-    if as_json:
-        render.print_json(data)
-        return
-    out = render.console()
     who = data["coordinator"]
-    out.print(f"Coordinator  {who['host']}, version {who['version']}, since ", end="")
-    out.print(render.ago(who["started_at"]))
-    out.print(f"Broker       {data['broker']['address']}")
-    out.print(f"Manifest     {who['manifest'] or 'none'}")
+    since = render.ago(who["started_at"])
+    yield f"Coordinator  {who['host']}, version {who['version']}, since {since}"
+    yield f"Broker       {data['broker']['address']}"
+    yield f"Manifest     {who['manifest'] or 'none'}"
     for title, counts in (("Jobs", data["jobs"]), ("Hosts", data["hosts"])):
         line = render.Text(f"{title:<13}")
         shown = [(name, count) for name, count in counts.items() if count]
         for index, (name, count) in enumerate(shown):
             line.append(", " if index else "")
             line.append(f"{count} ").append(render.state(name))
-        out.print(line if shown else render.Text(f"{title:<13}none"))
+        yield render.Line(line if shown else f"{title:<13}none", indent=13)
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
-        out.print("\nNothing that is pending can start; `fleet why JOB` says why.")
+        yield "\nNothing that is pending can start; `fleet why JOB` says why."
     if data["dropped"]:
         found = ", ".join(f"{count} on {kind}" for kind, count in data["dropped"].items())
-        out.print(f"Dropped      {found} (messages that made no sense)")
+        yield f"Dropped      {found} (messages that made no sense)"
     if data["refused"]:
         found = ", ".join(
             f"{count} {_WHY.get(kind, kind)}" for kind, count in data["refused"].items()
         )
-        out.print(f"Refused      {found}; see `fleet events`")
+        yield f"Refused      {found}; see `fleet events`"
