@@ -165,7 +165,12 @@ class State:
             for run in self.runs.values()
         ]
         owed = [
-            HeldJob(job_id=owed.report.job_id, attempt=owed.report.attempt, phase=owed.phase)
+            HeldJob(
+                job_id=owed.report.job_id,
+                attempt=owed.report.attempt,
+                phase=owed.phase,
+                progress=owed.sender.share if owed.sender else None,
+            )
             for owed in self.owed.values()
         ]
         return tuple((runs + owed)[:256])

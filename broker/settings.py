@@ -31,6 +31,12 @@ def state_home() -> Path:
     return (Path(home) if home else Path.home() / ".local" / "state") / "fleet"
 
 
+def config_home() -> Path:
+    """Return the folder of this user's identities: `$XDG_CONFIG_HOME/fleet`, `~/.config/fleet`."""
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "fleet"
+
+
 def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
     """Return the configuration file to use: the one given, else the first that exists."""
     named = environment.get("FLEET_CONFIG")
@@ -40,7 +46,7 @@ def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | No
         return Path(named)
     usual = (
         Path("fleet.toml"),
-        Path.home() / ".config" / "fleet" / "fleet.toml",
+        config_home() / "fleet.toml",
         Path("/etc/fleet/fleet.toml"),
     )
     return next((path for path in usual if path.is_file()), None)

@@ -19,6 +19,7 @@ from coordinator.states import FINAL, HELD, Event, JobState, leads_to
 
 # Half of what a message may bear (`broker.messages.Attempt`): the attempts to come must fit, too.
 MAX_ATTEMPT_AHEAD: Final = 1 << 30
+MAX_WHY_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,16 @@ class Change:
     at: str
     who: str
     why: str
+
+    def __str__(self) -> str:
+        """Say it in a line for the log; what others have said of it cannot break the line."""
+        job = self.after
+        host = job.host or (self.before.host if self.before else None)
+        where = f" on {host}" if host else ""
+        why = (self.why or job.error or "").strip().partition("\n")[0][:MAX_WHY_CHARS]
+        line = f"job {job.spec.name} ({job.job_id[:12]}), attempt {job.attempt}: {self.event.value}"
+        told = f"{line}{where}{f': {why}' if why else ''}"
+        return "".join(one if one.isprintable() else " " for one in told)
 
 
 # What a movement clears or sets besides the state, unless the caller says otherwise.

@@ -94,6 +94,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
             "version": world.settings.version,
             "started_at": world.settings.started_at,
             "manifest": world.settings.manifest,
+            "manifest_fault": world.manifest_fault,
             "session": world.session,
         },
         "broker": {"address": world.settings.broker},

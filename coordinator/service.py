@@ -129,9 +129,7 @@ class Service:
                 artifacts_s=settings.keep_unreferenced_days * DAY_S,
             ),
         )
-        plan = self._first_plan()
-        if plan is not None:
-            self._shell.turn([ManifestRead(plan)], now)
+        self._shell.turn(self._first_plan(), now)
 
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until `Stop`; `ready` is called at the first connection."""
@@ -214,16 +212,18 @@ class Service:
             trainers={**builtin_trainers(), **_schemas(self._own)},
         )
 
-    def _first_plan(self) -> Plan | None:
+    def _first_plan(self) -> list[Event]:
         """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
         try:
-            return self._read_plan(self._shell.core.known_trainers())
+            plan = self._read_plan(self._shell.core.known_trainers())
+            return [] if plan is None else [ManifestRead(plan)]
         except ManifestError as error:
             last_good = self._settings.state / LAST_GOOD
             if not len(self._shell.core.world.book) or not last_good.is_file():
                 raise
             log.error("%s\nthe manifest has errors; going on with the last good one", error)
-            return load_manifest(last_good, self._shell.core.known_trainers())
+            plan = load_manifest(last_good, self._shell.core.known_trainers())
+            return [ManifestRead(plan), ManifestRefused(error.problems)]
 
     def _read_plan(self, trainers: Schemas) -> Plan | None:
         path = self._settings.manifest

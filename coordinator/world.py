@@ -165,6 +165,7 @@ class World:
     refused: Counter[str] = field(default_factory=Counter)
     turned_away_s: deque[float] = field(default_factory=deque)
     session: str = ""
+    manifest_fault: str = ""  # what is wrong with the manifest as it is now; the plan is older
     out: list[Effect] = field(default_factory=list)
     unsettled: bool = True
 

@@ -66,5 +66,7 @@ def waiting(what: str, for_s: float | None = None) -> Iterator[None]:
         console=render.console(stderr=True),
         refresh_per_second=8,
         transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
     ):
         yield

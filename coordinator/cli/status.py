@@ -47,6 +47,10 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
     yield f"Coordinator  {who['host']}, version {who['version']}, since {since}"
     yield f"Broker       {data['broker']['address']}"
     yield f"Manifest     {who['manifest'] or 'none'}"
+    if who["manifest_fault"]:
+        said = render.Text("             ").append("has errors", "red")
+        said.append(render.printable(f", the last good plan goes on: {who['manifest_fault']}"))
+        yield render.Line(said, indent=13)
     for title, counts in (("Jobs", data["jobs"]), ("Hosts", data["hosts"])):
         line = render.Text(f"{title:<13}")
         shown = [(name, count) for name, count in counts.items() if count]
