@@ -227,8 +227,8 @@ class Shell:
         try:
             self._checkpoints.install(effect.job_id, effect.artifact_id, effect.made_by)
         except (OSError, FleetError, LookupError) as problem:
-            error = f"{type(problem).__name__}: {problem}"
-            log.error("job %s: its checkpoint: %s", effect.job_id[:12], plain(error))
+            error = f"{type(problem).__name__}: {plain(problem)}"
+            log.error("job %s: its checkpoint: %s", effect.job_id[:12], error)
         self._around.put(CheckpointInstalled(effect.job_id, effect.attempt, error))
 
     def _bundle_checkpoint(self, job_id: str, attempt: int) -> None:
