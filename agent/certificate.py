@@ -13,7 +13,7 @@ from agent.renewal import Renewal
 from broker import identity as ids
 from broker import private
 from broker.clock import Now, Randomness, rfc3339
-from broker.errors import ConfigError
+from broker.errors import ConfigError, plain
 from broker.identity import Identity
 from broker.machine import new_id
 from broker.messages import CertificateResponse, encode
@@ -89,7 +89,7 @@ class Certificate:
         try:
             self._identity = self._replace(answer.certificate.encode(), now)
         except (ConfigError, OSError) as error:
-            log.warning("the new certificate cannot be used: %s", error)
+            log.warning("the new certificate cannot be used: %s", plain(error))
             return False
         self._renewal.renewed(self._identity.begins_s, self._identity.ends_s)
         log.info("the certificate was renewed; it ends on %s", ids.day(self._identity.ends_s))

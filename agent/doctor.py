@@ -16,6 +16,7 @@ from agent.capability import answer_of, probe_torch
 from agent.command import trainer_environment
 from agent.datacheck import check_data
 from agent.gpucheck import check_gpu
+from agent.loading import agent_settings, load
 from agent.settings import AgentSettings
 from agent.trainer.config import TRAINERS
 from agent.usage import sources
@@ -24,9 +25,10 @@ from broker.checks import check_clock, check_lock, check_memory, check_python, c
 from broker.errors import ConfigError
 from broker.findings import Finding, fail, ok, tell, warn
 from broker.machine import system_clock
+from broker.options import add_options
 from broker.reach import check_broker
 from broker.settings import BrokerSettings
-from broker.trainers import OwnTrainer, load_trainers
+from broker.trainers import OwnTrainer
 
 START_S: Final = 90.0
 OWN_START_S: Final = 20.0
@@ -46,26 +48,10 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield check_python()
     yield check_memory()
     yield check_clock(system_clock())
-    settings, broker = None, None
-    try:
-        settings = AgentSettings.load(
-            arguments.config,
-            {"state": arguments.state, "data": arguments.data, "host": arguments.host},
-        )
-        broker = BrokerSettings.load(
-            arguments.config,
-            {
-                "url": arguments.broker,
-                "topic_root": arguments.root,
-                "identity": arguments.identity,
-                "plain": arguments.plain or None,
-            },
-        )
-        own = load_trainers(arguments.config, TRAINERS, programs=True)
-    except ConfigError as error:
-        for line in str(error).splitlines():
-            yield fail("config", line, "etc/fleet.toml.example explains every key")
-        own = {}
+    found = load(arguments)
+    settings, broker, own = found.settings, found.broker, found.own
+    for line in found.faults.lines:
+        yield fail("config", line, "etc/fleet.toml.example explains every key")
     running = False
     if settings is not None:
         if broker is not None:
@@ -97,8 +83,7 @@ def _named(
         return settings  # which the check of the broker tells
     if access.identity is None:
         return settings
-    said = {"state": arguments.state, "data": arguments.data, "host": access.identity.name}
-    return AgentSettings.load(arguments.config, said)
+    return agent_settings(arguments, access.identity.name)
 
 
 def check_owner(settings: AgentSettings, sources: tuple[list[str], list[str]]) -> Finding:
@@ -156,11 +141,7 @@ def _start(
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--broker", help="mqtt://HOST:PORT")
-    parser.add_argument("--root", help="topic root")
-    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
-    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
-    parser.add_argument("--config", type=Path, help="configuration file")
+    add_options(parser)
     parser.add_argument("--state", type=Path, help="folder of the spool and the work folders")
     parser.add_argument("--data", type=Path, help="folder of the prepared data")
     parser.add_argument("--host", help="this host's name in the fleet")

@@ -18,6 +18,7 @@ from typing import Final
 
 import psutil
 
+from broker.errors import plain
 from broker.machine import boot_id
 
 log = logging.getLogger("fleet.agent")
@@ -71,7 +72,9 @@ def record(work: Path, pid: int) -> None:
         text = json.dumps({"pid": pid, "born": _born(pid)})
         (work / IDENTITY_FILE).write_text(text, "utf-8")
     except (OSError, psutil.Error) as error:
-        log.warning("%s: %s; the trainer can be found by its mark alone", IDENTITY_FILE, error)
+        log.warning(
+            "%s: %s; the trainer can be found by its mark alone", IDENTITY_FILE, plain(error)
+        )
 
 
 def signal_group(pid: int, *, kill: bool) -> None:

@@ -24,12 +24,12 @@ from agent.checkpoints import Checkpoints
 from agent.command import Place, trainer_command, trainer_environment
 from agent.core import Core
 from agent.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
+from agent.loading import agent_settings, load
 from agent.settings import AgentSettings
 from agent.shell import Event, Shell, Surroundings
 from agent.spool import Spool
 from agent.state import CoreSettings
 from agent.supervisor import Trainer, end_orphan
-from agent.trainer.config import TRAINERS
 from agent.usage import Eyes, in_words
 from broker.access import AGENT, Access, open_access
 from broker.errors import BadMessage, ConfigError
@@ -39,11 +39,12 @@ from broker.logs import setup
 from broker.machine import boot_id, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
 from broker.messages import Capability
+from broker.options import add_options
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
 from broker.systemd import Notifier
 from broker.topics import Topics
-from broker.trainers import OwnTrainer, load_trainers
+from broker.trainers import OwnTrainer
 from broker.wire import Connected, Disconnected, Outgoing
 
 log = logging.getLogger("fleet.agent")
@@ -263,17 +264,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
     try:
-        broker = BrokerSettings.load(
-            arguments.config,
-            {
-                "url": arguments.broker,
-                "topic_root": arguments.root,
-                "identity": arguments.identity,
-                "plain": arguments.plain or None,
-            },
-        )
-        settings, access = _who(arguments, broker)
-        own = load_trainers(arguments.config, TRAINERS, programs=True)
+        settings, broker, own = load(arguments).whole()
+        settings, access = _who(arguments, settings, broker)
         manager = Notifier.take(os.environ, os.getpid())
         service = Service(settings, broker, access, own, manager)
     except (ConfigError, OSError) as error:
@@ -288,21 +280,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _who(arguments: argparse.Namespace, broker: BrokerSettings) -> tuple[AgentSettings, Access]:
+def _who(
+    arguments: argparse.Namespace, settings: AgentSettings, broker: BrokerSettings
+) -> tuple[AgentSettings, Access]:
     """Return the settings and the way to the broker; a certificate's name is the host's."""
-    said = {
-        "state": arguments.state,
-        "data": arguments.data,
-        "host": arguments.host,
-        "heartbeat_s": arguments.heartbeat,
-        "slots": arguments.slots,
-        "threads": arguments.threads,
-    }
-    settings = AgentSettings.load(arguments.config, said)
     named = settings.host if "host" in settings.model_fields_set else None
     access = open_access(broker, AGENT, system_clock().wall_s, named)
     if access.identity is not None and named is None:
-        settings = AgentSettings.load(arguments.config, said | {"host": access.identity.name})
+        settings = agent_settings(arguments, access.identity.name)
     return settings, access
 
 
@@ -313,11 +298,7 @@ def _say_ready(host: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet agent", description=__doc__)
-    parser.add_argument("--broker", help="mqtts://HOST:PORT, or mqtt:// on this machine")
-    parser.add_argument("--root", help="topic root")
-    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
-    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
-    parser.add_argument("--config", type=Path, help="configuration file")
+    add_options(parser)
     parser.add_argument("--state", type=Path, help="folder of the spool and the work folders")
     parser.add_argument("--data", type=Path, help="folder of the prepared data")
     parser.add_argument("--host", help="this host's name in the fleet")

@@ -48,7 +48,7 @@ from agent.effects import (
 )
 from agent.spool import Spool
 from broker.clock import Now
-from broker.errors import FleetError
+from broker.errors import FleetError, plain
 from broker.messages import Failed, Finished, Gpu, encode
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
@@ -108,6 +108,7 @@ class Shell:
         self._spool = spool
         self._checkpoints = checkpoints
         self._children: dict[tuple[str, int], Child] = {}
+        self._names: dict[tuple[str, int], str] = {}
         self._unkept: dict[str, Finished | Failed] = {}
         self._uncleared: dict[ClearJob, None] = {}
         self._disk_again_s = 0.0
@@ -118,7 +119,7 @@ class Shell:
             self._use_disk_again(now)
         for event in events or [Tick()]:
             if isinstance(event, TrainerExited):
-                self._children.pop((event.job_id, event.attempt), None)
+                self._ended(event)
             self.core.handle(event, now)
             for effect in self.core.take():
                 self._perform(effect, now)
@@ -183,8 +184,11 @@ class Shell:
             case CheckBundle(job_id, attempt, artifact_id):
                 self._around.background(partial(self._check, job_id, attempt, artifact_id))
             case SpoolReport(report):
+                _tell(report)
                 self._keep(report, now)
             case ClearJob():
+                about = (effect.job_id[:12], effect.attempt)
+                log.info("job %s, attempt %d: over, nothing of it is left here", *about)
                 self._unkept.pop(effect.job_id, None)
                 self._clear(effect, now)
             case SendChunk():
@@ -220,15 +224,15 @@ class Shell:
         try:
             self._checkpoints.write(effect.artifact_id, effect.offset, effect.data)
         except OSError as error:
-            log.error("checkpoint: %s", error)
-            self._around.put(CheckpointInstalled(effect.job_id, effect.attempt, str(error)))
+            log.error("checkpoint: %s", plain(error))
+            self._around.put(CheckpointInstalled(effect.job_id, effect.attempt, plain(error)))
 
     def _install(self, effect: InstallCheckpoint) -> None:
         error = ""
         try:
             self._checkpoints.install(effect.job_id, effect.artifact_id, effect.made_by)
         except (OSError, FleetError, LookupError) as problem:
-            error = f"{type(problem).__name__}: {problem}"
+            error = f"{type(problem).__name__}: {plain(problem)}"
             log.error("job %s: its checkpoint: %s", effect.job_id[:12], error)
         self._around.put(CheckpointInstalled(effect.job_id, effect.attempt, error))
 
@@ -237,7 +241,7 @@ class Shell:
         try:
             info = self._checkpoints.bundle(job_id, self._spool.folder)
         except (OSError, FleetError) as error:
-            log.error("job %s: its checkpoint is not handed over: %s", job_id[:12], error)
+            log.error("job %s: its checkpoint is not handed over: %s", job_id[:12], plain(error))
         else:
             if info is not None:
                 made = CheckpointBundled(job_id, attempt, info.artifact_id, info.size_bytes)
@@ -249,13 +253,27 @@ class Shell:
         try:
             child = self._around.start(effect)
         except (OSError, FleetError) as error:
-            text = f"the trainer could not be started: {error}"
+            text = f"the trainer could not be started: {plain(error)}"
             passing = isinstance(error, OSError)
             self._around.put(TrainerExited(*key, None, text, passing))
             return
-        log.info("job %s (%s), attempt %d: started", assign.name, assign.job_id[:12], key[1])
+        self._names[key] = f"{assign.name} ({assign.job_id[:12]}), attempt {assign.attempt}"
+        log.info("job %s: started", self._names[key])
         self._children[key] = child
         self._around.put(TrainerStarted(*key, child.pid))
+
+    def _ended(self, event: TrainerExited) -> None:
+        key = (event.job_id, event.attempt)
+        self._children.pop(key, None)
+        name = self._names.pop(key, None)
+        if name is None:
+            return  # it was told that it has not been started
+        if event.code == 0:
+            log.info("job %s: its trainer is done", name)
+        elif event.code is not None and event.code < 0:
+            log.warning("job %s: its trainer was ended by signal %d", name, -event.code)
+        else:
+            log.warning("job %s: its trainer ended with exit code %s", name, event.code)
 
     def _measure(self) -> None:
         self._around.put(self._around.measure(self.core.gpus()))
@@ -264,9 +282,9 @@ class Shell:
         try:
             artifact_id, size_bytes = self._spool.make_bundle(job_id, attempt)
         except (OSError, FleetError) as error:
-            log.error("job %s: %s", job_id[:12], error)
+            log.error("job %s: %s", job_id[:12], plain(error))
             passing = isinstance(error, OSError)
-            self._around.put(BundleFailed(job_id, attempt, str(error), passing))
+            self._around.put(BundleFailed(job_id, attempt, plain(error), passing))
         else:
             self._around.put(BundleMade(job_id, attempt, artifact_id, size_bytes))
 
@@ -280,7 +298,8 @@ class Shell:
                 del self._uncleared[clear]  # first, or it would delete the new report later
             self._spool.keep(report)
         except OSError as error:
-            log.error("spool: %s; the report is kept in memory, and on disk when it can be", error)
+            said = "spool: %s; the report is kept in memory, and on disk when it can be"
+            log.error(said, plain(error))
             self._unkept[report.job_id] = report
             self._disk_again_s = now.mono_s + DISK_AGAIN_S
 
@@ -288,7 +307,7 @@ class Shell:
         try:
             self._spool.clear(effect.job_id, effect.attempt, effect.artifact_id)
         except OSError as error:
-            log.error("spool: %s; it is cleared when it can be", error)
+            log.error("spool: %s; it is cleared when it can be", plain(error))
             self._uncleared[effect] = None
             self._disk_again_s = now.mono_s + DISK_AGAIN_S
 
@@ -309,10 +328,20 @@ class Shell:
             self._around.publish(Outgoing(topic, data, 0))
 
 
+def _tell(report: Finished | Failed) -> None:
+    """Log how a job has ended on this host."""
+    about = (report.job_id[:12], report.attempt)
+    if isinstance(report, Finished):
+        mib = report.size_bytes / (1 << 20)
+        log.info("job %s, attempt %d: finished, %.1f MiB to hand over", *about, mib)
+    else:
+        log.warning("job %s, attempt %d: failed: %s", *about, report.error.partition("\n")[0][:300])
+
+
 @contextlib.contextmanager
 def _logged(what: str) -> Iterator[None]:
     """What cannot be deleted now is overwritten, or grows old and is collected."""
     try:
         yield
     except OSError as error:
-        log.error("%s: %s", what, error)
+        log.error("%s: %s", what, plain(error))

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 
 from agent.bundle import BundleInfo, make_bundle
 from broker.disk import Disk, RealDisk, read, write_atomically
-from broker.errors import BadMessage
+from broker.errors import BadMessage, plain
 from broker.messages import Failed, Finished, decode, encode
 
 log = logging.getLogger("fleet.agent")
@@ -83,7 +83,7 @@ class Spool:
             try:
                 report = decode(_REPORT, read(disk, path))
             except (OSError, BadMessage) as error:
-                log.warning("spool: %s is not usable and is left out: %s", path.name, error)
+                log.warning("spool: %s is not usable and is left out: %s", path.name, plain(error))
                 disk.replace(path, path.with_suffix(".broken"))
                 continue
             reports.append(report)
@@ -120,7 +120,7 @@ class Spool:
                 data: bytes = file.read(length)
                 return data
         except OSError as error:
-            log.warning("spool: bundle %s cannot be read: %s", artifact_id[:12], error)
+            log.warning("spool: bundle %s cannot be read: %s", artifact_id[:12], plain(error))
             return b""
 
     def clear_work(self) -> None:

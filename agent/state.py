@@ -206,7 +206,10 @@ class State:
         ]  # fmt: skip
         owed = [
             HeldJob(
-                job_id=owed.report.job_id, attempt=owed.report.attempt, phase=owed.phase,
+                job_id=owed.report.job_id,
+                attempt=owed.report.attempt,
+                phase=owed.phase,
+                progress=owed.sender.share if owed.sender else None,
                 receipt=owed.report.receipt,
             )
             for owed in self.owed.values()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from broker.acl import Principal, Role
 from broker.address import Address, parse_address
 from broker.errors import ConfigError
-from broker.settings import BrokerSettings
+from broker.settings import BrokerSettings, config_home
 from broker.topics import LOCAL_USER
 
 if TYPE_CHECKING:
@@ -27,6 +27,13 @@ _WHOSE: Final = {
     AGENT: "a host",
     COORDINATOR: "the coordinator",
     PEOPLE: "a person, such as operator:alice",
+}
+_JOIN: Final = "get one with `fleet enroll` on the CA's machine and `fleet join` here"
+_GET: Final = {
+    AGENT: _JOIN,
+    COORDINATOR: "`fleet init` makes one on the CA's machine; to have it elsewhere, `fleet enroll "
+    "coordinator` there and `fleet join` here",
+    PEOPLE: _JOIN,
 }
 
 
@@ -50,26 +57,28 @@ def open_access(
     """Return how a program of one of the roles in `accepts` gets to the broker.
 
     `name` is what the identity has to be called, if that is settled; `now_s` is the time since the
-    epoch. Without `[broker] identity`, one of that role under `config_home()` is taken. Raises
-    `ConfigError` for a connection that is not safe, and for an identity that is not whole, not of
-    that role or not called so.
+    epoch. Without `[broker] identity`, one of that role under `config_home()` is taken; without
+    `[broker] url`, the broker that this identity is for. Raises `ConfigError` for a connection that
+    is not safe, and for an identity that is not whole, not of that role or not called so.
     """
     address = parse_address(settings.url)
+    if "url" not in settings.model_fields_set:
+        address = _of_identity(settings, accepts, name) or address
     if not address.tls:
         _check_plain(settings, address)
         return Access(address)
     if settings.identity is None and address.user is not None:
         return Access(address, tls=_public)  # a broker of others, with passwords and a public CA
     # Not above: a command on one machine needs no certificates, and this import takes its time.
-    from broker.identity import config_home, find_identity, load_identity
+    from broker.identity import find_identity, load_identity
 
     roles = frozenset(role.value for role in accepts)
     home = config_home() / "identities"
     folder = settings.identity or find_identity(home, roles, name) or find_identity(home, roles)
     if folder is None:
         raise ConfigError(
-            f"{address}: no identity of {_WHOSE[accepts]} in {home}; get one with `fleet enroll` "
-            "on the CA's machine and `fleet join` here, or name its folder with --identity"
+            f"{address}: no identity of {_WHOSE[accepts]} in {home}; {_GET[accepts]}, or name its "
+            "folder with --identity"
         )
     identity = load_identity(folder, now_s)
     if Principal.parse(identity.name).role not in accepts:
@@ -83,6 +92,24 @@ def open_access(
             "host's name out, or `fleet enroll` that one"
         )
     return Access(address, identity, identity.context)
+
+
+def _of_identity(
+    settings: BrokerSettings, accepts: frozenset[Role], name: str | None
+) -> Address | None:
+    """Return the broker's address as `fleet join` or `fleet init` has written it down, if any."""
+    home = config_home() / "identities"
+    if settings.identity is None and not home.is_dir():
+        return None  # most often; it spares the import
+    from broker.identity import broker_of, find_identity
+
+    roles = frozenset(role.value for role in accepts)
+    try:
+        folder = settings.identity or find_identity(home, roles, name) or find_identity(home, roles)
+    except ConfigError:
+        return None  # of several, somebody has to say which
+    url = None if folder is None else broker_of(folder)
+    return None if url is None else parse_address(url)
 
 
 def _check_plain(settings: BrokerSettings, address: Address) -> None:

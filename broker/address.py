@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
@@ -12,6 +13,7 @@ from broker.errors import ConfigError
 DEFAULT_PORT: Final = 1883
 DEFAULT_TLS_PORT: Final = 8883
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
+_BARE: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,11 @@ class Address:
 def parse_address(url: str, source: str = "broker address") -> Address:
     """Return the address in `url`. Raises `ConfigError` that names `source` and the remedy."""
     hint = "write it as mqtts://HOST:PORT, or on one machine as mqtt://127.0.0.1:1883"
+    if _BARE.fullmatch(url):  # `pi:1883`, which would be read as a scheme and a path
+        raise ConfigError(
+            f"{source}: the scheme is missing; write mqtts://{url}, or mqtt://{url} for a broker "
+            "without TLS on this machine"
+        )
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -99,5 +99,5 @@ def install(bundle: Bundle, folder: Path, *, replace: bool = False) -> bool:
         if ids.certificate_pem(ids.read_certificate(path)) == bundle.certificate:
             return False
         raise ConfigError(f"{folder}: another identity is there; take --replace, or another -o DIR")
-    ids.write_identity(folder, bundle.ca, bundle.certificate, bundle.key)
+    ids.write_identity(folder, bundle.ca, bundle.certificate, bundle.key, bundle.broker)
     return True

@@ -14,6 +14,13 @@ FleetError
 from __future__ import annotations
 
 
+def plain(error: BaseException) -> str:
+    """Return an error in words: of the system's, the file and what is said, not its number."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+
+
 class FleetError(Exception):
     """Base of every error that the fleet raises on purpose."""
 

@@ -6,7 +6,6 @@ the only one that is trusted, TLS is 1.2 or newer, and the broker's name is alwa
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
 from dataclasses import dataclass
@@ -22,21 +21,17 @@ from cryptography.x509.oid import NameOID
 
 from broker import private
 from broker.acl import Principal
+from broker.address import parse_address
 from broker.errors import ConfigError
 
 CA_FILE: Final = "ca.crt"
 CERTIFICATE_FILE: Final = "client.crt"
 KEY_FILE: Final = "client.key"
+BROKER_FILE: Final = "broker.url"
 MAX_FILE_BYTES: Final = 64 * 1024
 DAY_S: Final = 86_400.0
 _DEVICE: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _REMEDY: Final = "get another with `fleet enroll`, or `fleet init` on the CA's machine"
-
-
-def config_home() -> Path:
-    """Return the folder of this user's identities: `$XDG_CONFIG_HOME/fleet`, `~/.config/fleet`."""
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "fleet"
 
 
 def folder_name(name: str) -> str:
@@ -139,6 +134,20 @@ def find_identity(folder: Path, accepts: frozenset[str], name: str | None = None
     return found[0] if found else None
 
 
+def broker_of(folder: Path) -> str | None:
+    """Return the address of the broker that an identity is for, if its folder says.
+
+    Raises `ConfigError` that names the file for what is none.
+    """
+    path = folder / BROKER_FILE
+    if not path.is_file():
+        return None
+    url = private.read(path, MAX_FILE_BYTES).decode("utf-8", "replace").strip()
+    if not parse_address(url, str(path)).tls:
+        raise ConfigError(f"{path}: is not an address with TLS; write mqtts://HOST:PORT")
+    return url
+
+
 def _role(name: str) -> str | None:
     try:
         return Principal.parse(name.replace("@", ":")).role
@@ -225,8 +234,10 @@ def day(wall_s: float) -> str:
     return datetime.fromtimestamp(wall_s, UTC).date().isoformat()
 
 
-def write_identity(folder: Path, authority: bytes, certificate: bytes, key: bytes) -> None:
-    """Put an identity into a folder. Raises OSError.
+def write_identity(
+    folder: Path, authority: bytes, certificate: bytes, key: bytes, broker: str | None = None
+) -> None:
+    """Put an identity into a folder, with the address of the broker that it is for. Raises OSError.
 
     The key comes first: a certificate that is there has its key.
     """
@@ -234,4 +245,6 @@ def write_identity(folder: Path, authority: bytes, certificate: bytes, key: byte
     private.private_folder(folder)
     private.write(folder / KEY_FILE, key)
     private.write(folder / CA_FILE, authority, private.PUBLIC)
+    if broker is not None:
+        private.write(folder / BROKER_FILE, f"{broker}\n".encode(), private.PUBLIC)
     private.write(folder / CERTIFICATE_FILE, certificate, private.PUBLIC)

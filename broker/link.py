@@ -23,6 +23,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from broker.address import Address
 from broker.clock import Randomness, backoff_s
+from broker.errors import plain
 from broker.mailbox import Lane, Mailbox
 from broker.messages import MAX_CHUNK_BYTES
 from broker.topics import CLIENT_PREFIX
@@ -49,6 +50,8 @@ _REFUSED: Final = (
     "; the broker may not take this certificate: is it revoked, ended, or of another CA? "
     "`fleet enroll NAME --replace` gives a new one"
 )
+_WRONG_NAME: Final = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
+SHORT_LIVED: Final = 3
 _MUTE: Final = "; does that port want TLS? write mqtts:// then"
 
 
@@ -117,7 +120,7 @@ class Link:
             self._thread.join(CONNECT_TIMEOUT_S + 5)
 
     def _run(self) -> None:
-        failures = 0
+        failures = short_lived = 0
         while not self._stopping.is_set():
             session = self._new_id()
             connection = _Connection(self._settings, session, self._inbox, self._will)
@@ -127,8 +130,11 @@ class Link:
                 self._connection = connection
                 self._inbox(Connected(session))
                 why = connection.wait_closed()
+                short_lived += 1
                 if time.monotonic() - begun_s > STEADY_S:
-                    failures = 0  # two clients of one name would throw each other off at once
+                    failures = short_lived = 0  # two of one name throw each other off at once
+                if short_lived >= SHORT_LIVED:
+                    why += self._twin()
             self._connection = None
             connection.close()
             if self._stopping.is_set():
@@ -143,6 +149,14 @@ class Link:
                 )
             )
             failures += 1
+
+    def _twin(self) -> str:
+        """Say what it may be when the broker ends one connection after the other."""
+        name = self._settings.client_id
+        remedy = "give one of them another --host"
+        if self._settings.tls is not None:
+            remedy = "each needs a certificate of its own, `fleet enroll` another name"
+        return f"; does another program connect as {name!r}, too? {remedy}"
 
 
 _CALLBACKS: Final = ("on_connect", "on_subscribe", "on_disconnect", "on_message", "on_publish")
@@ -201,7 +215,7 @@ class _Connection:
                 self._client.tls_set_context(context)
             self._client.connect(address.host, address.port, self._settings.keepalive_s)
         except (OSError, ValueError) as error:
-            return f"{address}: {_words(error)}"
+            return f"{address}: {_words(error, address.host)}"
         self._client.loop_start()
         waited_s = 0.0
         while not self._ready.wait(0.2):
@@ -353,14 +367,17 @@ def feed(mailbox: Mailbox[Any]) -> Callable[[LinkEvent], None]:
     return put
 
 
-def _words(error: Exception) -> str:
+def _words(error: Exception, host: str) -> str:
     """Return a failure to connect in words; OpenSSL's are for those who know its source."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the broker's certificate does not hold: {error.verify_message.rstrip('.')}"
+        said = f"the broker's certificate does not hold: {error.verify_message.rstrip('.')}"
+        if error.verify_code not in _WRONG_NAME:
+            return said
+        return f"{said}; `fleet init --broker {host}` on the CA's machine adds that name to it"
     if isinstance(error, ssl.SSLError):
         said = (error.reason or str(error)).replace("_", " ").lower()
         return f"no TLS with this broker: {said}{_REFUSED}"
-    return str(error)
+    return plain(error)
 
 
 def _no_delay(_client: mqtt.Client, _data: Any, sock: Any) -> None:

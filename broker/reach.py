@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from broker.access import AGENT, COORDINATOR, Access, open_access
 from broker.address import Address
-from broker.errors import BadMessage, BadTopic, ConfigError
+from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.findings import Finding, fail, ok, warn
 from broker.link import Link, LinkSettings
 from broker.machine import new_id
@@ -53,7 +53,7 @@ def check_address(address: Address) -> Iterator[Finding]:
         found = within(STEP_S, lambda: socket.getaddrinfo(address.host, address.port))
     except (OSError, UnicodeError) as error:
         remedy = "correct [broker] url, or the name service"
-        yield fail("broker", f"{address.host} does not resolve: {_plain(error)}", remedy)
+        yield fail("broker", f"{address.host} does not resolve: {plain(error)}", remedy)
         return
     numbers = sorted({str(one[4][0]) for one in found})
     try:
@@ -63,7 +63,7 @@ def check_address(address: Address) -> Iterator[Finding]:
         yield fail("broker", f"{where}: no answer in {STEP_S:.0f} s", remedy)
     except OSError as error:
         remedy = "start the broker there, or name yours: --broker, [broker] url"
-        yield fail("broker", f"{where}: {_plain(error)}", remedy)
+        yield fail("broker", f"{where}: {plain(error)}", remedy)
     else:
         yield ok("broker", f"{where} takes connections ({', '.join(numbers)})")
 
@@ -232,7 +232,3 @@ def _note(event: Incoming, topics: Topics, answers: Answers) -> None:
         answers.online.add(who)
     else:
         answers.online.discard(who)
-
-
-def _plain(error: BaseException) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -31,6 +31,12 @@ def state_home() -> Path:
     return (Path(home) if home else Path.home() / ".local" / "state") / "fleet"
 
 
+def config_home() -> Path:
+    """Return the folder of this user's identities: `$XDG_CONFIG_HOME/fleet`, `~/.config/fleet`."""
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "fleet"
+
+
 def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
     """Return the configuration file to use: the one given, else the first that exists."""
     named = environment.get("FLEET_CONFIG")
@@ -40,7 +46,7 @@ def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | No
         return Path(named)
     usual = (
         Path("fleet.toml"),
-        Path.home() / ".config" / "fleet" / "fleet.toml",
+        config_home() / "fleet.toml",
         Path("/etc/fleet/fleet.toml"),
     )
     return next((path for path in usual if path.is_file()), None)
@@ -90,9 +96,25 @@ class Settings(BaseModel):
         try:
             settings = cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigError(_words(error, sources, list(cls.model_fields))) from None
+            lines = [_words(error, sources, list(cls.model_fields))]
+            faulty = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}
+            lines += cls._more_faults(
+                {name: value for name, value in values.items() if name not in faulty}, sources
+            )
+            raise ConfigError("\n".join(lines)) from None
         settings.check(sources)
         return settings
+
+    @classmethod
+    def _more_faults(cls, values: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
+        """Return what `check` says of those settings that are well in themselves."""
+        try:
+            cls.model_validate(values).check(sources)
+        except ConfigError as error:
+            return [str(error)]
+        except ValidationError:
+            pass
+        return []
 
     def check(self, sources: Mapping[str, str]) -> None:
         """Raise `ConfigError` for a fault that only other modules see.

@@ -116,6 +116,7 @@ class Sender:
         self._deadline_s: float | None = None
         self._offers = False
         self._over = False
+        self.share: float | None = None  # of the chunks, as far as the receiver has said
 
     def start(self, now_s: float) -> list[SenderEffect]:
         """Offer the artifact; not called for a download, where the receiver speaks first."""
@@ -138,6 +139,7 @@ class Sender:
                 Done() if isinstance(message, Stored) else Refused(message.reason, message.final)
             ]
         missing = self._missing(message)
+        self.share = max(0, min(message.horizon, self._chunks) - missing.count()) / self._chunks
         self._window = message.window_chunks
         self._acknowledge(message, missing, now_s)
         self._silences = 0

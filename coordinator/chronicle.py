@@ -108,7 +108,7 @@ def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:
     behind = min((part for part in parts if part.more), key=lambda part: part.ends_at, default=None)
     told: list[JsonValue] = []
     size_bytes = 0
-    for part, (seq, *row) in heapq.merge(*(part.told() for part in parts), key=_at):
+    for part, (seq, *row) in heapq.merge(*(part.told() for part in parts), key=_place):
         fields = dict(zip(_FIELDS, row, strict=True))
         size_bytes += len(json.dumps(fields))
         if told and (size_bytes > PAGE_BYTES or len(told) >= wanted.limit):
@@ -150,8 +150,10 @@ class _Part:
         return ((self, row) for row in self.rows)
 
 
-def _at(one: tuple[_Part, tuple[Any, ...]]) -> str:
-    return str(one[1][1])
+def _place(one: tuple[_Part, tuple[Any, ...]]) -> tuple[str, bool]:
+    """Return what to sort by: the time, and of the same time a reload before what came of it."""
+    _seq, at, _who, event, outcome, *_rest = one[1]
+    return str(at), (event, outcome) != ("reload", "done")
 
 
 def _part(database: Database, table: str, query: str, after: int, wanted: StoryFilter) -> _Part:

@@ -157,7 +157,7 @@ class Core:
         mine, theirs = self.world, other.world
         mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
         mine.dropped, mine.refused = theirs.dropped, theirs.refused
-        mine.broker_refused = theirs.broker_refused
+        mine.broker_refused, mine.manifest_fault = theirs.broker_refused, theirs.manifest_fault
         mine.evidence = theirs.evidence
 
     def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
@@ -228,6 +228,7 @@ class Core:
             what = ", ".join(f"{count} {word}" for word, count in counts.items())
             response = OperatorResponse(id=event.request_id or "-", ok=True, data={**counts})
             is_news = counts["unchanged"] < sum(counts.values())
+            self.world.manifest_fault = ""
         else:
             errors = [
                 {"file": p.file, "job": p.job, "key": p.key, "message": p.message}
@@ -239,6 +240,7 @@ class Core:
                 data={"errors": list(errors)},
             )  # fmt: skip
             what, is_news = _faults(event), True
+            self.world.manifest_fault = what
         if event.client:
             operators.on_reloaded(self.world, event.client, response, now, what)
         elif is_news:

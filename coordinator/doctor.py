@@ -6,20 +6,23 @@ A line a check, each with its remedy. Nothing is changed, and nothing waits for 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from broker import private
+from broker.ca import KEY_FILE, Authority
 from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
-from broker.errors import ConfigError
+from broker.errors import ConfigError, plain
 from broker.findings import Finding, fail, ok, tell, warn
 from broker.machine import system_clock
+from broker.options import add_options
 from broker.reach import check_broker
-from broker.settings import BrokerSettings
-from broker.trainers import OwnTrainer, load_trainers
+from broker.trainers import OwnTrainer
 from coordinator.builtin import builtin_trainers
+from coordinator.loading import load
 from coordinator.manifest import ManifestError, load_manifest
-from coordinator.settings import CoordinatorSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,31 +36,17 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield check_python()
     yield check_memory()
     yield check_clock(system_clock())
-    settings, broker = None, None
-    own: dict[str, OwnTrainer] = {}
-    try:
-        settings = CoordinatorSettings.load(
-            arguments.config, {"state": arguments.state, "manifest": arguments.manifest}
-        )
-        broker = BrokerSettings.load(
-            arguments.config,
-            {
-                "url": arguments.broker,
-                "topic_root": arguments.root,
-                "identity": arguments.identity,
-                "plain": arguments.plain or None,
-            },
-        )
-        own = load_trainers(arguments.config, builtin_trainers(), programs=False)
-    except ConfigError as error:
-        for line in str(error).splitlines():
-            yield fail("config", line, "etc/fleet.toml.example explains every key")
+    found = load(arguments)
+    settings, broker, own = found.settings, found.broker, found.own
+    for line in found.faults.lines:
+        yield fail("config", line, "etc/fleet.toml.example explains every key")
     running = False
     if settings is not None:
         yield from check_state(settings.state)
         lock, running = check_lock(settings.state, "coordinator")
         yield lock
         yield check_manifest(settings.manifest, own)
+        yield check_ca(settings.ca)
     if broker is not None:
         # A broker that takes its clients' names from certificates would throw the running one off.
         yield from check_broker(
@@ -65,7 +54,24 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         )
 
 
-def check_manifest(path: Path | None, own: dict[str, OwnTrainer]) -> Finding:
+def check_ca(folder: Path | None) -> Finding:
+    """Tell whether the coordinator can renew the hosts' certificates."""
+    if folder is None:
+        remedy = "name the CA's folder by `ca` in [coordinator], or --ca, where hosts use mqtts"
+        return ok("ca", f"none is named: no certificate is renewed; {remedy}")
+    try:
+        authority = Authority(folder)
+        private.check_secret(folder / KEY_FILE)
+        issued = authority.issued()
+    except (ConfigError, OSError) as error:
+        return fail("ca", plain(error), "docs/identity.md tells where it is")
+    if not os.access(folder, os.W_OK):
+        remedy = "let the user that the coordinator runs as write there"
+        return fail("ca", f"{folder}: cannot be written to", remedy)
+    return ok("ca", f"{folder}: {len(issued)} certificates were issued")
+
+
+def check_manifest(path: Path | None, own: Mapping[str, OwnTrainer]) -> Finding:
     """Tell whether the plan can be read; trainers that only hosts know are not known here."""
     if path is None:
         remedy = "set `manifest` in [coordinator] to have jobs"
@@ -83,13 +89,10 @@ def check_manifest(path: Path | None, own: dict[str, OwnTrainer]) -> Finding:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--broker", help="mqtt://HOST:PORT")
-    parser.add_argument("--root", help="topic root")
-    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
-    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
-    parser.add_argument("--config", type=Path, help="configuration file")
+    add_options(parser)
     parser.add_argument("--state", type=Path, help="folder of the ledger and the artifact store")
     parser.add_argument("--manifest", type=Path, help="the plan")
+    parser.add_argument("--ca", type=Path, help="folder of the CA, to renew hosts' certificates")
     return parser
 
 

@@ -17,6 +17,8 @@ from broker.messages import JobRow
 from coordinator.plan import JobSpec
 from coordinator.states import FINAL, HELD, Event, JobState, leads_to
 
+MAX_WHY_CHARS: Final = 300
+
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
@@ -104,6 +106,16 @@ class Change:
     at: str
     who: str
     why: str
+
+    def __str__(self) -> str:
+        """Say it in a line for the log; what others have said of it cannot break the line."""
+        job = self.after
+        host = job.host or (self.before.host if self.before else None)
+        where = f" on {host}" if host else ""
+        why = (self.why or job.error or "").strip().partition("\n")[0][:MAX_WHY_CHARS]
+        line = f"job {job.spec.name} ({job.job_id[:12]}), attempt {job.attempt}: {self.event.value}"
+        told = f"{line}{where}{f': {why}' if why else ''}"
+        return "".join(one if one.isprintable() else " " for one in told)
 
 
 # What a movement clears or sets besides the state, unless the caller says otherwise.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.disk import RealDisk
-from broker.errors import ConfigError, StorageError
+from broker.errors import ConfigError, StorageError, plain
 from broker.lock import FolderLock
 from coordinator.database import back_up
 from coordinator.fsck import SETTLING_S, Folder, Report, check
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except (ConfigError, StorageError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {plain(error)}\n")
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FINDINGS
 
 

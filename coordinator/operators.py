@@ -110,6 +110,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
             "version": world.settings.version,
             "started_at": world.settings.started_at,
             "manifest": world.settings.manifest,
+            "manifest_fault": world.manifest_fault,
             "session": world.session,
         },
         "broker": {"address": world.settings.broker, "refused": _counts(world.broker_refused)},
@@ -134,11 +135,11 @@ def _on_list(world: World, _client: str, ask: AskList, _now: Now) -> OperatorRes
     rows: list[JsonValue] = []
     size_chars = 0
     for job in page:
-        row = job.row()
-        size_chars += len(row.model_dump_json())
+        row = {**job.row().model_dump(mode="json"), **_going(world, job)}
+        size_chars += len(str(row))
         if rows and size_chars > _PAGE_CHARS:
             break
-        rows.append(row.model_dump(mode="json"))
+        rows.append(row)
     end = ask.offset + len(rows)
     following = end if end < len(jobs) else None
     return given(ask.id, {"jobs": rows, "total": len(jobs), "next": following})
@@ -151,15 +152,26 @@ def _on_show(world: World, client: str, ask: AskShow, _now: Now) -> OperatorResp
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
-    host = world.hosts.get(job.host or "")
-    progress = host.progress.get(job.job_id) if host else None
     data: dict[str, JsonValue] = {
         **job.row().model_dump(mode="json"),
         "spec": spec_to_dict(job.spec),
-        "progress": None if progress is None else progress.model_dump(mode="json"),
+        **_going(world, job),
     }
     world.do(AnswerWithEvents(client, ask.id, job.job_id, data))
     return None
+
+
+def _going(world: World, job: Job) -> dict[str, JsonValue]:
+    """Return what its host says of a job: the trainer's progress, and what is being done."""
+    host = world.hosts.get(job.host or "") if job.is_held else None
+    progress = host.progress.get(job.job_id) if host else None
+    listed = host.heartbeat.jobs if host and host.heartbeat else ()
+    mine = (one for one in listed if (one.job_id, one.attempt) == (job.job_id, job.attempt))
+    held = next(mine, None)
+    return {
+        "progress": None if progress is None else progress.model_dump(mode="json"),
+        "held": None if held is None else {"phase": held.phase, "progress": held.progress},
+    }
 
 
 def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorResponse:

@@ -28,7 +28,8 @@ from coordinator.assignment import (
     tell_to_stop,
     void_claims,
 )
-from coordinator.hosts import Host
+from coordinator.effects import Warn
+from coordinator.hosts import TWIN_WINDOW_S, Host
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import MAX_HOSTS, World
 
@@ -56,6 +57,7 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
     world.unsettled = True
     world.timers.set(("summary",), now.mono_s + 0.2)
     if host.online:
+        _warn_of_twin(world, host, now)
         _listen_for(world, host, now)
         void_claims(world, name, status.instance, now)
         _resend_claims(world, host, now)
@@ -144,6 +146,16 @@ def ask_rebirth(world: World, host: Host, now: Now) -> None:
     if key not in world.timers:
         world.timers.set(key, now.mono_s + REBIRTH_EVERY_S)
         world.publish(world.topics.request(host.name), Rebirth(id=world.new_id()))
+
+
+def _warn_of_twin(world: World, host: Host, now: Now) -> None:
+    key = ("twins", host.name)
+    if host.has_twin(now) and key not in world.timers:
+        world.timers.set(key, now.mono_s + TWIN_WINDOW_S)
+        remedy = "give one of them another --host"
+        if host.capability is not None and host.capability.certificate_expires_at:
+            remedy = "each needs a certificate of its own, `fleet enroll` another name"
+        world.do(Warn(f"two agents use the name {host.name!r}, and neither works well; {remedy}"))
 
 
 def _listen_for(world: World, host: Host, now: Now) -> None:

@@ -33,17 +33,19 @@ from broker.lock import FolderLock
 from broker.logs import setup
 from broker.machine import boot_id, machine_name, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
+from broker.options import add_options
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
 from broker.systemd import Notifier
 from broker.topics import Topics
-from broker.trainers import OwnTrainer, load_trainers
+from broker.trainers import OwnTrainer
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
 from coordinator.effects import ManifestRead, ManifestRefused, ReloadAsked
 from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
+from coordinator.loading import load
 from coordinator.manifest import ManifestError, load_manifest
 from coordinator.plan import Plan
 from coordinator.receipts import load_key
@@ -133,9 +135,7 @@ class Service:
                 artifacts_s=settings.keep_unreferenced_days * DAY_S,
             ),
         )
-        plan = self._first_plan()
-        if plan is not None:
-            self._shell.turn([ManifestRead(plan)], now)
+        self._shell.turn(self._first_plan(), now)
         self._read_journal(now)
 
     def run(self, ready: Callable[[], None]) -> None:
@@ -229,16 +229,18 @@ class Service:
             trainers={**builtin_trainers(), **_schemas(self._own)},
         )
 
-    def _first_plan(self) -> Plan | None:
+    def _first_plan(self) -> list[Event]:
         """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
         try:
-            return self._read_plan(self._shell.core.known_trainers())
+            plan = self._read_plan(self._shell.core.known_trainers())
+            return [] if plan is None else [ManifestRead(plan)]
         except ManifestError as error:
             last_good = self._settings.state / LAST_GOOD
             if not len(self._shell.core.world.book) or not last_good.is_file():
                 raise
             log.error("%s\nthe manifest has errors; going on with the last good one", error)
-            return load_manifest(last_good, self._shell.core.known_trainers())
+            plan = load_manifest(last_good, self._shell.core.known_trainers())
+            return [ManifestRead(plan), ManifestRefused(error.problems)]
 
     def _read_plan(self, trainers: Schemas) -> Plan | None:
         path = self._settings.manifest
@@ -258,26 +260,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
     try:
-        broker = BrokerSettings.load(
-            arguments.config,
-            {
-                "url": arguments.broker,
-                "topic_root": arguments.root,
-                "identity": arguments.identity,
-                "plain": arguments.plain or None,
-            },
-        )
+        settings, broker, own = load(arguments).whole()
         access = open_access(broker, COORDINATOR, system_clock().wall_s)
-        settings = CoordinatorSettings.load(
-            arguments.config,
-            {
-                "state": arguments.state,
-                "manifest": arguments.manifest,
-                "ca": arguments.ca,
-                "prefer_cuda_grace_s": arguments.prefer_cuda_grace,
-            },
-        )
-        own = load_trainers(arguments.config, builtin_trainers(), programs=False)
         manager = Notifier.take(os.environ, os.getpid())
         service = Service(settings, broker, access, own, manager)
     except (ConfigError, StorageError, OSError) as error:
@@ -312,11 +296,7 @@ def _say_ready_once() -> Callable[[], None]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet coordinator", description=__doc__)
-    parser.add_argument("--broker", help="mqtts://HOST:PORT, or mqtt:// on this machine")
-    parser.add_argument("--root", help="topic root")
-    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
-    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
-    parser.add_argument("--config", type=Path, help="configuration file")
+    add_options(parser)
     parser.add_argument("--state", type=Path, help="folder of the ledger and the artifact store")
     parser.add_argument("--manifest", type=Path, help="the plan")
     parser.add_argument("--ca", type=Path, help="folder of the CA, to renew hosts' certificates")

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from broker.clock import Now, Randomness, backoff_s, rfc3339
 from broker.disk import Disk
-from broker.errors import BadStream, FleetError, StorageError
+from broker.errors import BadStream, FleetError, StorageError, plain
 from broker.messages import OperatorResponse, encode
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
@@ -49,9 +49,11 @@ from coordinator.effects import (
     WriteChunk,
 )
 from coordinator.joblog import JobLogs
+from coordinator.jobs import Change
 from coordinator.ledger import Ledger
 from coordinator.manifest import ManifestError
 from coordinator.plan import Plan
+from coordinator.states import OF_PLAN, TROUBLE
 from coordinator.store import PARTS_KEPT_S, Part, Store
 from coordinator.world import MAX_ANSWERS, CoreSettings
 
@@ -173,6 +175,8 @@ class Shell:
             return
         if changes:
             self._failures = 0
+        if log.isEnabledFor(logging.INFO):
+            _tell(changes)
         self._now_wall_s = now.wall_s
         for effect in effects:
             self._perform(effect)
@@ -338,7 +342,7 @@ class Shell:
                 file.seek(effect.offset)
                 data = file.read(effect.length)
         except OSError as error:
-            log.error("%s: %s", path, error)
+            log.error("%s: %s", path, plain(error))
             self._around.put(ArtifactLost(effect.artifact_id))
             return
         self._around.publish(Outgoing(effect.topic, data, 0))
@@ -371,3 +375,10 @@ class Shell:
         else:
             log.info("manifest reloaded: %d jobs", len(plan.jobs))
             self._around.put(ManifestRead(plan, client, request_id))
+
+
+def _tell(changes: Sequence[object]) -> None:
+    """Log what has become of jobs, now that it is certain; what the plan changes is told in sum."""
+    for change in changes:
+        if isinstance(change, Change) and change.event not in OF_PLAN:
+            log.log(logging.WARNING if change.event in TROUBLE else logging.INFO, "%s", change)

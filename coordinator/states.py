@@ -54,6 +54,8 @@ class Event(StrEnum):
 
 FINAL: Final = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
 HELD: Final = frozenset({JobState.CLAIMED, JobState.RUNNING})
+OF_PLAN: Final = frozenset({Event.ADDED, Event.CHANGED, Event.ORPHANED, Event.ADOPTED})
+TROUBLE: Final = frozenset({Event.LOST, Event.EXHAUSTED, Event.RETRIED, Event.FAILED})
 
 _P, _C, _R = JobState.PENDING, JobState.CLAIMED, JobState.RUNNING
 _SAME: Final = None

@@ -177,6 +177,7 @@ class World:
     turned_away_s: deque[float] = field(default_factory=deque)
     broker_refused: dict[str, int] | None = None
     session: str = ""
+    manifest_fault: str = ""  # what is wrong with the manifest as it is now; the plan is older
     out: list[Effect] = field(default_factory=list)
     unsettled: bool = True
 

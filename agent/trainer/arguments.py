@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from agent.trainer import config
 from agent.trainer.errors import BadInputError
@@ -179,12 +180,13 @@ def default_threads() -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line as an event too, for whoever started the trainer."""
+    """Reports a wrong command line as an event, too, where a program has started the trainer."""
 
     def error(self, message: str) -> NoReturn:
-        Progress(sys.stdout).error("bad_input", message)
-        self.print_usage(sys.stderr)
-        self.exit(config.EXIT_BAD_INPUT, f"{self.prog}: error: {message}\n")
+        if not sys.stdout.isatty():  # a person reads the other line
+            Progress(sys.stdout).error("bad_input", message)
+        remedy = f"python -m {self.prog} --help tells what there is"
+        self.exit(config.EXIT_BAD_INPUT, f"error: {message}\n{remedy}\n")
 
 
 def _parser(module: str) -> argparse.ArgumentParser:
@@ -246,13 +248,25 @@ def _fields(models: Sequence[str]) -> dict[str, str]:
     described = {model: config.TRAINERS[model].hyper.model_fields for model in models}
     if not any("target_fpr" in fields for fields in described.values()):
         described["any"] = _RunParameters.model_fields
-    helps: dict[str, list[str]] = {}
-    defaults: dict[str, list[str]] = {}
-    for model, fields in described.items():
-        for name, field in fields.items():
-            helps.setdefault(name, []).append(str(field.description).rstrip("."))
-            defaults.setdefault(name, []).append(f"{model} {field.default}")
-    return {
-        name: f"{' / '.join(dict.fromkeys(helps[name]))}. [{', '.join(defaults[name])}]"
-        for name in helps
-    }
+    helps = {}
+    for name in dict.fromkeys(name for fields in described.values() for name in fields):
+        having = {of: fields[name] for of, fields in described.items() if name in fields}
+        helps[name] = _help(having, everywhere=having.keys() >= {*models} or "any" in having)
+    return helps
+
+
+def _help(fields: Mapping[str, FieldInfo], *, everywhere: bool) -> str:
+    """Return what a hyperparameter is and its default, by model where models differ."""
+    texts = {of: str(field.description).rstrip(".") for of, field in fields.items()}
+    defaults = {of: str(field.default) for of, field in fields.items()}
+    return f"{_by_model(texts, everywhere=True)}. [{_by_model(defaults, everywhere=everywhere)}]"
+
+
+def _by_model(values: Mapping[str, str], *, everywhere: bool) -> str:
+    """Return the one value that all models have, or each with the models that have it."""
+    having: dict[str, list[str]] = {}
+    for of, value in values.items():
+        having.setdefault(value, []).append(of)
+    if len(having) == 1 and everywhere:
+        return next(iter(having))
+    return "; ".join(f"{', '.join(models)}: {value}" for value, models in having.items())

@@ -23,6 +23,7 @@ from agent.trainer.schema import TENSORS_INDEX_FILE, FeatureSchema, TensorsIndex
 UNLABELLED: Final = -1
 _CHUNK_ROWS: Final = 8_192
 _REMEDY: Final = "prepare the data anew"
+_MAKE: Final = "python -m agent.trainer.prepare --raw FILE --schema FILE"
 _INDEX_COLUMNS: Final = ("host", "episode", "offset", "start", "length", "label")
 
 
@@ -53,7 +54,10 @@ class WindowIndex:
 
 
 def load_schema(path: Path) -> FeatureSchema:
-    """Read the feature schema. Raises BadInputError."""
+    """Read the feature schema. Raises BadInputError; where there is none, with the whole path."""
+    if not path.is_file():
+        remedy = f"name its folder by --data, or make it: {_MAKE} --out-dir {path.parent}"
+        raise BadInputError.at(str(path.parent), path.name, "no prepared data is there", remedy)
     return read_json(path, FeatureSchema)
 
 

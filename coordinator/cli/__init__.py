@@ -56,6 +56,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "backup": ("maintain", "Copy the ledger, while a coordinator runs or not."),
     "fsck": ("maintain", "Compare ledger, artifacts, index and part files."),
     "operator-key": ("operator_key", "Make a key that commands are signed with."),
+    "completion": ("completion", "Have the shell complete verbs, jobs and hosts."),
 }
 
 
@@ -88,6 +89,19 @@ class _Verbs(click.Group):
         module = importlib.import_module(f"coordinator.cli.{VERBS[cmd_name][0]}")
         command = getattr(module, cmd_name.replace("-", "_") + "_command")
         return command if isinstance(command, click.Command) else None
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem[str]]:
+        """Complete verbs by the table, without loading any of them."""
+        from click.shell_completion import CompletionItem
+
+        verbs = [
+            CompletionItem(name, help=help_)
+            for name, (_, help_) in VERBS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(
         self,

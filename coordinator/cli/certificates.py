@@ -10,6 +10,7 @@ import click
 from broker import identity as ids
 from broker import private
 from broker.errors import ConfigError
+from broker.settings import config_home
 
 if TYPE_CHECKING:
     from broker.ca import Authority
@@ -27,7 +28,7 @@ home_option = click.option(
 
 def home_of(given: Path | None) -> Path:
     """Return the folder that holds `ca`, `broker` and `identities`."""
-    return (given or ids.config_home()).expanduser().absolute()
+    return (given or config_home()).expanduser().absolute()
 
 
 def publish(authority: Authority, home: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import threading
 import time
 from collections import deque
@@ -35,7 +34,6 @@ from coordinator.cli import NotDone, Unreachable
 
 REPEAT_S: Final = 1.0
 MAX_ASIDE: Final = 50_000
-_ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
 
 class OperatorClient:
@@ -97,7 +95,7 @@ class OperatorClient:
         # Aside: a connect to a host that swallows packets takes longer to give up than we have.
         threading.Thread(target=self._link.stop, name="fleet-give-up", daemon=True).start()
         raise Unreachable(
-            f"the broker is not reachable ({_ERRNO.sub('', why)})\n"
+            f"the broker is not reachable ({why})\n"
             "is it running? start one with `fleet up`, or name yours with --broker"
         )
 

@@ -1,4 +1,4 @@
-"""What the verbs share: options, the connection, names of jobs."""
+"""What the verbs share: options, the connection, names of jobs and hosts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+from coordinator.cli.complete import complete_host, complete_job
 
 if TYPE_CHECKING:
     from broker.settings import BrokerSettings
@@ -44,14 +46,18 @@ def where_options(function: F) -> F:
 
 
 def client_options(function: F) -> F:
-    """Add the options of a verb that talks to the coordinator, and hand it a connected client."""
+    """Add the options of a verb that talks to the coordinator, and hand it a connected client.
+
+    For a verb that has `--watch` and is told to, the client hears of what changes.
+    """
 
     @functools.wraps(function)
     def wrapped(
         *args: Any, broker: str | None, root: str | None, identity: str | None,
         plain: bool | None, config: Path | None, timeout: float, **kwargs: Any,
     ) -> Any:  # fmt: skip
-        with connect(where(broker, root, identity, plain, config), timeout) as client:
+        settings = where(broker, root, identity, plain, config)
+        with connect(settings, timeout, watch=bool(kwargs.get("watch"))) as client:
             return function(client, *args, **kwargs)
 
     return where_options(timeout_option(wrapped))  # type: ignore[return-value] # likewise
@@ -66,7 +72,8 @@ timeout_option = click.option(
     help="How long to wait for an answer.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-job_argument = click.argument("job", metavar="JOB")
+job_argument = click.argument("job", metavar="JOB", shell_complete=complete_job)
+host_argument = click.argument("host", metavar="HOST", shell_complete=complete_host)
 
 
 def where(
@@ -83,8 +90,11 @@ def where(
     return BrokerSettings.load(config, said)
 
 
-def connect(settings: BrokerSettings, timeout_s: float) -> OperatorClient:
-    """Return a client for the fleet."""
+def connect(settings: BrokerSettings, timeout_s: float, *, watch: bool = False) -> OperatorClient:
+    """Return a client for the fleet; to `watch` is to hear of jobs and hosts that change."""
+    from broker.topics import Topics
     from coordinator.cli.client import OperatorClient
 
-    return OperatorClient(settings, timeout_s)
+    topics = Topics(settings.topic_root)
+    changes = [topics.job("+"), topics.status("+"), topics.summary()] if watch else []
+    return OperatorClient(settings, timeout_s, watch=changes)

@@ -15,6 +15,7 @@ from broker.messages import AskDrain, AskPause, AskResume, AskSnooze
 from coordinator.cli.common import (
     client_options,
     connect,
+    host_argument,
     json_option,
     timeout_option,
     where,
@@ -25,7 +26,6 @@ from coordinator.cli.serve import become_module
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
-host_argument = click.argument("host", metavar="HOST")
 here_option = click.option("--here", is_flag=True, help="This machine, by its owner.")
 state_option = click.option("--state", type=click.Path(path_type=Path), metavar="DIR",
                             help="With --here: the agent's state folder.")  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,9 +19,11 @@ from broker.settings import BrokerSettings
 from coordinator.cli import NotDone
 from coordinator.cli.certificates import broker_url, home_of, home_option, publish
 from coordinator.cli.journal import note, tell
+from coordinator.cli.progress import waiting
+from coordinator.cli.words import span
 
 if TYPE_CHECKING:
-    from broker.ca import Authority
+    from broker.ca import Authority, Issued
 
 DEFAULT_FOR: Final = "15m"
 MAX_FOR_S: Final = 86_400.0
@@ -51,8 +54,11 @@ def enroll_command(
 
     NAME is a host's, or a person's: operator:NAME may give orders, observer:NAME may look.
 
-    Example: fleet enroll gaming-pc
-    """
+    \b
+    Examples:
+      fleet enroll gaming-pc
+      fleet enroll operator:alice -o alice.fleet
+    """  # noqa: D301 - \b is click's
     from broker.ca import Authority
 
     home = home_of(home)
@@ -61,9 +67,9 @@ def enroll_command(
     given = ctx.obj or {}
     url = _broker(home, broker or given.get("broker"), config or given.get("config"))
     lasts_s = _seconds(lasts)
-    _check_free(authority, name, replace=replace)
+    old = _check_free(authority, name, replace=replace)
     if out is not None:
-        _to_file(authority, name, url, out, replace=replace)
+        _to_file(authority, name, url, out, old)
         how = "its certificate is in a file"
     else:
         how = _wait(authority, name, url, address, lasts_s, replace=replace)
@@ -80,7 +86,8 @@ def _broker(home: Path, given: str | None, config: str | None) -> str:
     return str(address) if address.tls else broker_url(home)
 
 
-def _check_free(authority: Authority, name: str, *, replace: bool) -> None:
+def _check_free(authority: Authority, name: str, *, replace: bool) -> Issued | None:
+    """Return the certificate that is to be replaced, if there is one."""
     now_s = system_clock().wall_s
     old = authority.holding(name, now_s)
     if old is not None and not replace:
@@ -88,9 +95,10 @@ def _check_free(authority: Authority, name: str, *, replace: bool) -> None:
             f"{name} has a certificate until {ids.day(old.ends_s)}; give it a new one and revoke "
             f"that with --replace, or first `fleet revoke {name}`"
         )
+    return old
 
 
-def _to_file(authority: Authority, name: str, url: str, out: Path, *, replace: bool) -> None:
+def _to_file(authority: Authority, name: str, url: str, out: Path, old: Issued | None) -> None:
     from broker.bundle import Bundle
 
     if out.exists():
@@ -100,14 +108,22 @@ def _to_file(authority: Authority, name: str, url: str, out: Path, *, replace: b
     private.write(out, b"")
     try:
         certificate = authority.issue(
-            key.public_key(), name, system_clock().wall_s, replace=replace
+            key.public_key(), name, system_clock().wall_s, replace=old is not None
         )
         made = Bundle(name, url, authority.pem, certificate, ids.key_pem(key))
         private.write(out, made.encode())
     except BaseException:
         out.unlink(missing_ok=True)
         raise
-    click.echo(f"wrote {out}; it is secret: carry it to {name}, and there\n  fleet join {out.name}")
+    more = "" if old is None else " --replace"
+    click.echo(f"wrote {out}; it is secret: carry it to {name}, and there")
+    click.echo(f"  fleet join {out.name}{more}")
+    if old is not None:
+        click.echo(
+            f"the certificate that {name} had until {ids.day(old.ends_s)} is revoked as of now: "
+            f"{name} is cut off until it has joined with this one",
+            err=True,
+        )
 
 
 def _wait(
@@ -118,14 +134,17 @@ def _wait(
 
     host, port = _split(given or _own_address(parse_address(url).host), DEFAULT_PORT)
     token = new_token(authority)
+    stack = ExitStack()
 
     def ready(port: int) -> None:
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        click.echo(f"run this on {name}, within {lasts_s / 60:.3g} minutes:\n")
+        click.echo(f"run this on {name}, within {span(lasts_s)}:\n")
         click.echo(f"  fleet join {shown} {token.text()}\n")
+        stack.enter_context(waiting(f"waiting for {name}", lasts_s))
 
     offer = Offer(authority, name, url, token, lasts_s, replace)
-    enrolment = wait_for_joining(offer, host, port, ready)
+    with stack:
+        enrolment = wait_for_joining(offer, host, port, ready)
     match enrolment.end:
         case End.JOINED:
             click.echo(f"{name} has its certificate (asked for from {enrolment.peer})")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
-from click.termui import progressbar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from broker.errors import BadMessage, BadStream, LocalError
@@ -19,8 +18,9 @@ from broker.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored
 from broker.ranges import RangeSet
 from broker.stream import Complete, Receiver, SendGrant, WriteChunk
 from broker.topics import Kind
-from coordinator.cli import Unreachable
+from coordinator.cli import Unreachable, words
 from coordinator.cli.common import client_options, job_argument, json_option
+from coordinator.cli.progress import transfer, waiting
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -57,28 +57,34 @@ def get_command(
 ) -> None:
     """Fetch a job's artifact, check its sha256 and unpack it into DIR/NAME.
 
-    Example: fleet get gbt-oracle -o models
-    """
+    \b
+    Examples:
+      fleet get gbt-oracle -o models
+      fleet get gbt-oracle --raw
+    """  # noqa: D301 - \b is click's
     offer = _ask(client, job)
     output.mkdir(parents=True, exist_ok=True)
     target = output / (f"{offer.name}.tar.zst" if raw else offer.name)
     if not raw and target.exists():
         raise LocalError(f"{target} exists already; remove it, or choose another -o")
     part = output / f".{offer.artifact_id}.part"
+    begun_s = time.monotonic()
     try:
         with part.open("w+b") as file:
             _download(client, job, offer, file, stall)
-            _verify(file, offer.artifact_id)
+            with waiting(f"{offer.name}: checking its sha256"):
+                _verify(file, offer.artifact_id)
         if raw:
             part.replace(target)
             files = [target]
         else:
             from broker.unpack import unpack
 
-            files = unpack(part, target)
+            with waiting(f"{offer.name}: unpacking"):
+                files = unpack(part, target)
     finally:
         part.unlink(missing_ok=True)
-    _say(offer, files, target, as_json)
+    _say(offer, files, target, time.monotonic() - begun_s, as_json=as_json)
 
 
 def _ask(client: OperatorClient, job: str) -> _Offer:
@@ -93,12 +99,7 @@ def _download(
     client: OperatorClient, job: str, offer: _Offer, file: BinaryIO, stall_s: float
 ) -> None:
     receiver = Receiver(offer.size_bytes, offer.chunk_bytes, RangeSet())
-    with progressbar(
-        length=offer.size_bytes,
-        label=offer.name,
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-    ) as bar:
+    with transfer(offer.name, offer.size_bytes) as advance:
         heard_s = asked_s = time.monotonic()
         effects: list[Any] = list(receiver.on_offer(heard_s))
         while not _perform(client, effects):
@@ -114,7 +115,7 @@ def _download(
             for topic, payload in client.messages(wait_s):
                 if topic.kind is Kind.DOWNLOAD_CHUNK:
                     heard_s = time.monotonic()
-                    effects += _take(receiver, topic.index, payload, file, bar, heard_s)
+                    effects += _take(receiver, topic.index, payload, file, advance, heard_s)
             effects += receiver.on_timer(time.monotonic())
     client.grant(Stored())
 
@@ -127,7 +128,12 @@ def _ask_again(client: OperatorClient, job: str, offer: _Offer) -> None:
 
 
 def _take(
-    receiver: Receiver, index: int, payload: bytes, file: BinaryIO, bar: Any, now_s: float
+    receiver: Receiver,
+    index: int,
+    payload: bytes,
+    file: BinaryIO,
+    advance: Callable[[int], None],
+    now_s: float,
 ) -> list[Any]:
     try:
         effects = receiver.on_chunk(index, len(payload), now_s)
@@ -137,7 +143,7 @@ def _take(
         if isinstance(effect, WriteChunk):
             file.seek(effect.offset)
             file.write(payload)
-            bar.update(len(payload))
+            advance(len(payload))
     return list(effects)
 
 
@@ -157,13 +163,17 @@ def _verify(file: BinaryIO, artifact_id: str) -> None:
         raise BadStream("what came does not hash to the artifact's id; try again")
 
 
-def _say(offer: _Offer, files: list[Path], target: Path, as_json: bool) -> None:
-    from coordinator.cli import render
-
+def _say(
+    offer: _Offer, files: list[Path], target: Path, took_s: float, *, as_json: bool
+) -> None:  # fmt: skip
     if as_json:
+        from coordinator.cli import render
+
         paths = {"path": str(target), "files": [str(path) for path in files]}
         render.print_json(offer.model_dump() | paths)
         return
-    click.echo(f"{target}: sha256 {offer.artifact_id[:12]}, {render.size(offer.size_bytes)}")
+    size = words.size(offer.size_bytes)
+    took = words.span(max(1.0, took_s))
+    click.echo(f"{target}: {size} in {took}, sha256 {words.short(offer.artifact_id)}")
     for path in files:
         click.echo(f"  {path.relative_to(target) if path != target else path.name}")

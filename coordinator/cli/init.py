@@ -131,7 +131,7 @@ def _client(authority: Authority, home: Path, name: str, now_s: float, done: lis
         return  # it was given to somebody, somewhere else
     key = ids.new_key()
     made = authority.issue(key.public_key(), name, now_s, replace=True)
-    ids.write_identity(folder, authority.pem, made, ids.key_pem(key))
+    ids.write_identity(folder, authority.pem, made, ids.key_pem(key), broker_url(home))
     done.append(f"{folder}: {name}")
 
 
@@ -169,7 +169,6 @@ def _checked(name: str) -> str:
 
 
 def _next(home: Path, person: str) -> str:
-    url = broker_url(home)
     usual = home == home_of(None)
     own = "" if usual else f" --identity {home / 'identities' / 'coordinator'}"
     persons = "" if usual else f" --identity {home / 'identities' / ids.folder_name(person)}"
@@ -177,8 +176,8 @@ def _next(home: Path, person: str) -> str:
     return f"""
 next, here (docs/brokers.md has mosquitto and others as well):
   fleet broker --listen 0.0.0.0:8883 --identity {home / "broker"}
-  fleet coordinator --broker {url}{own} --manifest PLAN.toml --ca {home / "ca"}
+  fleet coordinator{own} --manifest PLAN.toml --ca {home / "ca"}
 for each host, and do on it what this prints:
   fleet enroll HOST{homes}
 to look at it:
-  fleet status --broker {url}{persons}"""
+  fleet status{persons}"""

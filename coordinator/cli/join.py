@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,11 +13,14 @@ from broker import identity as ids
 from broker.acl import Principal, Role
 from broker.errors import ConfigError
 from broker.machine import system_clock
+from broker.settings import config_home
 
 if TYPE_CHECKING:
     from broker.bundle import Bundle
 
-MAX_TOKEN_CHARS = 200
+MAX_TOKEN_CHARS: Final = 200
+USUAL_PORT: Final = 8885  # of `fleet enroll`, whose module takes long to load
+_BARE: Final = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+")
 
 
 @click.command("join")
@@ -29,10 +32,14 @@ MAX_TOKEN_CHARS = 200
 def join_command(source: str, token: str | None, out: Path | None, replace: bool) -> None:
     """Take this host's certificate: from a file, or from a waiting `fleet enroll`.
 
-    Without TOKEN it is asked for, or read from standard input, so that it is in no history.
+    Without TOKEN it is asked for, or read from standard input, so that it is in no history. The
+    broker's address comes with it: `fleet agent` then needs no --broker.
 
-    Example: fleet join 192.0.2.7:8885
-    """
+    \b
+    Examples:
+      fleet join 192.0.2.7:8885
+      fleet join gaming-pc.fleet
+    """  # noqa: D301 - \b is click's
     from broker.bundle import install
 
     bundle = _bundle(source, token)
@@ -53,11 +60,21 @@ def _bundle(source: str, token: str | None) -> Bundle:
         return read_bundle(Path(source), now_s)
     found = re.fullmatch(r"(\[[^\]/]+\]|[^:\[\]/]+):([0-9]{1,5})", source)
     if found is None or not 0 < int(found[2]) <= 65_535:
-        raise ConfigError(f"{source}: is no such file, nor an address such as 192.0.2.7:8885")
+        raise ConfigError(_neither(source))
     from broker.enrolment import fetch, parse_token
 
     said = parse_token(token if token is not None else _ask())
     return fetch(found[1].strip("[]"), int(found[2]), said, now_s)
+
+
+def _neither(source: str) -> str:
+    """Say what is wrong with what is no file, and no address with a port."""
+    if not _BARE.fullmatch(source):
+        return f"{source}: there is no such file, and it is no address such as 192.0.2.7:8885"
+    return (
+        f"{source}: there is no such file; if it is an address, its port is wanted, too: "
+        f"fleet join {source}:{USUAL_PORT}"
+    )
 
 
 def _ask() -> str:
@@ -69,14 +86,14 @@ def _ask() -> str:
 
 
 def _folder(name: str) -> Path:
-    return ids.config_home() / "identities" / ids.folder_name(name)
+    return config_home() / "identities" / ids.folder_name(name)
 
 
 def _next(bundle: Bundle, folder: Path) -> str:
     own = "" if folder == _folder(bundle.name).absolute() else f" --identity {folder}"
     role = Principal.parse(bundle.name).role
     if role is Role.AGENT:
-        return f"fleet agent --broker {bundle.broker}{own} --data DIR"
+        return f"fleet agent{own} --data DIR"
     if role is Role.COORDINATOR:
-        return f"fleet coordinator --broker {bundle.broker}{own} --manifest PLAN.toml"
-    return f"fleet status --broker {bundle.broker}{own}"
+        return f"fleet coordinator{own} --manifest PLAN.toml"
+    return f"fleet status{own}"

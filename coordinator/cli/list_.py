@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from coordinator.cli.common import client_options, json_option
+from coordinator.cli.views import View, viewing
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -24,46 +25,53 @@ STATES = ("pending", "claimed", "running", "completed", "failed", "cancelled")
     multiple=True,
     help="Only jobs in this state; may be given several times.",
 )
-@json_option
-@client_options
-def list_command(client: OperatorClient, states: tuple[str, ...], as_json: bool) -> None:
-    """The jobs, next to be claimed first.
+@viewing
+def list_command(client: OperatorClient, states: tuple[str, ...]) -> View:
+    """The jobs, next to be claimed first. A wider window shows more of each.
 
-    Example: fleet list --status running --status failed
-    """
-    rows = client.list_jobs(states)
+    \b
+    Examples:
+      fleet list --status running --status failed
+      fleet list --watch
+    """  # noqa: D301 - \b is click's
+
+    def draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
+        if rows:
+            yield from _draw(rows)
+        else:
+            yield "no jobs" if not states else f"no {' or '.join(states)} jobs"
+
+    return View(lambda: client.list_jobs(states), draw)
+
+
+def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     from coordinator.cli import render
+    from coordinator.cli.render import Column
 
-    if as_json:
-        render.print_json(rows)
-        return
-    if not rows:
-        click.echo("no jobs" if not states else f"no {' or '.join(states)} jobs")
-        return
-    columns = ("JOB", "STATE", "HOST", ">PRIO", ">TRY", ">AUROC", ">TOOK", "ID")
-    cells = [
-        (
-            row["name"],
-            _state(row),
-            row["host"] or "-",
-            row["priority"],
-            row["attempt"],
-            render.figure({"auroc": (row["metrics"] or {}).get("auroc")}, "auroc"),
-            render.took(row),
-            render.short(row["job_id"]),
-        )
-        for row in rows
-    ]
-    render.console().print(render.table(columns, cells))
+    columns = (
+        Column("JOB", least=32),
+        Column("STATE"),
+        Column("HOST", rank=1, least=12),
+        Column("DONE", rank=2, right=True),
+        Column("LEFT", rank=3, right=True),
+        Column("AUROC", rank=4, right=True),
+        Column("TOOK", rank=5, right=True),
+        Column("TRY", rank=6, right=True),
+        Column("PRIO", rank=7, right=True),
+        Column("ENDED", rank=9, right=True),
+        Column("ARTIFACT", rank=10),
+        Column("ID", rank=8, least=8),
+    )
+    yield render.table(columns, [_cells(row) for row in rows])
     asked_for = [row["name"] for row in rows if row.get("submitted_by")]
     if asked_for:
-        click.echo(f"by `fleet run`, not in the manifest: {', '.join(asked_for)}")
+        yield f"by `fleet run`, not in the manifest: {', '.join(asked_for)}"
     orphans = sum(not row["in_plan"] for row in rows)
     if orphans:
-        click.echo(f"*: {orphans} no longer in the manifest, and given to no host any more")
+        yield f"*: {orphans} no longer in the manifest, and given to no host any more"
     for row in rows:
         if row["state"] == "failed":
-            click.echo(f"{row['name']}: {render.first_line(row['error'], 100)}")
+            yield f"{row['name']}: {render.first_line(row['error'], 300)}"
 
 
 def _state(row: dict[str, Any]) -> Text:
@@ -72,3 +80,22 @@ def _state(row: dict[str, Any]) -> Text:
 
     shown = render.state(row["state"])
     return shown if row["in_plan"] else shown.append("*", "bold")
+
+
+def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
+    from coordinator.cli import render
+
+    return (
+        row["name"],
+        _state(row),
+        row["host"] or "-",
+        render.done(row),
+        render.left(row),
+        render.figure({"auroc": (row["metrics"] or {}).get("auroc")}, "auroc"),
+        render.took(row),
+        row["attempt"],
+        row["priority"],
+        render.ago(row["finished_at"]),
+        render.short(row["artifact_id"]),
+        render.short(row["job_id"]),
+    )

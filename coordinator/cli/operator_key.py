@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from broker.errors import LocalError
+from broker.settings import config_home, find_config
 
 KEY_BYTES = 32  # as long as what HMAC-SHA256 makes of it
 
@@ -33,4 +34,11 @@ def operator_key_command(output: Path) -> None:
         file.write(secrets.token_hex(KEY_BYTES) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    click.echo(f"{output.expanduser()}: made; name it as [broker] operator_key_file")
+    path = output.expanduser().absolute()
+    click.echo(f"{path}: made")
+    click.echo(
+        "next: copy it to the coordinator's machine and to each operator's, and name it there in\n"
+        f"{find_config(None, os.environ) or config_home() / 'fleet.toml'}:\n\n"
+        f'  [broker]\n  operator_key_file = "{path.as_posix()}"\n\n'
+        "then start the coordinator again: it takes signed commands only from then on"
+    )

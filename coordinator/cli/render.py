@@ -1,31 +1,52 @@
-"""Tables, times and sizes for people; JSON for scripts. Only the verbs that print load this."""
+"""What people see: a console, tables, states in colour; JSON for scripts. Loads rich.
+
+Words that need no terminal are in `words`, and are to be had from here as well.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
-from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from coordinator.cli import printable
+from coordinator.cli.tables import GAP, Column, make_table
+from coordinator.cli.words import (
+    ago,
+    done,
+    figure,
+    first_line,
+    left,
+    local,
+    short,
+    size,
+    span,
+    took,
+)
 
 __all__ = [
+    "Column",
+    "Line",
     "Text",
     "ago",
     "console",
+    "done",
     "figure",
     "first_line",
+    "left",
+    "local",
     "print_event",
     "print_json",
     "printable",
+    "put",
     "short",
     "size",
     "span",
@@ -50,8 +71,7 @@ STATE_STYLES: Final = {
     "asleep": "dim",
     "left": "dim",
 }
-ID_CHARS: Final = 12
-GAP: Final = 2  # columns between two of a table
+PIPE_WIDTH: Final = 1000  # nothing is cut for a program that reads
 
 
 def print_json(data: Any) -> None:
@@ -62,63 +82,69 @@ def print_json(data: Any) -> None:
 def console(*, stderr: bool = False) -> Console:
     """Return a console that colours terminals only and honours NO_COLOR."""
     # No markup, no emoji: "[hosts.pi]" in a reason is text, and a style is given beside it.
-    return Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: bool = False) -> Table:
-    """Return a plain table that fits the window: the last column gives way, then the first.
-
-    A column whose name starts with '>' is aligned to the right. `wrap`: the last column goes on in
-    the next line rather than being cut.
-    """
-    made = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-        collapse_padding=True,
-    )
-    titles = [name.lstrip(">") for name in columns]
-    cells = [[_cell(cell) for cell in row] for row in rows]
-    natural = [
-        max([len(title), *(row[index].cell_len for row in cells)])
-        for index, title in enumerate(titles)
-    ]
-    widths = _fit(natural, console().width)
-    for index, name in enumerate(columns):
-        folds = wrap and index == len(columns) - 1
-        made.add_column(
-            titles[index],
-            justify="right" if name.startswith(">") else "left",
-            no_wrap=not folds,
-            overflow="fold" if folds else "ellipsis",
-            width=widths[index],
-        )
-    for row in cells:
-        made.add_row(*row)
+    made = Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = PIPE_WIDTH
     return made
 
 
-def _fit(widths: Sequence[int], window: int) -> list[int]:
-    fitted = list(widths)
-    # The start of an id or of a reason says more than the start of a name.
-    for index, least in ((-1, 8), (0, 12), (-1, 4)):
-        excess = sum(fitted) + GAP * (len(fitted) - 1) - window
-        if excess > 0:
-            fitted[index] = max(min(fitted[index], least), fitted[index] - excess)
-    return fitted
+def table(
+    columns: Sequence[Column | str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    wrap: bool = False,
+    window: int | None = None,
+) -> Table:
+    """Return a plain table that fits the window, or `window` characters; see `Column`.
+
+    A column that is only named is always there; it is aligned to the right when its name starts
+    with '>'. Of such, the last gives way, then the first; `wrap`: the last goes on in the next
+    line rather than being cut.
+    """
+    made = [
+        one if isinstance(one, Column) else _column(one, index, len(columns), wrap=wrap)
+        for index, one in enumerate(columns)
+    ]
+    return make_table(made, rows, console().width if window is None else window)
 
 
-def _cell(value: Any) -> Text:
-    return value if isinstance(value, Text) else Text(printable(str(value)))
+def _column(name: str, index: int, count: int, *, wrap: bool) -> Column:
+    last = index == count - 1
+    least = 4 if last else 12 if index == 0 else None
+    return Column(name.lstrip(">"), 0, least, name.startswith(">"), wrap and last)
+
+
+class Line:
+    """A line of text. On a terminal it goes on indented; for a program it stays one line."""
+
+    def __init__(self, text: str | Text, *, indent: int = 4, style: str = "") -> None:
+        """Take a text, which is made printable unless it is a `Text`."""
+        self._text = text if isinstance(text, Text) else Text(printable(text), style)
+        self._indent = indent
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines that fit."""
+        if not console.is_terminal or self._text.cell_len <= options.max_width:
+            yield self._text
+            return
+        width = max(20, options.max_width - self._indent)
+        for index, part in enumerate(self._text.wrap(console, width)):
+            yield Text(" " * self._indent if index else "").append_text(part)
+
+
+def put(out: Console, parts: Iterable[Any]) -> None:
+    """Print parts of a view, each below the other; a plain string is a `Line`."""
+    for part in parts:
+        shown = Line(part) if isinstance(part, str) else part
+        # Neither wrapped nor cut: for a program, a line is a line.
+        out.print(shown, soft_wrap=isinstance(shown, Line) and not out.is_terminal)
 
 
 def print_event(row: dict[str, Any]) -> None:
     """Print one thing that happened: when, who, what; why stands in the same line if it fits."""
     out = console()
-    at = datetime.fromisoformat(row["at"]).astimezone()
     what = row["event"] if row["outcome"] == "done" else f"{row['event']} refused"
-    line = Text(f"{at:%m-%d %H:%M:%S}  {printable(row['who'])[:22]:<14}  ", overflow="ellipsis")
+    line = Text(f"{local(row['at'])}  {printable(row['who'])[:22]:<14}  ", overflow="ellipsis")
     line.append(f"{what:<10}", style="" if row["outcome"] == "done" else "red")
     on = [part for part in (row["name"], row["host"] and f"on {row['host']}") if part]
     line.append(f"  {printable(' '.join(on))}" if on else "")
@@ -134,65 +160,3 @@ def print_event(row: dict[str, Any]) -> None:
 def state(name: str) -> Text:
     """Return a state in its colour."""
     return Text(name, style=STATE_STYLES.get(name, ""))
-
-
-def ago(at: str | None, now: datetime | None = None) -> str:
-    """Return an RFC 3339 time as people say it: `3 min ago`."""
-    if not at:
-        return "-"
-    seconds = ((now or datetime.now(UTC)) - datetime.fromisoformat(at)).total_seconds()
-    return "now" if abs(seconds) < 2 else f"{span(abs(seconds))} ago"
-
-
-def span(seconds: float) -> str:
-    """Return a duration in the largest unit that fits: `45 s`, `3 min`, `2.5 h`, `4 d`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 36 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.0f} d"
-
-
-def took(row: dict[str, Any]) -> str:
-    """Return how long a job ran, or has been running."""
-    if not row.get("started_at"):
-        return "-"
-    start = datetime.fromisoformat(row["started_at"])
-    end = row.get("finished_at")
-    stop = datetime.fromisoformat(end) if end else datetime.now(UTC)
-    return span(max(0.0, (stop - start).total_seconds()))
-
-
-def size(count_bytes: float | None) -> str:
-    """Return a number of bytes in binary units."""
-    if count_bytes is None:
-        return "-"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count_bytes < 1024:
-            return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
-        count_bytes /= 1024
-    return f"{count_bytes:.1f} TiB"
-
-
-def short(identity: str | None) -> str:
-    """Return the start of an id, enough to name it by."""
-    return identity[:ID_CHARS] if identity else "-"
-
-
-def figure(metrics: dict[str, Any] | None, name: str) -> str:
-    """Return a metric to three decimals, with its interval if it has one."""
-    value = (metrics or {}).get(name)
-    if not isinstance(value, int | float):
-        return "-"
-    interval = (metrics or {}).get(f"{name}_ci")
-    if isinstance(interval, list) and len(interval) == 2 and None not in interval:
-        return f"{value:.3f} [{interval[0]:.2f}, {interval[1]:.2f}]"
-    return f"{value:.3f}"
-
-
-def first_line(text: str | None, limit: int = 60) -> str:
-    """Return the first line of a text, cut where it is long."""
-    line = printable(text or "").strip().partition("\n")[0]
-    return line if len(line) <= limit else line[: limit - 1] + "…"

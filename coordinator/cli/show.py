@@ -2,59 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from broker.machine import new_id
 from broker.messages import AskShow
-from coordinator.cli.common import client_options, job_argument, json_option
+from coordinator.cli.common import job_argument
+from coordinator.cli.views import View, viewing
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
+_TITLE = 12  # characters
+
 
 @click.command("show")
 @job_argument
-@json_option
-@client_options
-def show_command(client: OperatorClient, job: str, as_json: bool) -> None:
+@viewing
+def show_command(client: OperatorClient, job: str) -> View:
     """One job: its spec, its result and its history.
 
     JOB is a name, an id, or the start of one that fits no other.
 
-    Example: fleet show gbt-realistic
-    """
-    data = client.ask(AskShow(id=new_id(), job=job))
-    from coordinator.cli import render
+    \b
+    Examples:
+      fleet show gbt-realistic
+      fleet show gbt-realistic --watch
+    """  # noqa: D301 - \b is click's
+    return View(lambda: client.ask(AskShow(id=new_id(), job=job)), _draw)
 
-    if as_json:
-        render.print_json(data)
-        return
-    out = render.console()
+
+def _draw(data: dict[str, Any]) -> Iterator[Any]:
+    from coordinator.cli import render
+    from coordinator.cli.render import Column
+
     for title, value in _facts(data):
-        line = render.Text(f"{title:<12}")
+        line = render.Text(f"{title:<{_TITLE}}")
         shown = value if isinstance(value, render.Text) else render.printable(str(value))
-        out.print(line.append(shown))
+        yield render.Line(line.append(shown), indent=_TITLE)
     if data["metrics"]:
-        out.print("\nMetrics")
+        yield "\nMetrics"
         for name, value in data["metrics"].items():
             if not name.endswith("_ci") and isinstance(value, int | float):
-                out.print(f"  {name:<20} {render.figure(data['metrics'], name)}")
-    out.print("\nHistory")
-    rows = [
-        (
-            event["at"][:19].replace("T", " "),
-            event["event"],
-            event["attempt"] or "-",
-            event["host"] or "-",
-            event["who"].partition(":")[0],  # which host stands beside it, which client in --json
-            render.first_line(event["why"], 200),
-        )
-        for event in data["events"]
-    ]
-    columns = ("AT (UTC)", "EVENT", ">TRY", "HOST", "BY", "WHY")
-    out.print(render.table(columns, rows, wrap=True))
+                yield f"  {name:<20} {render.figure(data['metrics'], name)}"
+    yield "\nHistory"
+    columns = (
+        Column("AT"),
+        Column("EVENT"),
+        Column("TRY", rank=2, right=True),
+        Column("HOST", rank=1, least=8),
+        Column("BY", rank=3),
+        Column("WHY", least=32, wrap=True),
+    )
+    yield render.table(columns, [_event(event) for event in data["events"]])
+
+
+def _event(event: dict[str, Any]) -> tuple[Any, ...]:
+    from coordinator.cli import render
+
+    return (
+        render.local(event["at"]),
+        event["event"],
+        event["attempt"] or "-",
+        event["host"] or "-",
+        event["who"].partition(":")[0],  # which host stands beside it, which client in --json
+        render.first_line(event["why"], 200),
+    )
 
 
 def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -81,12 +96,26 @@ def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Needs", ", ".join(needs) or "nothing special"),
         ("Took", render.took(data)),
     ]
-    progress = data.get("progress")
-    if progress and data["state"] == "running":
-        done = f"{progress['phase']}, epoch {progress['epoch']} of {progress['epochs']}"
-        facts.append(("Progress", done if progress["epoch"] else progress["phase"]))
+    if (said := _progress(data)) != "-":
+        facts.append(("Progress", said))
     if data["artifact_id"]:
         facts.append(("Artifact", data["artifact_id"]))
     if data["error"]:
         facts.append(("Error", render.Text(render.printable(data["error"]), style="red")))
     return facts
+
+
+def _progress(data: dict[str, Any]) -> str:
+    """Return what the trainer says of itself: how much is done, of what, and how it stands."""
+    from coordinator.cli import render
+
+    now = data.get("progress") or {}
+    said = [render.done(data)]
+    if now.get("epoch") and now.get("epochs"):
+        said.append(f"epoch {now['epoch']} of {now['epochs']}")
+    for name, title in (("train_loss", "loss"), ("val_loss", "held-out loss")):
+        if now.get(name) is not None:
+            said.append(f"{title} {now[name]:.4f}")
+    if (left := render.left(data)) != "-":
+        said.append(f"{left} left")
+    return ", ".join(said)

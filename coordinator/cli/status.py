@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,7 @@ from broker.errors import RemoteError
 from broker.machine import new_id
 from broker.messages import AskStatus
 from coordinator.cli import NotDone, Unreachable, printable
-from coordinator.cli.common import client_options, json_option
+from coordinator.cli.views import View, viewing
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -49,55 +50,62 @@ _BY_BROKER = {
 
 
 @click.command("status")
-@json_option
-@client_options
-def status_command(client: OperatorClient, as_json: bool) -> None:
+@viewing
+def status_command(client: OperatorClient) -> View:
     """How many jobs and hosts are in which state.
 
-    Example: fleet status --json
-    """
-    data = client.ask(AskStatus(id=new_id()))
-    outlook = _outlook(client, data)
+    \b
+    Examples:
+      fleet status
+      fleet status --json --watch
+    """  # noqa: D301 - \b is click's
+    return View(lambda: _read(client), _draw)
+
+
+def _read(client: OperatorClient) -> dict[str, Any]:
+    data: dict[str, Any] = client.ask(AskStatus(id=new_id()))
+    data["forecast"] = _outlook(client, data)
+    return data
+
+
+def _draw(data: dict[str, Any]) -> Iterator[Any]:
     from coordinator.cli import holds, render
 
-    if as_json:
-        data["forecast"] = outlook
-        render.print_json(data)
-        return
-    out = render.console()
-    for line in holds.paused(data):
-        out.print(line, soft_wrap=True)
+    yield from holds.paused(data)
     who = data["coordinator"]
-    out.print(f"Coordinator  {who['host']}, version {who['version']}, since ", end="")
-    out.print(render.ago(who["started_at"]))
-    out.print(f"Broker       {data['broker']['address']}")
-    out.print(f"Manifest     {who['manifest'] or 'none'}")
+    since = render.ago(who["started_at"])
+    yield f"Coordinator  {who['host']}, version {who['version']}, since {since}"
+    yield f"Broker       {data['broker']['address']}"
+    yield f"Manifest     {who['manifest'] or 'none'}"
+    if who["manifest_fault"]:
+        said = render.Text("             ").append("has errors", "red")
+        said.append(render.printable(f", the last good plan goes on: {who['manifest_fault']}"))
+        yield render.Line(said, indent=13)
     for title, counts in (("Jobs", data["jobs"]), ("Hosts", data["hosts"])):
         line = render.Text(f"{title:<13}")
         shown = [(name, count) for name, count in counts.items() if count]
         for index, (name, count) in enumerate(shown):
             line.append(", " if index else "")
             line.append(f"{count} ").append(render.state(name))
-        out.print(line if shown else render.Text(f"{title:<13}none"))
-    for line in holds.restrained(data):
-        out.print(line, soft_wrap=True)
-    if outlook is not None and outlook["text"]:
-        out.print(render.Text(f"{'Outlook':<13}").append(outlook["text"]), soft_wrap=True)
+        yield render.Line(line if shown else f"{title:<13}none", indent=13)
+    yield from holds.restrained(data)
+    if data["forecast"] is not None and data["forecast"]["text"]:
+        yield render.Line(f"{'Outlook':<13}{data['forecast']['text']}", indent=13)
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
-        out.print("\nNothing that is pending can start; `fleet why JOB` says why.")
+        yield "\nNothing that is pending can start; `fleet why JOB` says why."
     if data["dropped"]:
         found = ", ".join(f"{count} on {kind}" for kind, count in data["dropped"].items())
-        out.print(f"Dropped      {found} (messages that made no sense)")
+        yield f"Dropped      {found} (messages that made no sense)"
     if data["refused"]:
         found = ", ".join(
             f"{count} {_WHY.get(kind, kind)}" for kind, count in data["refused"].items()
         )
-        out.print(f"Refused      {found}; see `fleet events`")
+        yield f"Refused      {found}; see `fleet events`"
     if at_door := data["broker"].get("refused"):
         found = ", ".join(
             f"{count} {_BY_BROKER.get(kind, printable(kind))}" for kind, count in at_door.items()
         )
-        out.print(f"By broker    {found}; its log tells more")
+        yield f"By broker    {found}; its log tells more"
 
 
 def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from broker.settings import OPERATOR_KEY, BrokerSettings
 from broker.topics import is_host
 from coordinator.cli.common import json_option, where, where_options
 from coordinator.cli.processes import Fleet
+from coordinator.cli.progress import waiting
 
 READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a slow disk
 
@@ -43,8 +44,11 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     With --broker (or FLEET_BROKER) that broker is used and none is started. Ctrl-C stops
     everything cleanly; a second one at once.
 
-    Example: fleet up --agents 2 --manifest plan.toml --data .demo/data --until-idle
-    """
+    \b
+    Examples:
+      fleet up --manifest plan.toml --data .demo/data
+      fleet up --agents 2 --manifest plan.toml --data .demo/data --until-idle
+    """  # noqa: D301 - \b is click's
     settings, own_broker = _broker(options)
     state = options["state"].resolve()
     environment = {**os.environ, "FLEET_TOPIC_ROOT": settings.topic_root}
@@ -114,7 +118,8 @@ def _start(
         listen = f"127.0.0.1:{options['port']}"
         child = fleet.start("broker", "broker.server", ["--listen", listen])
         try:
-            port = child.wait_ready(READY_TIMEOUT_S)["port"]
+            with waiting("starting the broker"):
+                port = child.wait_ready(READY_TIMEOUT_S)["port"]
         except LocalError as error:
             raise LocalError(f"{error}\ntry another --port, or --port 0 for a free one") from None
         settings = settings.model_copy(update={"url": f"mqtt://127.0.0.1:{port}"})
@@ -130,7 +135,8 @@ def _start(
         for host in hosts
     ]
     for child in (coordinator, *agents):
-        child.wait_ready(READY_TIMEOUT_S)
+        with waiting(f"starting the {child.name}"):
+            child.wait_ready(READY_TIMEOUT_S)
     return settings
 
 

@@ -19,15 +19,18 @@ from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics
 from coordinator.cli import EXIT_REFUSED, render
 from coordinator.cli.client import OperatorClient
+from coordinator.cli.progress import waiting
+from coordinator.cli.render import Column
 
 if TYPE_CHECKING:
     from coordinator.cli.processes import Fleet
 
 POLL_S: Final = 1.0
 TIMEOUT_S: Final = 30.0
-SHOWN_ROWS: Final = 30
-WIDE: Final = 90  # columns of a terminal with room for the loss
+MAX_ROWS: Final = 60
+ASIDE_ROWS: Final = 5  # of the window: title, line, caption, and where the cursor stands
 _BAR: Final = 12
+_FIRST: Final = ("running", "claimed", "failed", "pending", "completed", "cancelled")
 
 
 def until_stopped(fleet: Fleet, settings: BrokerSettings, state: Path) -> int:
@@ -52,7 +55,8 @@ def watch_until_idle(
     watch = [topics.progress("+", "+")]
     with OperatorClient(settings, TIMEOUT_S, watch=watch, patient=True) as client:
         screen = _Screen(live=sys.stdout.isatty() and not as_json, quiet=as_json)
-        _meet(fleet, client, hosts)
+        with waiting("waiting for the coordinator to hear of every agent"):
+            _meet(fleet, client, hosts)
         with screen:
             rows = _wait(fleet, client, screen)
         if as_json:
@@ -136,8 +140,8 @@ class _Screen:
     ) -> None:
         """Show how things stand."""
         if self._live:
-            shown = live_table(rows, progress, status, wide=self._console.width >= WIDE)
-            self._live.update(shown, refresh=True)
+            room = max(1, min(MAX_ROWS, self._console.height - ASIDE_ROWS))
+            self._live.update(live_table(rows, progress, status, room), refresh=True)
             return
         for row in rows:
             before = self._states.get(row["job_id"], "pending")
@@ -148,15 +152,23 @@ class _Screen:
 
 
 def live_table(
-    rows: list[dict[str, Any]],
-    progress: dict[str, Progress],
-    status: dict[str, Any],
-    *,
-    wide: bool,
+    rows: list[dict[str, Any]], progress: dict[str, Progress], status: dict[str, Any], room: int
 ) -> Any:
-    """Return the jobs with their progress; `wide` adds the loss."""
+    """Return the jobs with their progress, at most `room` of them: those that run come first."""
+    columns = (
+        Column("JOB", least=24),
+        Column("STATE"),
+        Column("HOST", rank=2, least=12),
+        Column("PROGRESS"),
+        Column("LOSS", rank=4, right=True),
+        Column("AUROC", rank=1, right=True),
+        Column("TOOK", rank=3, right=True),
+    )
+    shown = rows
+    if len(rows) > room:
+        shown = sorted(rows, key=lambda row: _FIRST.index(row["state"]))[:room]
     cells = []
-    for row in rows[:SHOWN_ROWS]:
+    for row in shown:
         now = progress.get(row["job_id"]) if row["state"] == "running" else None
         cells.append(
             (
@@ -164,19 +176,17 @@ def live_table(
                 render.state(row["state"]),
                 row["host"] or "-",
                 _bar(row, now),
-                *([_loss(now)] if wide else []),
+                _loss(now),
                 render.figure({"auroc": (row["metrics"] or {}).get("auroc")}, "auroc"),
                 render.took(row),
             )
         )
-    loss = (">LOSS",) if wide else ()
-    columns = ("JOB", "STATE", "HOST", "PROGRESS", *loss, ">AUROC", ">TOOK")
-    shown = render.table(columns, cells)
+    made = render.table(columns, cells)
     counts = ", ".join(f"{count} {name}" for name, count in status["jobs"].items() if count)
-    more = f", {len(rows) - SHOWN_ROWS} more jobs not shown" if len(rows) > SHOWN_ROWS else ""
-    shown.caption = f"{counts}{more}"
-    shown.caption_justify = "left"
-    return shown
+    more = f", {len(rows) - room} more jobs not shown" if len(rows) > room else ""
+    made.caption = f"{counts}{more}"
+    made.caption_justify = "left"
+    return made
 
 
 def _loss(now: Progress | None) -> str:
@@ -201,12 +211,16 @@ def _results(client: OperatorClient, rows: list[dict[str, Any]], state: Path) ->
         out.print("nothing to do: the manifest has no jobs, or --manifest was not given")
         return
     done = [row for row in rows if row["state"] != "pending"]
-    out.print(
-        render.table(
-            ("JOB", "HOST", "AUROC [95 % CI]", ">AP", ">F1", ">TOOK", "ARTIFACT"),
-            [_result(row) for row in done],
-        )
+    columns = (
+        Column("JOB", least=24),
+        Column("HOST", rank=2, least=8),
+        Column("AUROC [95 % CI]"),
+        Column("AP", rank=4, right=True),
+        Column("F1", rank=5, right=True),
+        Column("TOOK", rank=1, right=True),
+        Column("ARTIFACT", rank=3, least=8),
     )
+    out.print(render.table(columns, [_result(row) for row in done]))
     for row in done:
         if row["error"]:
             words = render.printable(f"\n{row['name']} failed: {row['error']}")

@@ -2,41 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from coordinator.cli.common import client_options, json_option
+from coordinator.cli.views import View, viewing
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 NEAR_S: Final = 30 * 86_400.0
+_MAKERS: Final = ("NVIDIA ", "GeForce ", "AMD ", "Radeon ")
 
 
 @click.command("workers")
-@json_option
-@client_options
-def workers_command(client: OperatorClient, as_json: bool) -> None:
-    """The hosts: what they are, what they do, when they were last heard of.
+@viewing
+def workers_command(client: OperatorClient) -> View:
+    """The hosts: how each is, what it does, what it has free.
 
-    Example: fleet workers
-    """
-    rows = client.list_workers()
-    from coordinator.cli import render
+    A wider window shows more of each.
 
-    if as_json:
-        render.print_json(rows)
-        return
+    \b
+    Examples:
+      fleet workers
+      fleet workers --watch
+      fleet workers --json
+    """  # noqa: D301 - \b is click's
+    return View(client.list_workers, _draw)
+
+
+def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     if not rows:
-        click.echo("no hosts; start an agent on each with `fleet agent --broker URL --data DIR`")
+        yield "no hosts; start an agent on each with `fleet agent --broker URL --data DIR`"
         return
-    columns = ("HOST", "STATUS", ">CORES", ">RAM FREE", "GPU", ">VRAM FREE", "JOBS", "SEEN")
-    out = render.console()
-    out.print(render.table(columns, [_cells(row) for row in rows]))
+    from coordinator.cli import render
+    from coordinator.cli.render import Column
+
+    columns = (
+        Column("HOST", least=12),
+        Column("STATUS"),
+        Column("JOBS", rank=1, least=32),
+        Column("CORES", rank=5, right=True),
+        Column("CPU", rank=6, right=True),
+        Column("RAM FREE", rank=4, right=True),
+        Column("GPU", rank=2, least=8),
+        Column("VRAM FREE", rank=3, right=True),
+        Column("USE", rank=7, right=True),
+        Column("POWER", rank=8, right=True),
+        Column("VERSION", rank=9),
+    )
+    yield render.table(columns, [_cells(row) for row in rows])
     for row in rows:
-        for why in [*row["barred"], *_near_its_end(row)]:
-            out.print(render.printable(f"{row['host']}: {why}"), style="yellow", soft_wrap=True)
+        for why in [*row["barred"], *_twins(row), *_near_its_end(row)]:
+            yield render.Line(f"{row['host']}: {why}", style="yellow")
+
+
+def _twins(row: dict[str, Any]) -> list[str]:
+    if row["presence"] != "twins":
+        return []
+    if (row["capability"] or {}).get("certificate_expires_at"):
+        return ["two agents use its certificate; `fleet enroll` another name for one of them"]
+    return ["two agents use its name; start one of them with another --host"]
 
 
 def _near_its_end(row: dict[str, Any]) -> list[str]:
@@ -64,16 +91,48 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
     heartbeat = row["heartbeat"] or {}
     gpus = heartbeat.get("gpus") or capability.get("gpus") or []
     free = [gpu["vram_free_bytes"] for gpu in gpus if gpu.get("vram_free_bytes") is not None]
-    names = [gpu["name"] or "CUDA" for gpu in gpus]
+    use = [gpu["use_percent"] for gpu in gpus if gpu.get("use_percent") is not None]
+    power = [gpu["power_w"] for gpu in gpus if gpu.get("power_w") is not None]
     ram = heartbeat.get("ram_available_bytes", capability.get("ram_available_bytes"))
-    jobs = [f"{held['name'] or held['job_id'][:12]} ({held['phase']})" for held in row["jobs"]]
+    cpu = heartbeat.get("cpu_percent") if row["status"] == "online" else None
     return (
         row["host"],
         render.state(row["presence"]),
+        _doing(row),
         capability.get("physical_cores", "-"),
+        "-" if cpu is None else f"{cpu:.0f} %",
         render.size(ram),
-        (f"{len(names)} x " if len(names) > 1 else "") + names[0] if names else "none",
+        _gpu_names(gpus),
         render.size(max(free)) if free else "-",
-        ", ".join(jobs) or "idle",
-        render.ago(row["last_seen"]),
+        f"{sum(use) / len(use):.0f} %" if use else "-",
+        f"{sum(power):.0f} W" if power else "-",
+        capability.get("agent_version") or "-",
     )
+
+
+def _doing(row: dict[str, Any]) -> str:
+    """Return what a host is at, or when it was last heard of."""
+    from coordinator.cli import render
+
+    if row["status"] != "online":
+        return f"last seen {render.ago(row['last_seen'])}"
+    return ", ".join(_held(held) for held in row["jobs"]) or "idle"
+
+
+def _held(held: dict[str, Any]) -> str:
+    """Name a job that a host holds, with how far it is, or what it is at instead of training."""
+    name = held["name"] or held["job_id"][:12]
+    share = held.get("progress")
+    if held["phase"] != "running":
+        return f"{name} ({held['phase']})"
+    return f"{name} {share:.0%}" if share is not None else str(name)
+
+
+def _gpu_names(gpus: list[dict[str, Any]]) -> str:
+    """Return the cards in few words: their maker says nothing that the model does not."""
+    if not gpus:
+        return "-"
+    name = str(gpus[0]["name"] or "CUDA")
+    for maker in _MAKERS:
+        name = name.removeprefix(maker)
+    return f"{len(gpus)} x {name}" if len(gpus) > 1 else name

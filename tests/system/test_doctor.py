@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import pytest
 
 from agent.datacheck import check_data
 from agent.gpucheck import check_gpu
+from broker.ca import Authority
 from broker.checks import check_clock, check_lock, check_state
 from broker.clock import Now
+from coordinator.doctor import check_ca
 from tests.harness.brokers import BrokerProcess, mosquitto
 from tests.harness.fleet import ROOT, Program
 
@@ -222,6 +225,18 @@ def test_a_coordinator_has_its_manifest_checked(state: Path, tmp_path: Path) -> 
     assert "fleet check" in text
     plan.write_text(plan.read_text().replace("gbtt", "gbt"))
     assert _checks(_doctor(*where, f"--manifest={plan}"))["manifest"][1].endswith("1 jobs; ")
+
+
+def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:
+    """The folder that `fleet init` made, one that is none, and none at all."""
+    Authority.create(tmp_path / "ca", time.time())
+    assert check_ca(tmp_path / "ca").line().startswith("ok    ca ")
+    missing = check_ca(tmp_path / "none").line()
+    assert missing.startswith("fail  ca ")
+    assert "`fleet init`" in missing
+    (tmp_path / "ca" / "ca.key").chmod(0o644)
+    assert "chmod 600" in check_ca(tmp_path / "ca").line()
+    assert "no certificate is renewed" in check_ca(None).line()
 
 
 def test_a_state_folder_that_cannot_be_is_told(tmp_path: Path) -> None:

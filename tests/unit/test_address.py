@@ -32,8 +32,6 @@ def test_an_address_is_taken_apart(url: str, address: Address) -> None:
 @pytest.mark.parametrize(
     ("url", "fault"),
     [
-        ("pi:1883", "the scheme is 'pi'"),
-        ("pi", "the scheme is 'missing'"),
         ("", "the scheme is 'missing'"),
         ("mqttss://pi", "the scheme is 'mqttss'"),
         ("http://pi", "the scheme is 'http'"),
@@ -95,3 +93,18 @@ def test_a_password_is_never_shown() -> None:
         with pytest.raises(ConfigError) as refusal:
             parse_address(url)
         assert "s3cret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["pi", "pi:1883", "localhost:18883", "192.0.2.7", "[::1]:1883"])
+def test_an_address_without_a_scheme_is_told_whole(url: str) -> None:
+    """So that it need only be copied."""
+    with pytest.raises(ConfigError, match="the scheme is missing") as refusal:
+        parse_address(url, "--broker")
+    assert f"--broker: the scheme is missing; write mqtts://{url}, or" in str(refusal.value)
+
+
+def test_a_password_is_not_told() -> None:
+    """Of an address that cannot be read."""
+    with pytest.raises(ConfigError) as refusal:
+        parse_address("ann:secret@pi:1883", "--broker")
+    assert "secret" not in str(refusal.value)

@@ -115,6 +115,15 @@ def test_a_part_of_the_story(ledger: Ledger, wanted: Any, expected: list[str]) -
         assert words(told(ledger, limit=limit, **wanted)) == expected
 
 
+def test_a_reload_is_told_before_what_came_of_it() -> None:
+    """They bear the same time, and people read from cause to effect."""
+    ledger, book = Ledger(":memory:"), JobBook()
+    book.add(spec("one"), Now(0, T0), "operator:alice")
+    ledger.commit([*book.take_changes(), action(T0, "reload", what="1 added")])
+    assert words(told(ledger)) == ["operator:alice reload", "operator:alice added"]
+    ledger.close()
+
+
 def test_what_comes_later_is_told_by_the_next_question(ledger: Ledger) -> None:
     """`fleet events --follow`: where a page ended is where the next one begins."""
     page: Any = ledger.story(StoryFilter())

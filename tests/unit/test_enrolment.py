@@ -383,13 +383,13 @@ def test_a_file_cannot_choose_where_it_goes(authority: Authority, name: str) -> 
 
 
 def test_keys_that_nobody_asked_for_write_nothing(authority: Authority, tmp_path: Path) -> None:
-    """Three files, of these names, whatever else is in it; and only what was understood of them."""
+    """Four files, of these names, whatever else is in it; and only what was understood of them."""
     document = _bundle(authority) | {"../../evil": "x", "files": {"../evil": "x"}, "out": "/evil"}
     document["certificate"] += "evil\n" * 10
     bundle = parse_bundle(json.dumps(document).encode(), "f", time.time())
     install(bundle, tmp_path / "gpu")
     assert {path.name for path in (tmp_path / "gpu").iterdir()} == {
-        "ca.crt", "client.crt", "client.key",
+        "broker.url", "ca.crt", "client.crt", "client.key",
     }  # fmt: skip
     assert b"evil" not in (tmp_path / "gpu" / "client.crt").read_bytes()
 

@@ -153,16 +153,16 @@ def test_a_followed_log_repeats_nothing(shown: list[str], then: list[str], twice
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_the_live_table_shows_how_far_a_job_is(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
-    """Bar and epoch; the loss where there is room; what is not shown is counted."""
+    """Bar and epoch; the loss where there is room; what runs comes first, the rest is counted."""
     monkeypatch.setenv("COLUMNS", "160" if wide else "80")
     job = {
-        "job_id": "a" * 64, "name": "cnn-oracle", "state": "running", "host": "pi-1",
-        "metrics": None, "started_at": None,
+        "job_id": "a" * 64, "name": "cnn-oracle" + "-long" * 8, "state": "running",
+        "host": "pi-in-the-attic", "metrics": {"auroc": 0.9}, "started_at": "2026-01-02T11:00:00Z",
     }  # fmt: skip
-    rows = [job, *({**job, "job_id": str(n), "state": "pending"} for n in range(40))]
+    rows = [*({**job, "job_id": str(n), "state": "pending"} for n in range(40)), job]
     progress = {job["job_id"]: watch.Progress(attempt=1, epoch=3, epochs=6, val_loss=0.25)}
     status = {"jobs": {"running": 1, "pending": 40, "failed": 0}}
-    text = _print(watch.live_table(rows, progress, status, wide=wide), 160 if wide else 80)
+    text = _print(watch.live_table(rows, progress, status, 30), 160 if wide else 80)
     assert "━━━━━━╌╌╌╌╌╌ 3/6" in text
     assert ("0.2500" in text) == wide
     assert "1 running, 40 pending, 11 more jobs not shown" in text

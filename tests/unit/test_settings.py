@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import platform
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent import loading
 from agent.settings import AgentSettings, default_host
 from broker.errors import ConfigError
 from broker.settings import BrokerSettings, Settings, find_config
@@ -23,7 +25,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path / "home"
 
 
@@ -54,6 +57,26 @@ def test_what_is_said_nearest_wins(config: Any) -> None:
     assert url(file, overrides, environment) == "mqtt://line"
     assert url(None, overrides, environment) == "mqtt://line"
     assert BrokerSettings.load(file, overrides, environment).topic_root == "file"
+
+
+def test_every_fault_of_a_file_is_told_at_once(config: Any) -> None:
+    """Of all sections that a program reads, each once."""
+    file = config(
+        '[broker]\nurl = "pi"\ntopic = "x"\n[agent]\nslots = 0\nhearbeat_s = 3\n'
+        '[trainers.gbt]\ncommand = ["nope"]\n'
+    )
+    names = ("broker", "root", "identity", "plain", "state", "data", "host", "slots")
+    arguments = argparse.Namespace(config=file, **dict.fromkeys(names))
+    with pytest.raises(ConfigError) as refusal:
+        loading.load(arguments).whole()
+    lines = str(refusal.value).splitlines()
+    assert all(line.startswith(f"{file}: [") for line in lines)
+    for key in ("[broker] topic", "[broker] url", "[agent] slots", "[agent] hearbeat_s", "gbt"):
+        assert sum(key in line for line in lines) >= 1, key
+    file.write_text("no TOML", "utf-8")
+    with pytest.raises(ConfigError) as refusal:
+        loading.load(arguments).whole()
+    assert len(str(refusal.value).splitlines()) == 1, "one file, one fault"
 
 
 def test_what_is_said_empty_is_not_said(config: Any) -> None:
@@ -88,7 +111,7 @@ def test_the_configuration_file_is_looked_for_in_order(home: Path, tmp_path: Pat
         (BrokerSettings, "[broker]\nulr = 1",
          "[broker] ulr: unknown key; did you mean 'url'?"),
         (BrokerSettings, "[broker]\nurl = 1", "[broker] url: input should be a valid string, not "),
-        (BrokerSettings, '[broker]\nurl = "pi"', "[broker] url: the scheme is 'missing'; write it"),
+        (BrokerSettings, '[broker]\nurl = "pi"', "[broker] url: the scheme is missing; write mqtts://pi"),
         (BrokerSettings, '[broker]\ntopic_root = "a b"', "[broker] topic_root: topic root 'a b':"),
         (CoordinatorSettings, "[coordinator]\nstale_after_s = nan",
          "[coordinator] stale_after_s: input should be a finite number, not nan"),

@@ -180,7 +180,8 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert child.returncode == config.EXIT_BAD_INPUT
     error = json.loads(out.splitlines()[-1])
     assert (error["event"], error["kind"]) == ("error", "bad_input")
-    assert error["message"].startswith("feature_schema_v1.json: file: No such file")
+    assert "feature_schema_v1.json: no prepared data is there" in error["message"]
+    assert "python -m agent.trainer.prepare" in error["message"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")

@@ -1,0 +1,108 @@
+"""What the shell completes: names of jobs and hosts, asked of the coordinator.
+
+Whoever presses Tab waits: after `DEADLINE_S` there is no completion, and never an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from coordinator.cli import printable
+from coordinator.cli.words import ID_CHARS
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from coordinator.cli.client import OperatorClient
+
+DEADLINE_S: Final = 0.3
+MAX_ITEMS: Final = 1000
+_SAFE: Final = re.compile(r"[\w.@:+=/-]{1,200}", re.ASCII)  # the shell takes such a word as it is
+# Verbs that make sense for jobs in certain states only.
+STATES: Final[dict[str, Sequence[str]]] = {
+    "cancel": ("pending", "claimed", "running"),
+    "requeue": ("claimed", "running", "completed", "failed", "cancelled"),
+    "get": ("completed",),
+}
+Found = list[tuple[str, str]]
+
+
+def complete_job(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the jobs whose name, or else whose id, begins so; with their state and host."""
+    states = STATES.get(ctx.info_name or "", ())
+
+    def ask(client: OperatorClient) -> Found:
+        told = [_of_job(row, incomplete) for row in client.list_jobs(states)]
+        return [one for one in told if one[0].startswith(incomplete)]
+
+    return _items(_within(ctx, ask))
+
+
+def complete_host(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the hosts whose name begins so, with how they are."""
+
+    def ask(client: OperatorClient) -> Found:
+        rows = client.list_workers()
+        found = [(row["host"], row["presence"]) for row in rows]
+        return [one for one in found if one[0].startswith(incomplete)]
+
+    return _items(_within(ctx, ask))
+
+
+def _of_job(row: dict[str, Any], incomplete: str) -> tuple[str, str]:
+    """Return what to type for a job, its name if that begins so, and what to say of it."""
+    where = f"{row['state']} on {row['host']}" if row["host"] else row["state"]
+    if _SAFE.fullmatch(row["name"]) and row["name"].startswith(incomplete):
+        return row["name"], where
+    return row["job_id"][:ID_CHARS], f"{row['name']}, {where}"
+
+
+def _items(found: Found) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    safe = [one for one in found if _SAFE.fullmatch(one[0])]
+    return [CompletionItem(value, help=printable(help_)) for value, help_ in safe[:MAX_ITEMS]]
+
+
+def _within(ctx: click.Context, ask: Callable[[OperatorClient], Found]) -> Found:
+    """Ask on a thread of its own, which is left behind when the time is up."""
+    found: list[Found] = []
+
+    def run() -> None:
+        with contextlib.suppress(Exception), _client(ctx) as client:
+            found.append(ask(client))
+
+    import coordinator.cli.client  # noqa: F401 - before the clock starts: a small machine is slow
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(DEADLINE_S)
+    return found[0] if found else []
+
+
+def _client(ctx: click.Context) -> OperatorClient:
+    """Return a client by the options that are in the line so far, before the verb or after it."""
+    from broker.settings import BrokerSettings
+    from coordinator.cli.client import OperatorClient
+
+    params = {name: value for name, value in ctx.params.items() if value}
+    said = {**ctx.find_root().params, **params}
+    at = {
+        "url": said.get("broker"),
+        "topic_root": said.get("root"),
+        "identity": said.get("identity"),
+        "plain": said.get("plain") or None,
+    }
+    config = said.get("config")
+    return OperatorClient(BrokerSettings.load(Path(config) if config else None, at), DEADLINE_S)

@@ -1,0 +1,101 @@
+"""Tables that fit the window: what matters least goes first, and nothing is cut to a stump."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from coordinator.cli import printable
+
+GAP: Final = 2  # columns of the screen between two of a table
+LEAST: Final = 3
+_NOTHING: Final = frozenset({"", "-"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    `rank` 0 is always shown; of the others the highest goes first where the window is narrow, and
+    before any of them one that says nothing. `least` is to how many characters it may be cut, none:
+    it is whole or not there. `wrap`: it goes on in the next line rather than being cut.
+    """
+
+    title: str
+    rank: int = 0
+    least: int | None = None
+    right: bool = False
+    wrap: bool = False
+
+
+def make_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], window: int) -> Table:
+    """Return a plain table that is no wider than `window`, in characters."""
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+        collapse_padding=True,
+    )
+    cells = [[_cell(cell) for cell in row] for row in rows]
+    widths = fit(columns, cells, window)
+    for index, column in enumerate(columns):
+        if index in widths:
+            made.add_column(
+                column.title,
+                justify="right" if column.right else "left",
+                no_wrap=not column.wrap,
+                overflow="fold" if column.wrap else "ellipsis",
+                width=widths[index],
+            )
+    for row in cells:
+        made.add_row(*(row[index] for index in widths))
+    return made
+
+
+def fit(columns: Sequence[Column], cells: Sequence[Sequence[Text]], window: int) -> dict[int, int]:
+    """Return the width of each column that is shown, by its place."""
+    natural = [
+        max([len(column.title), *(row[index].cell_len for row in cells)])
+        for index, column in enumerate(columns)
+    ]
+    least = [
+        width if column.least is None else min(width, max(column.least, len(column.title)))
+        for column, width in zip(columns, natural)
+    ]
+    shown = list(range(len(columns)))
+    for index in _first_to_go(columns, cells):
+        if _total(least[one] for one in shown) <= window:
+            break
+        shown.remove(index)
+    widths = {index: natural[index] for index in shown}
+    while (excess := _total(widths.values()) - window) > 0:
+        slack = {index: widths[index] - least[index] for index in shown}
+        if not any(slack.values()):  # then the window is too narrow for anything
+            slack = {index: widths[index] - LEAST for index in shown}
+        index = max(slack, key=lambda one: (slack[one], one))
+        if slack[index] <= 0:
+            break
+        widths[index] -= min(slack[index], max(1, excess // len(shown)))
+    return widths
+
+
+def _first_to_go(columns: Sequence[Column], cells: Sequence[Sequence[Text]]) -> list[int]:
+    """Return the columns that may be left out: first those that say nothing, then by rank."""
+    said = [any(row[index].plain not in _NOTHING for row in cells) for index in range(len(columns))]
+    may_go = [index for index, column in enumerate(columns) if column.rank]
+    return sorted(may_go, key=lambda index: (said[index], -columns[index].rank))
+
+
+def _total(widths: Iterable[int]) -> int:
+    each = list(widths)
+    return sum(each) + GAP * (len(each) - 1)
+
+
+def _cell(value: Any) -> Text:
+    return value if isinstance(value, Text) else Text(printable(str(value)))

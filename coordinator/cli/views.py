@@ -1,0 +1,171 @@
+"""Verbs that show something: once, or with `--watch` until Ctrl-C; for people, or as JSON.
+
+A verb says how to read what it shows and how to draw it (`View`); `viewing` does the rest, alike
+for every verb. Watching goes on while broker or coordinator are away, and says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from coordinator.cli import Unreachable
+from coordinator.cli.common import client_options, json_option
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from coordinator.cli.client import OperatorClient
+
+F = TypeVar("F", bound=Callable[..., Any])
+POLL_S: Final = 2.0
+CALM_S: Final = 0.3  # at least so long between two looks, however much happens
+
+watch_option = click.option(
+    "--watch", "-w", is_flag=True,
+    help="Show it again whenever it changes, until Ctrl-C; with --json an object a line.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a verb shows: `read` asks for it, `draw` makes renderables or plain lines of it."""
+
+    read: Callable[[], Any]
+    draw: Callable[[Any], Iterable[RenderableType]]
+
+
+def viewing(function: F) -> F:
+    """Add `--json`, `--watch` and the options of the connection to a verb that returns a `View`.
+
+    It is handed a connected client, and may return none when it has said everything itself.
+    """
+
+    @functools.wraps(function)
+    def wrapped(
+        client: OperatorClient, *args: Any, as_json: bool, watch: bool, **kwargs: Any
+    ) -> None:
+        view: View = function(client, *args, **kwargs)
+        if not watch:
+            _show_once(view, as_json=as_json)
+            return
+        try:
+            _follow(client, view, _screen(as_json=as_json))
+        except KeyboardInterrupt:
+            return  # the usual end of it
+
+    return json_option(watch_option(client_options(wrapped)))  # type: ignore[return-value] # likewise
+
+
+def _show_once(view: View, *, as_json: bool) -> None:
+    from coordinator.cli import render
+
+    data = view.read()
+    if as_json:
+        render.print_json(data)
+        return
+    render.put(render.console(), view.draw(data))
+
+
+def _follow(client: OperatorClient, view: View, screen: _Screen) -> None:
+    with screen:
+        while True:
+            begun_s = time.monotonic()
+            try:
+                screen.show(view.read(), view)
+            except Unreachable as error:
+                screen.lost(str(error))
+            for _ in client.messages(POLL_S):
+                pass  # whatever it is: something has changed
+            time.sleep(max(0.0, CALM_S - (time.monotonic() - begun_s)))
+
+
+class _Screen:
+    """Where a view is shown again and again: lines of JSON, or texts one below the other."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._shown: Any = None
+        self._is_lost = False
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def show(self, data: Any, view: View) -> None:
+        """Show what is there now, if it is new."""
+        self._is_lost = False
+        if data == self._shown:
+            return
+        if self._as_json:
+            click.echo(json.dumps(data, ensure_ascii=False))
+        else:
+            from coordinator.cli import render
+
+            if self._shown is not None:
+                click.echo()
+            render.put(render.console(), view.draw(data))
+            sys.stdout.flush()
+        self._shown = data
+
+    def lost(self, why: str) -> None:
+        """Say that nobody answers, once."""
+        if not self._is_lost:
+            click.echo(f"{why.splitlines()[0]}; still trying", err=True)
+        self._is_lost = True
+
+
+class _Terminal(_Screen):
+    """The whole window, drawn again at every look; the last of it stays behind at the end."""
+
+    def __init__(self) -> None:
+        super().__init__(as_json=False)
+        from rich.live import Live
+
+        from coordinator.cli import render
+
+        self._console = render.console()
+        self._live = Live(console=self._console, screen=True, auto_refresh=False)
+        self._title = shlex.join(["fleet", *sys.argv[1:]])
+        self._parts: list[Any] = []
+        self._head = ""
+
+    def __enter__(self) -> None:
+        self._live.start()
+
+    def __exit__(self, *_: object) -> None:
+        from coordinator.cli import render
+
+        self._live.stop()
+        render.put(self._console, self._parts)
+
+    def show(self, data: Any, view: View) -> None:
+        """Draw it, changed or not: times that are relative go on."""
+        from coordinator.cli import render
+
+        drawn = list(view.draw(data))
+        self._parts = [render.Line(part) if isinstance(part, str) else part for part in drawn]
+        self._draw(f"{time.strftime('%H:%M:%S')}, Ctrl-C ends", "dim")
+
+    def lost(self, why: str) -> None:
+        """Say so above what was there last."""
+        self._draw(why.splitlines()[0], "red")
+
+    def _draw(self, words: str, style: str) -> None:
+        from coordinator.cli.window import Window
+
+        self._live.update(Window(self._title, words, style, self._parts), refresh=True)
+
+
+def _screen(*, as_json: bool) -> _Screen:
+    return _Terminal() if sys.stdout.isatty() and not as_json else _Screen(as_json=as_json)

@@ -1,0 +1,36 @@
+"""A view that fills the window of a terminal, cut where the window ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A line on top with what it is and how it stands (`words`, in a style), then the parts."""
+
+    title: str
+    words: str
+    style: str
+    parts: Sequence[RenderableType]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield as many lines as fit, and how many do not."""
+        head = Text(self.title, "bold", no_wrap=True, overflow="ellipsis")
+        head.append(f"  {self.words}", self.style)
+        yield head
+        yield Text()
+        inner = options.update(height=None)
+        lines = console.render_lines(Group(*self.parts), inner, pad=False)
+        room = max(1, (options.height or console.height) - 2)
+        shown = lines if len(lines) <= room else lines[: room - 1]
+        for line in shown:
+            yield from line
+            yield Segment.line()
+        if more := len(lines) - len(shown):
+            yield Text(f"… {more} more lines; a higher window shows them", "dim", no_wrap=True)

@@ -1,0 +1,94 @@
+"""Times, sizes and figures as people say them. Nothing here needs a terminal, or loads one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from coordinator.cli import printable
+
+ID_CHARS: Final = 12
+
+
+def ago(at: str | None, now: datetime | None = None) -> str:
+    """Return an RFC 3339 time as people say it: `3 min ago`."""
+    if not at:
+        return "-"
+    seconds = ((now or datetime.now(UTC)) - datetime.fromisoformat(at)).total_seconds()
+    return "now" if abs(seconds) < 2 else f"{span(abs(seconds))} ago"
+
+
+def span(seconds: float) -> str:
+    """Return a duration in the largest unit that fits: `45 s`, `3 min`, `2.5 h`, `4 d`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 36 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.0f} d"
+
+
+def local(at: str) -> str:
+    """Return an RFC 3339 time by this machine's clock: `05-28 20:30:00`."""
+    return f"{datetime.fromisoformat(at).astimezone():%m-%d %H:%M:%S}"
+
+
+def took(row: dict[str, Any]) -> str:
+    """Return how long a job ran, or has been running."""
+    if not row.get("started_at"):
+        return "-"
+    start = datetime.fromisoformat(row["started_at"])
+    end = row.get("finished_at")
+    stop = datetime.fromisoformat(end) if end else datetime.now(UTC)
+    return span(max(0.0, (stop - start).total_seconds()))
+
+
+def size(count_bytes: float | None) -> str:
+    """Return a number of bytes in binary units."""
+    if count_bytes is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count_bytes < 1024:
+            return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
+        count_bytes /= 1024
+    return f"{count_bytes:.1f} TiB"
+
+
+def short(identity: str | None) -> str:
+    """Return the start of an id, enough to name it by."""
+    return identity[:ID_CHARS] if identity else "-"
+
+
+def figure(metrics: dict[str, Any] | None, name: str) -> str:
+    """Return a metric to three decimals, with its interval if it has one."""
+    value = (metrics or {}).get(name)
+    if not isinstance(value, int | float):
+        return "-"
+    interval = (metrics or {}).get(f"{name}_ci")
+    if isinstance(interval, list) and len(interval) == 2 and None not in interval:
+        return f"{value:.3f} [{interval[0]:.2f}, {interval[1]:.2f}]"
+    return f"{value:.3f}"
+
+
+def done(row: dict[str, Any]) -> str:
+    """Return how much is done of a job that a host holds, `40%`, or what it is at instead."""
+    held, now = row.get("held") or {}, row.get("progress") or {}
+    if held.get("phase", "running") != "running":
+        share = held.get("progress")
+        return str(held["phase"]) if share is None else f"{held['phase']} {share:.0%}"
+    if now.get("epochs") and now.get("epoch") is not None:
+        return f"{min(1.0, now['epoch'] / now['epochs']):.0%}"
+    return str(now.get("phase", "-"))
+
+
+def left(row: dict[str, Any]) -> str:
+    """Return for how much longer a running job will take, by what its trainer says."""
+    left_s = (row.get("progress") or {}).get("eta_s")
+    return "-" if left_s is None else span(left_s)
+
+
+def first_line(text: str | None, limit: int = 60) -> str:
+    """Return the first line of a text, cut where it is long."""
+    line = printable(text or "").strip().partition("\n")[0]
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,0 +1,116 @@
+"""What Tab does: the shell's own call, on a real fleet, and without one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.cli import VERBS
+from coordinator.cli.complete import DEADLINE_S
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _tab(line: str, shell: str = "bash", **more: str) -> subprocess.CompletedProcess[str]:
+    """What the script of `shell` calls when Tab is pressed at the end of a line."""
+    words = line.split(" ")
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("FLEET_")
+    } | {
+        "_FLEET_COMPLETE": f"{shell}_complete", "COMP_WORDS": line,
+        "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
+    }  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "coordinator.cli"],
+        capture_output=True, text=True, timeout=60, env=environment | more, cwd=ROOT, check=False,
+    )  # fmt: skip
+
+
+def _offered(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert (done.returncode, done.stderr) == (0, "")
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+@pytest.fixture
+def tab(fleet: Any) -> Any:
+    """Tab, until something is offered: a machine that is busy may miss the short deadline."""
+
+    def press(line: str, shell: str = "bash") -> str:
+        env = {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root}
+        deadline_s = time.monotonic() + 30
+        while True:
+            done = _tab(line, shell, **env)
+            assert (done.returncode, done.stderr) == (0, "")
+            if done.stdout.strip() or time.monotonic() > deadline_s:
+                return done.stdout
+
+    return press
+
+
+def test_jobs_and_hosts_are_completed(fleet: Any, tab: Any) -> None:
+    """By name or by id, and only those that make sense for the verb."""
+    fleet.plan(
+        'model = "gru"\nmode = "oracle"\nrequire_cuda = true',
+        'model = "cnn"\nmode = "realistic"\nrequire_cuda = true',
+    )
+    fleet.coordinator()
+    fleet.agent("attic-pi")
+    fleet.until("gru-oracle", "pending")
+    fleet.cancel("gru-oracle")
+    assert tab("fleet show gru-") == "plain,gru-oracle\n"
+    row = next(row for row in fleet.client.list_jobs() if row["name"] != "gru-oracle")
+    assert tab(f"fleet why {row['job_id'][:4]}") == f"plain,{row['job_id'][:12]}\n"
+    assert tab("fleet cancel ") == "plain,cnn-realistic\n"
+    assert tab("fleet drain at") == "plain,attic-pi\n"
+    assert "gru-oracle\ncancelled" in tab("fleet requeue gru", "zsh")
+    assert "plain,attic-pi\tonline" in tab("fleet resume ", "fish")
+
+
+def test_verbs_and_options_are_completed_without_asking_anybody() -> None:
+    """Every verb of the list, and the values that an option knows."""
+    everything = _offered(_tab("fleet "))
+    assert everything == list(VERBS)
+    assert _offered(_tab("fleet li")) == ["list"]
+    assert _offered(_tab("fleet list --status c")) == ["claimed", "completed", "cancelled"]
+    assert _offered(_tab("fleet completion ")) == ["bash", "zsh", "fish"]
+
+
+@pytest.mark.parametrize(
+    "where", ["mqtt://127.0.0.1:1", "http://nonsense", "mqtts://127.0.0.1:1", "mqtt://192.0.2.1"]
+)
+def test_nobody_to_ask_is_no_error(where: str) -> None:
+    """Nothing is offered, nothing is said, and nobody waits for long."""
+    begun_s = time.monotonic()
+    assert _offered(_tab("fleet --plain --broker {where} show ", FLEET_BROKER=where)) == []
+    assert time.monotonic() - begun_s < 10 * DEADLINE_S + 5, "of which most is Python's start"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_script(shell: str, tmp_path: Path) -> None:
+    """And bash takes it and completes with it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", "completion", shell],
+        capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"_FLEET_COMPLETE={shell}_complete" in done.stdout
+    bash = shutil.which("bash")
+    if shell != "bash" or bash is None:
+        return
+    program = tmp_path / "fleet"
+    program.write_text(f'#!{bash}\nexec "{sys.executable}" -m coordinator.cli "$@"\n')
+    program.chmod(0o755)
+    press = "COMP_WORDS=(fleet oper); COMP_CWORD=1; _fleet_completion fleet oper fleet"
+    tried = subprocess.run(
+        [bash, "--norc", "-c", f"{done.stdout}\n{press}\necho ${{COMPREPLY[@]}}"],
+        capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+        env=os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert tried.stdout == "operator-key\n", tried.stderr

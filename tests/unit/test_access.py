@@ -1,0 +1,78 @@
+"""Which broker a program takes when nobody says, and as whom."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.access import AGENT, COORDINATOR, PEOPLE, open_access
+from broker.bundle import Bundle, install
+from broker.ca import Authority
+from broker.errors import ConfigError
+from broker.identity import key_pem, new_key
+from broker.settings import BrokerSettings, config_home
+
+
+@pytest.fixture
+def identities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without any identity; where they go."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    return config_home() / "identities"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """A CA."""
+    return Authority.create(tmp_path / "ca", time.time())
+
+
+def _join(authority: Authority, folder: Path, name: str, broker: str) -> Path:
+    key = new_key()
+    certificate = authority.issue(key.public_key(), name, time.time())
+    install(Bundle(name, broker, authority.pem, certificate, key_pem(key)), folder)
+    return folder
+
+
+def test_who_has_joined_need_not_name_the_broker(authority: Authority, identities: Path) -> None:
+    """The address comes with the certificate; what is said wins."""
+    _join(authority, identities / "attic", "attic", "mqtts://pi.lan:8883")
+    access = open_access(BrokerSettings(), AGENT, time.time())
+    assert (str(access.address), access.user) == ("mqtts://pi.lan:8883", "attic")
+    said = open_access(BrokerSettings(url="mqtts://other"), AGENT, time.time())
+    assert str(said.address) == "mqtts://other:8883"
+    here = open_access(BrokerSettings(url="mqtt://127.0.0.1"), AGENT, time.time())
+    assert here.identity is None
+
+
+def test_a_folder_that_is_named_says_where_its_broker_is(
+    authority: Authority, identities: Path, tmp_path: Path
+) -> None:
+    """And nobody takes the address of another role's identity."""
+    assert not identities.exists()
+    folder = _join(authority, tmp_path / "else", "operator:alice", "mqtts://pi.lan:9000")
+    named = open_access(BrokerSettings(identity=folder), PEOPLE, time.time())
+    assert str(named.address) == "mqtts://pi.lan:9000"
+    _join(authority, identities / "operator@bob", "operator:bob", "mqtts://pi.lan:9000")
+    assert open_access(BrokerSettings(), AGENT, time.time()).address.is_loopback()
+
+
+@pytest.mark.parametrize("text", ["mqtt://pi.lan", "evil; rm -rf /", "", "\0"])
+def test_an_address_that_is_none_is_told_with_its_file(
+    authority: Authority, identities: Path, text: str
+) -> None:
+    """Whoever has written there."""
+    folder = _join(authority, identities / "attic", "attic", "mqtts://pi.lan")
+    (folder / "broker.url").write_text(text)
+    with pytest.raises(ConfigError, match=r"broker\.url"):
+        open_access(BrokerSettings(), AGENT, time.time())
+
+
+def test_what_is_missing_is_to_be_had_where_it_is_made(identities: Path) -> None:
+    """A host's by enrolling it, the coordinator's by `fleet init`."""
+    settings = BrokerSettings(url="mqtts://pi.lan")
+    with pytest.raises(ConfigError, match=r"mqtts://pi\.lan:8883: .*`fleet init` makes one"):
+        open_access(settings, COORDINATOR, time.time())
+    with pytest.raises(ConfigError, match="get one with `fleet enroll`"):
+        open_access(settings, AGENT, time.time())

@@ -1,0 +1,58 @@
+"""What `--help` says of every verb, and what a mistake is answered with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from coordinator.cli import VERBS, fleet, main
+
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(fleet, info_name="fleet")
+    for name in VERBS:
+        command = fleet.get_command(context, name)
+        assert command is not None, name
+        yield name, command
+        if isinstance(command, click.Group):
+            for inner in command.commands.values():
+                yield f"{name} {inner.name}", inner
+
+
+@pytest.mark.parametrize(("verb", "command"), list(_commands()), ids=str)
+def test_every_help_has_an_example(verb: str, command: click.Command) -> None:
+    """One that begins as one would type it, and lines that fit a terminal."""
+    context = click.Context(command, info_name=verb, parent=click.Context(fleet, info_name="fleet"))
+    text = command.get_help(context)
+    after = text.partition("Example")[2]
+    assert f"fleet {verb}" in after, f"fleet {verb} --help: has no example"
+    assert max(map(len, text.splitlines())) <= 88, "what is to be copied is not broken"
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, f"fleet {verb} {option.opts[0]}: has no help"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "next_step"),
+    [
+        (["lst"], "Did you mean 'list'?"),
+        (["list", "--statsu", "failed"], "--status"),
+        (["show"], "fleet show --help"),
+        (["status", "--broker", "localhost:18883"], "write mqtts://localhost:18883"),
+        (["status", "--broker", "pi.lan"], "write mqtts://pi.lan"),
+        (["status", "--broker", "mqtt://127.0.0.1:1", "--timeout", "1"], "--broker"),
+        (["join", "192.0.2.7"], "fleet join 192.0.2.7:8885"),
+        (["join", "no-such-file.json"], "there is no such file"),
+    ],
+)
+def test_a_mistake_is_answered_with_the_next_step(
+    arguments: list[str], next_step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In words, without the number that the system gives an error."""
+    assert main(arguments) in {1, 2, 3}
+    said = capsys.readouterr().err
+    assert next_step in " ".join(said.split())
+    assert "Errno" not in said
+    assert "Traceback" not in said

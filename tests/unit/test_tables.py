@@ -1,0 +1,187 @@
+"""Tables and what is watched, in windows of every width."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from coordinator.cli import Unreachable, views, words
+from coordinator.cli.list_ import _draw as draw_jobs
+from coordinator.cli.render import Line, put
+from coordinator.cli.tables import Column, fit, make_table
+from coordinator.cli.views import View
+from coordinator.cli.window import Window
+from coordinator.cli.workers import _draw as draw_hosts
+
+JOB = {
+    "job_id": "a" * 64, "name": "transformer_ssl-realistic-0027", "state": "running",
+    "host": "gaming-pc-12", "metrics": {"auroc": 0.912}, "started_at": "2026-01-02T11:00:00Z",
+    "finished_at": None, "attempt": 1, "priority": 10, "artifact_id": None, "error": None,
+    "progress": {"phase": "train", "epoch": 24, "epochs": 60, "eta_s": 200.0},
+    "held": {"phase": "running", "progress": 0.4},
+}  # fmt: skip
+GPU = {
+    "name": "NVIDIA GeForce RTX 4090", "vram_free_bytes": 20 << 30, "use_percent": 91.0,
+    "power_w": 412.0,
+}  # fmt: skip
+HOST = {
+    "host": "gaming-pc-12", "status": "online", "presence": "online", "barred": [],
+    "last_seen": "2026-01-02T11:00:00Z",
+    "capability": {"physical_cores": 8, "gpus": [GPU], "agent_version": "0.1.0"},
+    "heartbeat": {"cpu_percent": 85.0, "ram_available_bytes": 19 << 30, "gpus": [GPU]},
+    "jobs": [{"name": JOB["name"], "job_id": "a", "phase": "running", "progress": 0.4}],
+}  # fmt: skip
+
+
+def _text(parts: Any, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
+    put(console, parts)
+    out = console.file
+    assert isinstance(out, io.StringIO)
+    return out.getvalue()
+
+
+def _titles(draw: Callable[[Any], Any], row: dict[str, Any], width: int) -> list[str]:
+    text = _text(draw([row]), width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in text, "a column that does not fit is left out, not cut to a stump"
+    return lines[0].split()
+
+
+def test_jobs_at_eighty_columns_and_at_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name, state, host and progress are whole at 80; a wide window has everything."""
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = _titles(draw_jobs, JOB, 80)
+    assert narrow[:5] == ["JOB", "STATE", "HOST", "DONE", "LEFT"]
+    assert "ID" not in narrow
+    monkeypatch.setenv("COLUMNS", "160")
+    wide = _titles(draw_jobs, JOB, 160)
+    assert {"AUROC", "TOOK", "TRY", "PRIO", "ENDED", "ARTIFACT", "ID"} <= set(wide)
+    assert "40%" in _text(draw_jobs([JOB]), 160)
+    assert "3 min" in _text(draw_jobs([JOB]), 160)
+
+
+def test_hosts_at_eighty_columns_and_at_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a host does is whole at 80, with the model of its card; wide, all that it measures."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert _titles(draw_hosts, HOST, 80)[:4] == ["HOST", "STATUS", "JOBS", "GPU"]
+    text = _text(draw_hosts([HOST]), 80)
+    assert f"{JOB['name']} 40%" in text
+    assert " RTX 4090 " in text
+    monkeypatch.setenv("COLUMNS", "160")
+    assert "412 W" in _text(draw_hosts([HOST]), 160)
+    gone = {**HOST, "status": "offline", "presence": "crashed"}
+    assert "last seen" in _text(draw_hosts([gone]), 160)
+
+
+def test_twins_are_told_what_fits_how_they_connect() -> None:
+    """With certificates another --host would not help."""
+    twins = {**HOST, "presence": "twins"}
+    assert "--host" in _text(draw_hosts([twins]), 200)
+    capability = {**HOST["capability"], "certificate_expires_at": "2126-01-01T00:00:00Z"}  # type: ignore[dict-item]
+    assert "fleet enroll" in _text(draw_hosts([{**twins, "capability": capability}]), 200)
+
+
+def test_what_says_nothing_goes_first() -> None:
+    """A column of dashes gives way before one of a higher rank that says something."""
+    columns = (Column("NAME"), Column("EMPTY", rank=1), Column("FULL", rank=2))
+    table = make_table(columns, [("a" * 10, "-", "x" * 5)], 20)
+    assert [column.header for column in table.columns] == ["NAME", "FULL"]
+
+
+@pytest.mark.parametrize("window", range(1, 120, 7))
+def test_no_window_is_too_narrow(window: int) -> None:
+    """Widths add up to what there is, as long as there is anything."""
+    columns = (Column("A", least=5), Column("B"), Column("C", rank=1, least=4))
+    cells = make_table(columns, [], window)
+    assert cells.columns
+    widths = fit(columns, [], window)
+    assert sum(widths.values()) + 2 * (len(widths) - 1) <= max(window, 8)
+
+
+def test_a_line_is_whole_for_a_program_and_goes_on_indented_for_people() -> None:
+    """So that grep finds it, and people can read it."""
+    said = "pi: " + "needs CUDA; this host has none; " * 5
+    assert _text([Line(said)], 40).splitlines() == [said]
+    out = io.StringIO()
+    Console(file=out, width=40, force_terminal=True, no_color=True).print(Line(said))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert all(line.startswith("    ") for line in lines[1:])
+
+
+def test_how_far_a_job_is() -> None:
+    """A share while it trains, else what it is at; nothing for a job that nobody holds."""
+    assert (words.done(JOB), words.left(JOB)) == ("40%", "3 min")
+    assert words.done({**JOB, "held": {"phase": "uploading", "progress": 0.5}}) == "uploading 50%"
+    assert words.done({**JOB, "held": {"phase": "bundling", "progress": None}}) == "bundling"
+    assert (words.done({"progress": None}), words.left({})) == ("-", "-")
+
+
+def test_a_window_says_what_it_does_not_show() -> None:
+    """As many lines as there is room for, and the number of the others."""
+    out = io.StringIO()
+    console = Console(file=out, width=60, height=10)
+    console.print(Window("fleet list", "now", "", [str(number) for number in range(50)]))
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 10
+    assert lines[0].startswith("fleet list")
+    assert lines[-1].startswith("… 43 more lines")
+
+
+class _Client:
+    """As much of a client as watching needs: something changes when it is waited for."""
+
+    def __init__(self, looks: list[Any]) -> None:
+        self.looks = looks
+
+    def messages(self, _wait_s: float) -> list[Any]:
+        if not self.looks:
+            raise KeyboardInterrupt
+        return []
+
+    def read(self) -> Any:
+        look = self.looks.pop(0)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`watched(looks, as_json=…)`: what is shown of a view that changes so, until Ctrl-C."""
+    monkeypatch.setattr(views, "CALM_S", 0.0)
+
+    def watch(looks: list[Any], *, as_json: bool) -> None:
+        client: Any = _Client(looks)
+        view = View(client.read, lambda data: [f"now {data}"])
+        with pytest.raises(KeyboardInterrupt):
+            views._follow(client, view, views._screen(as_json=as_json))
+
+    return watch
+
+
+def test_watching_tells_a_program_each_change_in_a_line(
+    watched: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is as it was is not told again."""
+    watched([{"a": 1}, {"a": 1}, {"a": 2}], as_json=True)
+    out = capsys.readouterr().out.splitlines()
+    assert [json.loads(line) for line in out] == [{"a": 1}, {"a": 2}]
+
+
+def test_watching_goes_on_while_nobody_answers(
+    watched: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so once, and shows what there is as soon as there is something."""
+    lost = Unreachable("no coordinator did\nstart one")
+    watched([1, lost, lost, 2], as_json=False)
+    done = capsys.readouterr()
+    assert done.out.split("\n") == ["now 1", "", "now 2", ""]
+    assert done.err == "no coordinator did; still trying\n"
