@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from broker.acl import Principal, Role
-from broker.address import Address, parse_address
+from broker.address import Address, parse_addresses, text_of
 from broker.errors import ConfigError
 from broker.settings import BrokerSettings
 from broker.topics import LOCAL_USER
@@ -32,9 +32,12 @@ _WHOSE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the broker is and as whom a program connects; without an identity, as anybody."""
+    """Where the broker is and as whom a program connects; without an identity, as anybody.
 
-    address: Address
+    Several addresses are those of one cluster: any will do, and the first is tried first.
+    """
+
+    addresses: tuple[Address, ...]
     identity: Identity | None = None
     tls: Callable[[], ssl.SSLContext] | None = None
 
@@ -54,12 +57,13 @@ def open_access(
     `ConfigError` for a connection that is not safe, and for an identity that is not whole, not of
     that role or not called so.
     """
-    address = parse_address(settings.url)
-    if not address.tls:
-        _check_plain(settings, address)
-        return Access(address)
-    if settings.identity is None and address.user is not None:
-        return Access(address, tls=_public)  # a broker of others, with passwords and a public CA
+    addresses = parse_addresses(settings.url)
+    if not addresses[0].tls:
+        for address in addresses:
+            _check_plain(settings, address)
+        return Access(addresses)
+    if settings.identity is None and addresses[0].user is not None:
+        return Access(addresses, tls=_public)  # a broker of others, with passwords and a public CA
     # Not above: a command on one machine needs no certificates, and this import takes its time.
     from broker.identity import config_home, find_identity, load_identity
 
@@ -68,8 +72,9 @@ def open_access(
     folder = settings.identity or find_identity(home, roles, name) or find_identity(home, roles)
     if folder is None:
         raise ConfigError(
-            f"{address}: no identity of {_WHOSE[accepts]} in {home}; get one with `fleet enroll` "
-            "on the CA's machine and `fleet join` here, or name its folder with --identity"
+            f"{text_of(addresses)}: no identity of {_WHOSE[accepts]} in {home}; get one with "
+            "`fleet enroll` on the CA's machine and `fleet join` here, or name its folder "
+            "with --identity"
         )
     identity = load_identity(folder, now_s)
     if Principal.parse(identity.name).role not in accepts:
@@ -82,7 +87,7 @@ def open_access(
             f"{folder}: this is the identity of {identity.name!r}, not of {name!r}; leave the "
             "host's name out, or `fleet enroll` that one"
         )
-    return Access(address, identity, identity.context)
+    return Access(addresses, identity, identity.context)
 
 
 def _check_plain(settings: BrokerSettings, address: Address) -> None:

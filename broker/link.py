@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Final
 
 import paho.mqtt.client as mqtt
@@ -56,11 +57,12 @@ _MUTE: Final = "; does that port want TLS? write mqtts:// then"
 class LinkSettings:
     """How to reach the broker, and as whom; the client id on the wire has a prefix (`fleet-`).
 
+    Of several addresses the first is tried first, and after each failure the one that follows.
     `tls` makes the context of one connection, so that a renewed certificate is used at the next.
     It raises OSError when it cannot.
     """
 
-    address: Address
+    addresses: Sequence[Address]
     client_id: str
     filters: Sequence[tuple[str, int]]
     keepalive_s: int = 20
@@ -118,9 +120,11 @@ class Link:
 
     def _run(self) -> None:
         failures = 0
+        addresses = cycle(self._settings.addresses)
         while not self._stopping.is_set():
             session = self._new_id()
-            connection = _Connection(self._settings, session, self._inbox, self._will)
+            address = next(addresses)
+            connection = _Connection(self._settings, address, session, self._inbox, self._will)
             why = connection.open(self._stopping)
             if why is None:
                 begun_s = time.monotonic()
@@ -136,7 +140,7 @@ class Link:
             self._inbox(Disconnected(why))
             self._stopping.wait(
                 backoff_s(
-                    failures,
+                    failures // len(self._settings.addresses),  # each is tried before longer waits
                     self._settings.backoff_base_s,
                     self._settings.backoff_cap_s,
                     self._rng,
@@ -154,11 +158,13 @@ class _Connection:
     def __init__(
         self,
         settings: LinkSettings,
+        address: Address,
         session: str,
         inbox: Callable[[LinkEvent], None],
         will: Callable[[str], Outgoing] | None,
     ) -> None:
         self._settings = settings
+        self._address = address
         self._inbox = inbox
         self._why = "connection lost"
         self._answered = False
@@ -178,8 +184,8 @@ class _Connection:
         client.connect_timeout = CONNECT_TIMEOUT_S
         client.max_queued_messages_set(MAX_OUTSTANDING)
         client.max_inflight_messages_set(1000)
-        if settings.address.user is not None:
-            client.username_pw_set(settings.address.user, settings.address.password)
+        if address.user is not None:
+            client.username_pw_set(address.user, address.password)
         if will is not None:
             last = will(session)
             client.will_set(last.topic, last.payload, last.qos, last.retain)
@@ -193,7 +199,7 @@ class _Connection:
 
     def open(self, stopping: threading.Event) -> str | None:
         """Connect and subscribe; return why it failed, or none."""
-        address = self._settings.address
+        address = self._address
         try:
             if self._settings.tls is not None:
                 context = self._settings.tls()
@@ -218,7 +224,7 @@ class _Connection:
     def wait_closed(self) -> str:
         """Wait for the end of the connection; return why it ended."""
         self._closed.wait()
-        return f"{self._settings.address}: {self._why}"
+        return f"{self._address}: {self._why}"
 
     def close(self) -> None:
         """Disconnect and end paho's thread."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from broker.address import DEFAULT_URL, parse_address
+from broker.address import DEFAULT_URL, parse_addresses
 from broker.auth import MAX_CHARS, OperatorKey
 from broker.errors import ConfigError
 from broker.topics import Topics
@@ -114,7 +114,10 @@ class BrokerSettings(Settings):
     }
     option_names: ClassVar[Mapping[str, str]] = {"url": "--broker", "topic_root": "--root"}
 
-    url: str = Field(default=DEFAULT_URL, description="Address of the broker.")
+    url: str = Field(
+        default=DEFAULT_URL,
+        description="Address of the broker; of a cluster, a list of addresses or commas between.",
+    )
     topic_root: str = Field(default="fleet", description="First level(s) of every topic.")
     identity: Path | None = Field(
         default=None, description="Folder of ca.crt, client.crt and client.key, for mqtts."
@@ -126,9 +129,15 @@ class BrokerSettings(Settings):
         default=None, description="What commands are signed with; without it they are not."
     )
 
+    @field_validator("url", mode="before")
+    @classmethod
+    def _joined(cls, value: Any) -> Any:
+        listed = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
+        return ",".join(value) if listed else value
+
     def check(self, sources: Mapping[str, str]) -> None:
         """Raise `ConfigError` for an address or a root that is none; a password is not told."""
-        parse_address(self.url, sources.get("url", "url"))
+        parse_addresses(self.url, sources.get("url", "url"))
         try:
             Topics(self.topic_root)
         except ConfigError as error:

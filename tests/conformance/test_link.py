@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from broker.address import parse_address
+from broker.address import parse_addresses
 from broker.link import GOODBYE_TIMEOUT_S, Link, LinkSettings
 from broker.machine import new_id
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
@@ -32,7 +32,7 @@ class Ear:
         self.events: queue.Queue[LinkEvent] = queue.Queue()
         self.link = Link(
             LinkSettings(
-                parse_address(url), name, [(one, 1) for one in filters],
+                parse_addresses(url), name, [(one, 1) for one in filters],
                 backoff_base_s=0.1, backoff_cap_s=0.5,
             ),
             self.events.put,
@@ -151,6 +151,30 @@ def test_it_comes_back_after_the_broker_was_killed(
     assert one.next(Connected).session != first
     assert one.link.publish(Outgoing(f"{topic_root}/x", b"there"))
     assert one.next(Incoming).payload == b"there"
+
+
+def test_the_next_address_is_taken_when_one_fails_or_ends(
+    new_broker: Any, ear: Any, topic_root: str
+) -> None:
+    """At once, not after the long waits of a broker that stays away; and round again."""
+    first, second = new_broker("embedded"), new_broker("embedded")
+    urls = f"mqtt://127.0.0.1:1,{first.url},{second.url}"
+    one = ear(urls, f"{topic_root}-1", f"{topic_root}/#")
+    assert "127.0.0.1:1:" in one.next(Disconnected).why
+    one.next(Connected)
+    for ended, other in ((first, second), (second, first)):
+        ended.end(signal.SIGKILL)
+        if other is first:
+            other.start()
+        assert str(ended.port) in one.next(Disconnected).why
+        if other is first:
+            assert "127.0.0.1:1:" in one.next(Disconnected).why
+        one.next(Connected)
+        witness = ear(other.url, f"{topic_root}-w", f"{topic_root}/#")
+        witness.next(Connected)
+        assert one.link.publish(Outgoing(f"{topic_root}/x", b"there"))
+        assert witness.next(Incoming).payload == b"there"
+        witness.link.stop()
 
 
 def test_nobody_there_is_told_with_the_address(ear: Any) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -231,6 +232,17 @@ def _no_delay(_client: mqtt.Client, _data: object, sock: Any) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+def embedded(folder: Path, *, people: tuple[str, ...] = (), hosts: tuple[str, ...] = ()) -> Secured:
+    """Return the embedded broker, not started; it has no need of `people` and `hosts`."""
+    authority = _authority(folder)
+    port = free_port()
+    listen = ["--listen", f"127.0.0.1:{port}", "--identity", str(authority.folder)]
+    log = folder / "log"
+    command = [sys.executable, "-m", "broker.server", *listen]
+    ports = Ports(hosts=port, people=port)
+    return Secured("embedded", authority, ports, lambda: _run(command, log), log=log)
+
+
 def mosquitto(
     folder: Path,
     *,
@@ -306,6 +318,7 @@ def rabbitmq(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -
 
 
 MAKERS: dict[str, Callable[..., Secured]] = {
+    "embedded": embedded,
     "mosquitto": mosquitto,
     "nats": nats,
     "rabbitmq": rabbitmq,
