@@ -211,9 +211,12 @@ class Authority:
         builder = builder.add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False
         )
-        # A host's certificate must not do for a broker's, nor the other way round.
-        use = ExtendedKeyUsageOID.SERVER_AUTH if servers else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = builder.add_extension(x509.ExtendedKeyUsage([use]), False)
+        # A host's certificate must not do for a broker's. The nodes of a cluster show theirs to
+        # each other; to a broker its name is nobody's.
+        uses = [ExtendedKeyUsageOID.SERVER_AUTH] if servers else []
+        if not servers or name == BROKER_NAME:
+            uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), False)
         if servers:
             builder = builder.add_extension(_alternatives(servers), False)
         return builder.sign(self._key, hashes.SHA256())

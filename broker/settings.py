@@ -112,7 +112,11 @@ class BrokerSettings(Settings):
         "FLEET_PLAIN": "plain",
         "FLEET_OPERATOR_KEY_FILE": "operator_key_file",
     }
-    option_names: ClassVar[Mapping[str, str]] = {"url": "--broker", "topic_root": "--root"}
+    option_names: ClassVar[Mapping[str, str]] = {
+        "url": "--broker",
+        "topic_root": "--root",
+        "origins": "--origin",
+    }
 
     url: str = Field(
         default=DEFAULT_URL,
@@ -124,6 +128,12 @@ class BrokerSettings(Settings):
     )
     plain: bool = Field(
         default=False, description="Go without TLS beyond this machine, on a network one trusts."
+    )
+    websocket: int | None = Field(
+        default=None, ge=0, le=65_535, description="`fleet broker`: port of websockets, if any."
+    )
+    origins: tuple[str, ...] = Field(
+        default=(), description="`fleet broker`: pages whose scripts may open a websocket."
     )
     operator_key_file: Path | None = Field(
         default=None, description="What commands are signed with; without it they are not."

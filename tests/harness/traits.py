@@ -1,6 +1,6 @@
 """What brokers do unlike each other.
 
-tests/conformance/test_rights.py tries it, docs/brokers.md tells it.
+tests/conformance/test_rights.py and test_websockets.py try it, docs/brokers.md tells it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ TRAITS: Final[dict[str, tuple[str, str, str, str]]] = {
     "retained messages, after `kill -9`": ("lost", "kept", "kept", "kept after 2 s"),
     "a dot in a host's name": ("works", "works", "does not work", "does not work"),
     "a chunk of 1 MiB": ("arrives", "arrives", "arrives", "arrives"),
+    "1 MiB to a websocket": ("at once", "25 s", "at once", "at once"),
+    "a websocket for a page of elsewhere": ("refused", "opened", "refused", "opened"),
 }  # fmt: skip
 
 
