@@ -106,6 +106,7 @@ def _acl(site: Site) -> str:
         rules = _rules("topic", Rights(whole, whole))
         parts.append(f"# Whoever is on this machine.\n{rules}")
     parts.append(_HOSTS + _rules("pattern", _of_any_host(site)))
+    parts += [f"{_DENIED}user {name}\ntopic deny #" for name in sorted({*site.denied})]
     for who in site.principals():
         if who.role is not Role.AGENT:
             rules = _rules("topic", rights_of(who, site.topics))
@@ -113,6 +114,7 @@ def _acl(site: Site) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+_DENIED: Final = "# Revoked: a reload ends what a connection that is there can do.\n"
 # Patterns hold for whatever name a certificate bears, people's and the coordinator's too.
 _HOSTS: Final = """\
 # Any host, also one that is enrolled later: %u is the name in its certificate. These lines hold for

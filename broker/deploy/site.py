@@ -84,6 +84,7 @@ class Site:
 
     `folder` is where the broker will find its files, `certificates` where ca.crt, broker.crt and
     broker.key are, and crl.pem where `revoked`; `state` where it keeps what it must not forget.
+    `denied` are names that were revoked, of whom there may be a connection still.
     `loopback`: serve this machine in plain text, too, and ask nobody there who they are.
     `nodes` are those of a cluster, and the files are for `node`, which is one of them.
     Raises `ConfigError` for a name in `people` or `hosts` that is none, a folder that no
@@ -96,6 +97,7 @@ class Site:
     topics: Topics = field(default_factory=Topics)
     people: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
     loopback: bool = False
     revoked: bool = False
     ports: Ports = field(default_factory=Ports)

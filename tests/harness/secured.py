@@ -26,7 +26,7 @@ from tests.harness.brokers import free_port
 from tests.harness.certificates import Authority
 
 DEADLINE_S = 20.0
-RABBITMQ_START_S = 90.0
+RABBITMQ_START_S = 300.0  # three at once, on a machine that has other things to do
 COME_BACK_S = 5.0
 
 
@@ -44,6 +44,8 @@ class Secured:
     start_deadline_s: float = DEADLINE_S
     process: subprocess.Popen[bytes] | None = None
     log: Path | None = None
+    site: Site | None = None  # what its files were rendered from
+    environment: dict[str, str] = field(default_factory=dict)  # of RabbitMQ's programs
     epmd_port: str = ""  # of Erlang's port mapper, which outlives the broker that started it
 
     def start(self) -> None:
@@ -286,7 +288,7 @@ def mosquitto(
     conf.write_text(conf.read_text("utf-8") + "user root\n", "utf-8")
     log = folder / "log"
     command = [program, "-c", str(conf)]
-    return Secured("mosquitto", authority, ports, lambda: _run(command, log), log=log)
+    return Secured("mosquitto", authority, ports, lambda: _run(command, log), log=log, site=site)
 
 
 def nats(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> Secured:
@@ -353,6 +355,7 @@ def rabbitmq_node(
         lambda: _run([program], log, environment),
         start_deadline_s=RABBITMQ_START_S,
         log=log,
+        environment=environment,
         epmd_port=epmd_port,
     )
 
