@@ -23,9 +23,10 @@ from broker.link import Link, LinkSettings
 from broker.machine import new_id
 from broker.wire import Connected, Disconnected, LinkEvent
 
-HOLD_S: Final = 3.0  # a host that is let in comes back within a second
-PATIENCE_S: Final = 12.0  # the embedded broker reads its list anew within one
-REACH_S: Final = 5.0
+HOLD_S: Final = 4.0  # a host that is let in comes back within a second
+AGAIN_S: Final = 4.0  # at most, until the place is taken again: or its host would wait longer, too
+PATIENCE_S: Final = 20.0
+MAX_LOST: Final = 2
 LASTS_S: Final = 60.0  # of the certificate that takes the place
 
 
@@ -52,7 +53,7 @@ def expel(
         ids.write_identity(place, authority.pem, made, ids.key_pem(key))
         identity = ids.Identity(place, name, now_s, now_s + LASTS_S)
         settings = LinkSettings(
-            addresses, name, [], backoff_base_s=0.1, backoff_cap_s=0.5, tls=identity.context
+            addresses, name, [], backoff_base_s=AGAIN_S, backoff_cap_s=AGAIN_S, tls=identity.context
         )
         events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
         link = Link(
@@ -64,23 +65,29 @@ def expel(
         )
         link.start()
         try:
-            return _hold(events)
+            return _hold(events, len(addresses))
         finally:
             link.stop()
 
 
-def _hold(events: queue.SimpleQueue[LinkEvent]) -> tuple[Outcome, str]:
-    begun_s = time.monotonic()
-    connected, was, why = False, False, f"no answer in {REACH_S:.0f} s"
-    while (left_s := begun_s + (PATIENCE_S if was else REACH_S) - time.monotonic()) > 0:
+def _hold(events: queue.SimpleQueue[LinkEvent], addresses: int) -> tuple[Outcome, str]:
+    """Follow a link until the place is held, or lost for the second time.
+
+    Once may be too early: the embedded broker reads its list anew within a second.
+    """
+    deadline_s = time.monotonic() + PATIENCE_S
+    connected, refused, lost, why = False, 0, 0, f"no answer in {PATIENCE_S:.0f} s"
+    while (left_s := deadline_s - time.monotonic()) > 0:
         try:
             event = events.get(timeout=HOLD_S if connected else left_s)
         except queue.Empty:
-            if connected:
-                return Outcome.OUT, ""
             break
-        connected = isinstance(event, Connected)
-        was = was or connected
         if isinstance(event, Disconnected):
             why = event.why
-    return (Outcome.BACK if was else Outcome.UNREACHABLE), why
+            lost, refused = lost + connected, refused + (not connected)
+        connected = isinstance(event, Connected)
+        if lost >= MAX_LOST or (not lost and refused >= addresses):
+            break
+    if connected:
+        return Outcome.OUT, ""
+    return (Outcome.BACK if lost else Outcome.UNREACHABLE), why

@@ -43,6 +43,7 @@ __all__ = [
 
 CONNECT_TIMEOUT_S: Final = 10.0
 GOODBYE_TIMEOUT_S: Final = 3.0
+MOST_QOS: Final = 1  # that any broker has
 STEADY_S: Final = 10.0  # a connection that lasted so long was a good one
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
@@ -120,12 +121,18 @@ class Link:
 
     def _run(self) -> None:
         failures = 0
+        most_qos = MOST_QOS
         addresses = cycle(self._settings.addresses)
         while not self._stopping.is_set():
             session = self._new_id()
             address = next(addresses)
-            connection = _Connection(self._settings, address, session, self._inbox, self._will)
+            connection = _Connection(
+                self._settings, address, most_qos, session, self._inbox, self._will
+            )
             why = connection.open(self._stopping)
+            # Without one of its nodes a cluster may not take it at QoS 1 (NATS), and nothing rests
+            # on that: rather at QoS 0 than not at all.
+            most_qos = 0 if why is not None and connection.asked else MOST_QOS
             if why is None:
                 begun_s = time.monotonic()
                 self._connection = connection
@@ -159,12 +166,15 @@ class _Connection:
         self,
         settings: LinkSettings,
         address: Address,
+        most_qos: int,
         session: str,
         inbox: Callable[[LinkEvent], None],
         will: Callable[[str], Outgoing] | None,
     ) -> None:
         self._settings = settings
         self._address = address
+        self._filters = [(name, min(qos, most_qos)) for name, qos in settings.filters]
+        self.asked = False  # to subscribe
         self._inbox = inbox
         self._why = "connection lost"
         self._answered = False
@@ -275,8 +285,9 @@ class _Connection:
             self._why = f"the broker refused the connection: {reason}"
             if self._settings.tls is not None:
                 self._why += _REFUSED
-        elif self._settings.filters:
-            client.subscribe(list(self._settings.filters))
+        elif self._filters:
+            self.asked = True
+            client.subscribe(self._filters)
         else:
             self._ready.set()
 
@@ -285,7 +296,7 @@ class _Connection:
     ) -> None:
         refused = [
             filter_
-            for (filter_, _), reason in zip(self._settings.filters, reasons, strict=False)
+            for (filter_, _), reason in zip(self._filters, reasons, strict=False)
             if reason.is_failure
         ]
         if refused:

@@ -203,12 +203,12 @@ def answering() -> Iterator[Callable[..., str]]:
     servers: list[socketserver.ThreadingTCPServer] = []
     over = threading.Event()
 
-    def serve(*answers: bytes) -> str:
+    def serve(*answers: bytes | Callable[[bytes], bytes]) -> str:
         class Answer(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 for answer in answers:
-                    self.request.recv(65_536)
-                    self.request.sendall(answer)
+                    said = self.request.recv(65_536)
+                    self.request.sendall(answer(said) if callable(answer) else answer)
                 over.wait(DEADLINE_S)
 
         server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer)
@@ -234,6 +234,22 @@ def test_a_refused_subscription_is_no_connection(ear: Any, answering: Any) -> No
     """A link that hears only a part would be worse than none; the error names the filter."""
     why = ear(answering(CONNACK, SUBACK_FAILURE), "one", "a/b").next(Disconnected).why
     assert "refused the subscription to a/b" in why
+
+
+def test_what_is_not_granted_at_qos_1_is_asked_for_at_qos_0(ear: Any, answering: Any) -> None:
+    """As by a cluster that has lost a node; the next time it is QoS 1 again."""
+    asked: list[int] = []
+
+    def grant(subscribe: bytes) -> bytes:
+        asked.append(subscribe[-1])
+        return SUBACK_FAILURE if asked[-1] else SUBACK
+
+    one = ear(answering(CONNACK, grant), "one", "a/b")
+    assert "refused the subscription to a/b" in one.next(Disconnected).why
+    one.next(Connected)
+    one.link._connection._client.socket().shutdown(socket.SHUT_RDWR)
+    one.next(Connected)
+    assert asked == [1, 0, 1, 0]
 
 
 def test_a_broker_that_says_nothing_does_not_hold_up_the_end(ear: Any, answering: Any) -> None:

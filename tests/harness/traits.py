@@ -31,7 +31,7 @@ TRAITS: Final[dict[str, tuple[str, str, str, str]]] = {
     "retained messages, after `kill -9`": ("lost", "kept", "kept", "kept after 2 s"),
     "a dot in a host's name": ("works", "works", "does not work", "does not work"),
     "a chunk of 1 MiB": ("arrives", "arrives", "arrives", "arrives"),
-    "1 MiB to a websocket": ("at once", "25 s", "at once", "at once"),
+    "1 MiB to a websocket": ("at once", "27 s", "at once", "at once"),
     "a websocket for a page of elsewhere": ("refused", "opened", "refused", "opened"),
 }  # fmt: skip
 
