@@ -98,7 +98,7 @@ generate: $(STAMP) ## files that are made from the code
 	$(BIN)/python -m agent.trainer.config > coordinator/trainers.json
 	$(BIN)/python -m coordinator.cli.reference > docs/cli.md
 	$(BIN)/python -m agent.trainer.reportmodel > docs/report.schema.json
-	for broker in mosquitto rabbitmq nats; do $(BIN)/python -m coordinator.cli broker config \
+	for broker in mosquitto rabbitmq nats; do XDG_CONFIG_HOME=/nowhere $(BIN)/python -m coordinator.cli broker config \
 		$$broker --root fleet --at /etc/$$broker -o etc/$$broker || exit 1; done
 
 clean: ## all that `make` has made

@@ -95,7 +95,7 @@ class Service:
         core.begin(system_clock())
         self._link = Link(
             LinkSettings(
-                access.address,
+                access.addresses,
                 settings.host,
                 topics.for_agent(settings.host),
                 tls=access.tls,

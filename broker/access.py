@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from broker.acl import Principal, Role
-from broker.address import Address, parse_address
+from broker.address import Address, parse_addresses, text_of
 from broker.errors import ConfigError
 from broker.settings import BrokerSettings, config_home
 from broker.topics import LOCAL_USER
@@ -39,9 +39,12 @@ _GET: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the broker is and as whom a program connects; without an identity, as anybody."""
+    """Where the broker is and as whom a program connects; without an identity, as anybody.
 
-    address: Address
+    Several addresses are those of one cluster: any will do, and the first is tried first.
+    """
+
+    addresses: tuple[Address, ...]
     identity: Identity | None = None
     tls: Callable[[], ssl.SSLContext] | None = None
 
@@ -61,14 +64,15 @@ def open_access(
     `[broker] url`, the broker that this identity is for. Raises `ConfigError` for a connection that
     is not safe, and for an identity that is not whole, not of that role or not called so.
     """
-    address = parse_address(settings.url)
+    addresses = parse_addresses(settings.url)
     if "url" not in settings.model_fields_set:
-        address = _of_identity(settings, accepts, name) or address
-    if not address.tls:
-        _check_plain(settings, address)
-        return Access(address)
-    if settings.identity is None and address.user is not None:
-        return Access(address, tls=_public)  # a broker of others, with passwords and a public CA
+        addresses = _of_identity(settings, accepts, name) or addresses
+    if not addresses[0].tls:
+        for address in addresses:
+            _check_plain(settings, address)
+        return Access(addresses)
+    if settings.identity is None and addresses[0].user is not None:
+        return Access(addresses, tls=_public)  # a broker of others, with passwords and a public CA
     # Not above: a command on one machine needs no certificates, and this import takes its time.
     from broker.identity import find_identity, load_identity
 
@@ -77,8 +81,8 @@ def open_access(
     folder = settings.identity or find_identity(home, roles, name) or find_identity(home, roles)
     if folder is None:
         raise ConfigError(
-            f"{address}: no identity of {_WHOSE[accepts]} in {home}; {_GET[accepts]}, or name its "
-            "folder with --identity"
+            f"{text_of(addresses)}: no identity of {_WHOSE[accepts]} in {home}; {_GET[accepts]}, "
+            "or name its folder with --identity"
         )
     identity = load_identity(folder, now_s)
     if Principal.parse(identity.name).role not in accepts:
@@ -91,13 +95,13 @@ def open_access(
             f"{folder}: this is the identity of {identity.name!r}, not of {name!r}; leave the "
             "host's name out, or `fleet enroll` that one"
         )
-    return Access(address, identity, identity.context)
+    return Access(addresses, identity, identity.context)
 
 
 def _of_identity(
     settings: BrokerSettings, accepts: frozenset[Role], name: str | None
-) -> Address | None:
-    """Return the broker's address as `fleet join` or `fleet init` has written it down, if any."""
+) -> tuple[Address, ...] | None:
+    """Return the broker's addresses as `fleet join` or `fleet init` wrote them down, if any."""
     home = config_home() / "identities"
     if settings.identity is None and not home.is_dir():
         return None  # most often; it spares the import
@@ -109,7 +113,7 @@ def _of_identity(
     except ConfigError:
         return None  # of several, somebody has to say which
     url = None if folder is None else broker_of(folder)
-    return None if url is None else parse_address(url)
+    return None if url is None else parse_addresses(url)
 
 
 def _check_plain(settings: BrokerSettings, address: Address) -> None:

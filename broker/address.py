@@ -1,8 +1,12 @@
-"""Where the broker is, as people write it: `mqtt[s]://[user[:password]@]host[:port]`."""
+"""Where the broker is, as people write it: `mqtt[s]://[user[:password]@]host[:port]`.
+
+A cluster has several addresses, parted by commas.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
@@ -14,6 +18,7 @@ DEFAULT_PORT: Final = 1883
 DEFAULT_TLS_PORT: Final = 8883
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
 _BARE: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+MAX_ADDRESSES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,28 @@ class Address:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+def parse_addresses(urls: str, source: str = "broker address") -> tuple[Address, ...]:
+    """Return the addresses in `urls`, each once, in their order; a comma within one is `%2C`.
+
+    Raises `ConfigError` that names `source` and the remedy: one is none, there are too many, or
+    some are with TLS and some without.
+    """
+    found = tuple(dict.fromkeys(parse_address(one.strip(), source) for one in urls.split(",")))
+    if len(found) > MAX_ADDRESSES:
+        raise ConfigError(f"{source}: {len(found)} addresses; name at most {MAX_ADDRESSES}")
+    if len({(one.tls, one.user is None) for one in found}) > 1:
+        raise ConfigError(
+            f"{source}: {text_of(found)}: a client is the same at each address of a cluster; "
+            "write all of them with mqtts://, and all with a user or none"
+        )
+    return found
+
+
+def text_of(addresses: Sequence[Address]) -> str:
+    """Return addresses as people write them, without passwords."""
+    return ",".join(map(str, addresses))
 
 
 def parse_address(url: str, source: str = "broker address") -> Address:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from broker import identity as ids
 from broker import private
-from broker.address import parse_address
+from broker.address import parse_addresses
 from broker.errors import ConfigError
 
 VERSION: Final = 1
@@ -77,7 +77,7 @@ def parse_bundle(data: bytes, source: str, now_s: float) -> Bundle:
         ids.folder_name(name)
     except ConfigError as error:
         raise ConfigError(f"{source}: name: {error}") from None
-    if not parse_address(text["broker"], f"{source}: broker").tls:
+    if not parse_addresses(text["broker"], f"{source}: broker")[0].tls:
         raise ConfigError(f"{source}: broker: is not an address with TLS, mqtts://HOST:PORT")
     # What is written is what was understood: there may be more in a PEM file than one reads.
     return Bundle(

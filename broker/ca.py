@@ -157,6 +157,13 @@ class Authority:
         ends_s = now_s + lasts_s
         return ids.certificate_pem(self._sign(public, server, (server,), now_s, ends_s))
 
+    def stand_in(
+        self, public: ec.EllipticCurvePublicKey, name: str, now_s: float, lasts_s: float
+    ) -> bytes:
+        """Return a client's certificate (PEM) that takes somebody's place for a moment."""
+        ids.folder_name(name)
+        return ids.certificate_pem(self._sign(public, name, (), now_s, now_s + lasts_s))
+
     def revoke(self, name: str, now_s: float) -> list[Issued]:
         """Revoke every certificate of `name` that holds; return them. The CRL is written anew."""
         with self.locked():
@@ -168,12 +175,7 @@ class Authority:
 
     def issued(self) -> list[Issued]:
         """Return what was issued and has not ended long ago, oldest first."""
-        path = self.folder / REGISTRY_FILE
-        try:
-            rows = json.loads(private.read(path, MAX_REGISTRY_BYTES))["issued"]
-            return [Issued(**row) for row in rows]
-        except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{path}: is damaged; restore it from a backup of the CA") from None
+        return issued_in(self.folder)
 
     def holding(self, name: str, now_s: float) -> Issued | None:
         """Return the newest certificate of `name` that holds."""
@@ -211,9 +213,12 @@ class Authority:
         builder = builder.add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False
         )
-        # A host's certificate must not do for a broker's, nor the other way round.
-        use = ExtendedKeyUsageOID.SERVER_AUTH if servers else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = builder.add_extension(x509.ExtendedKeyUsage([use]), False)
+        # A host's certificate must not do for a broker's. The nodes of a cluster show theirs to
+        # each other; to a broker its name is nobody's.
+        uses = [ExtendedKeyUsageOID.SERVER_AUTH] if servers else []
+        if not servers or name == BROKER_NAME:
+            uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), False)
         if servers:
             builder = builder.add_extension(_alternatives(servers), False)
         return builder.sign(self._key, hashes.SHA256())
@@ -266,6 +271,19 @@ def _lock(
             if monotonic_s() > deadline_s:
                 raise ConfigError(f"{folder}: another program holds the CA; try again") from None
         sleep(0.02)
+
+
+def issued_in(folder: Path) -> list[Issued]:
+    """Return what the CA in a folder has issued, oldest first; its key is not needed.
+
+    Raises `ConfigError` when the registry is damaged or cannot be read.
+    """
+    path = folder / REGISTRY_FILE
+    try:
+        rows = json.loads(private.read(path, MAX_REGISTRY_BYTES))["issued"]
+        return [Issued(**row) for row in rows]
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{path}: is damaged; restore it from a backup of the CA") from None
 
 
 def alternative_names(certificate: x509.Certificate) -> list[str]:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Final
 
 import paho.mqtt.client as mqtt
@@ -43,6 +44,7 @@ __all__ = [
 
 CONNECT_TIMEOUT_S: Final = 10.0
 GOODBYE_TIMEOUT_S: Final = 3.0
+MOST_QOS: Final = 1  # that any broker has
 STEADY_S: Final = 10.0  # a connection that lasted so long was a good one
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
@@ -59,11 +61,12 @@ _MUTE: Final = "; does that port want TLS? write mqtts:// then"
 class LinkSettings:
     """How to reach the broker, and as whom; the client id on the wire has a prefix (`fleet-`).
 
+    Of several addresses the first is tried first, and after each failure the one that follows.
     `tls` makes the context of one connection, so that a renewed certificate is used at the next.
     It raises OSError when it cannot.
     """
 
-    address: Address
+    addresses: Sequence[Address]
     client_id: str
     filters: Sequence[tuple[str, int]]
     keepalive_s: int = 20
@@ -121,10 +124,18 @@ class Link:
 
     def _run(self) -> None:
         failures = short_lived = 0
+        most_qos = MOST_QOS
+        addresses = cycle(self._settings.addresses)
         while not self._stopping.is_set():
             session = self._new_id()
-            connection = _Connection(self._settings, session, self._inbox, self._will)
+            address = next(addresses)
+            connection = _Connection(
+                self._settings, address, most_qos, session, self._inbox, self._will
+            )
             why = connection.open(self._stopping)
+            # Without one of its nodes a cluster may not take it at QoS 1 (NATS), and nothing rests
+            # on that: rather at QoS 0 than not at all.
+            most_qos = 0 if why is not None and connection.asked else MOST_QOS
             if why is None:
                 begun_s = time.monotonic()
                 self._connection = connection
@@ -142,7 +153,7 @@ class Link:
             self._inbox(Disconnected(why))
             self._stopping.wait(
                 backoff_s(
-                    failures,
+                    failures // len(self._settings.addresses),  # each is tried before longer waits
                     self._settings.backoff_base_s,
                     self._settings.backoff_cap_s,
                     self._rng,
@@ -168,11 +179,16 @@ class _Connection:
     def __init__(
         self,
         settings: LinkSettings,
+        address: Address,
+        most_qos: int,
         session: str,
         inbox: Callable[[LinkEvent], None],
         will: Callable[[str], Outgoing] | None,
     ) -> None:
         self._settings = settings
+        self._address = address
+        self._filters = [(name, min(qos, most_qos)) for name, qos in settings.filters]
+        self.asked = False  # to subscribe
         self._inbox = inbox
         self._why = "connection lost"
         self._answered = False
@@ -192,8 +208,8 @@ class _Connection:
         client.connect_timeout = CONNECT_TIMEOUT_S
         client.max_queued_messages_set(MAX_OUTSTANDING)
         client.max_inflight_messages_set(1000)
-        if settings.address.user is not None:
-            client.username_pw_set(settings.address.user, settings.address.password)
+        if address.user is not None:
+            client.username_pw_set(address.user, address.password)
         if will is not None:
             last = will(session)
             client.will_set(last.topic, last.payload, last.qos, last.retain)
@@ -207,7 +223,7 @@ class _Connection:
 
     def open(self, stopping: threading.Event) -> str | None:
         """Connect and subscribe; return why it failed, or none."""
-        address = self._settings.address
+        address = self._address
         try:
             if self._settings.tls is not None:
                 context = self._settings.tls()
@@ -232,7 +248,7 @@ class _Connection:
     def wait_closed(self) -> str:
         """Wait for the end of the connection; return why it ended."""
         self._closed.wait()
-        return f"{self._settings.address}: {self._why}"
+        return f"{self._address}: {self._why}"
 
     def close(self) -> None:
         """Disconnect and end paho's thread."""
@@ -283,8 +299,9 @@ class _Connection:
             self._why = f"the broker refused the connection: {reason}"
             if self._settings.tls is not None:
                 self._why += _REFUSED
-        elif self._settings.filters:
-            client.subscribe(list(self._settings.filters))
+        elif self._filters:
+            self.asked = True
+            client.subscribe(self._filters)
         else:
             self._ready.set()
 
@@ -293,7 +310,7 @@ class _Connection:
     ) -> None:
         refused = [
             filter_
-            for (filter_, _), reason in zip(self._settings.filters, reasons, strict=False)
+            for (filter_, _), reason in zip(self._filters, reasons, strict=False)
             if reason.is_failure
         ]
         if refused:

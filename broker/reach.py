@@ -12,13 +12,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from broker.access import AGENT, COORDINATOR, Access, open_access
 from broker.address import Address
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
-from broker.findings import Finding, fail, ok, warn
+from broker.findings import Finding, Level, fail, ok, warn
 from broker.link import Link, LinkSettings
 from broker.machine import new_id
 from broker.messages import STATUS, decode
@@ -127,11 +127,19 @@ def check_broker(
         yield fail("identity", str(error), "docs/identity.md tells how to get one")
         return
     yield from check_identity(access, now_s)
-    found = list(check_address(access.address))
-    yield from found
-    if session and found[-1].level == "ok":
+    found = {address: list(check_address(address)) for address in access.addresses}
+    reached = tuple(one for one in found if found[one][-1].level is Level.OK)
+    for findings in found.values():
+        # Of a cluster, one that answers is enough to work with.
+        yield from (_softer(one) if reached else one for one in findings)
+    if session and reached:
+        access = replace(access, addresses=reached)
         own = host or "coordinator" if access.identity is None else access.identity.name
         yield from check_session(access, settings, own)
+
+
+def _softer(finding: Finding) -> Finding:
+    return replace(finding, level=Level.WARN) if finding.level is Level.FAIL else finding
 
 
 def within(timeout_s: float, function: Callable[[], T]) -> T:
@@ -170,7 +178,7 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
     filters = {topics.echo(name): 0, topics.status(name): 1, topics.coordinator_status(): 1}
     link = Link(
         LinkSettings(
-            access.address,
+            access.addresses,
             f"doctor-{new_id()[:12]}",
             [*filters.items()],
             tls=access.tls,

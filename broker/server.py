@@ -1,6 +1,7 @@
 """The program `fleet broker`: runs the embedded broker until it is told to stop.
 
-Says `{"event":"listening","host":...,"port":...}` on standard output once it serves.
+Says `{"event":"listening","host":...,"port":...}` on standard output once it serves, with
+`websocket`, a port, where it serves those.
 """
 
 from __future__ import annotations
@@ -29,14 +30,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="fleet broker", description=__doc__)
     parser.add_argument("--listen", default="127.0.0.1:1883", help="HOST:PORT")
     parser.add_argument("--identity", type=Path, help="folder of ca.crt, broker.crt, broker.key")
+    parser.add_argument("--websocket", type=int, metavar="PORT", help="serve websockets as well")
+    parser.add_argument(
+        "--origin", action="append", metavar="URL", help="a page that may open one; repeatable"
+    )
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--root", help="first level(s) of every topic")
     parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
     arguments = parser.parse_args(argv)
     try:
         setup(arguments.log_level)
-        topics = BrokerSettings.load(arguments.config, {"topic_root": arguments.root})
-        settings = _settings(arguments.listen, arguments.identity, topics.topic_root)
+        said = {"topic_root": arguments.root, "websocket": arguments.websocket}
+        given = BrokerSettings.load(arguments.config, said | {"origins": arguments.origin})
+        settings = _settings(arguments.listen, arguments.identity, given)
         manager = Notifier.take(os.environ, os.getpid())
         asyncio.run(_serve(settings, manager))
     except LocalError as error:
@@ -47,11 +53,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _settings(listen: str, identity: Path | None, topic_root: str) -> ServerSettings:
+def _settings(listen: str, identity: Path | None, given: BrokerSettings) -> ServerSettings:
     host, colon, port = listen.rpartition(":")
     if not (colon and host and port.isdecimal() and len(port) <= 5):
         raise ConfigError(f"--listen {listen}: write it as HOST:PORT, such as 127.0.0.1:1883")
-    settings = ServerSettings(host.strip("[]"), int(port), identity, topic_root)
+    settings = ServerSettings(
+        host.strip("[]"),
+        int(port),
+        identity,
+        given.topic_root,
+        given.websocket,
+        tuple(given.origins),
+    )
     settings.check()
     return settings
 
@@ -71,8 +84,10 @@ async def _serve(settings: ServerSettings, manager: Notifier) -> None:
 
     end_with_parent(end)
 
-    def ready(port: int) -> None:
+    def ready(port: int, websocket_port: int | None) -> None:
         line = {"event": "listening", "host": settings.host, "port": port}
+        if websocket_port is not None:
+            line["websocket"] = websocket_port
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
         manager.ready(f"listening on {settings.host}:{port}")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from broker.address import DEFAULT_URL, parse_address
+from broker.address import DEFAULT_URL, parse_addresses
 from broker.auth import MAX_CHARS, OperatorKey
 from broker.errors import ConfigError
 from broker.topics import Topics
@@ -134,9 +134,16 @@ class BrokerSettings(Settings):
         "FLEET_PLAIN": "plain",
         "FLEET_OPERATOR_KEY_FILE": "operator_key_file",
     }
-    option_names: ClassVar[Mapping[str, str]] = {"url": "--broker", "topic_root": "--root"}
+    option_names: ClassVar[Mapping[str, str]] = {
+        "url": "--broker",
+        "topic_root": "--root",
+        "origins": "--origin",
+    }
 
-    url: str = Field(default=DEFAULT_URL, description="Address of the broker.")
+    url: str = Field(
+        default=DEFAULT_URL,
+        description="Address of the broker; of a cluster, a list of addresses or commas between.",
+    )
     topic_root: str = Field(default="fleet", description="First level(s) of every topic.")
     identity: Path | None = Field(
         default=None, description="Folder of ca.crt, client.crt and client.key, for mqtts."
@@ -144,13 +151,25 @@ class BrokerSettings(Settings):
     plain: bool = Field(
         default=False, description="Go without TLS beyond this machine, on a network one trusts."
     )
+    websocket: int | None = Field(
+        default=None, ge=0, le=65_535, description="`fleet broker`: port of websockets, if any."
+    )
+    origins: tuple[str, ...] = Field(
+        default=(), description="`fleet broker`: pages whose scripts may open a websocket."
+    )
     operator_key_file: Path | None = Field(
         default=None, description="What commands are signed with; without it they are not."
     )
 
+    @field_validator("url", mode="before")
+    @classmethod
+    def _joined(cls, value: Any) -> Any:
+        listed = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
+        return ",".join(value) if listed else value
+
     def check(self, sources: Mapping[str, str]) -> None:
         """Raise `ConfigError` for an address or a root that is none; a password is not told."""
-        parse_address(self.url, sources.get("url", "url"))
+        parse_addresses(self.url, sources.get("url", "url"))
         try:
             Topics(self.topic_root)
         except ConfigError as error:

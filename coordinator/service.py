@@ -23,6 +23,7 @@ from pydantic import JsonValue
 
 from broker.access import COORDINATOR, Access, open_access
 from broker.acl import Role
+from broker.address import text_of
 from broker.auth import OperatorKey
 from broker.ca import Authority
 from broker.clock import Now
@@ -97,7 +98,7 @@ class Service:
         self._store = Store(settings.state)
         self._link = Link(
             LinkSettings(
-                access.address, Role.COORDINATOR, topics.for_coordinator(), tls=access.tls
+                access.addresses, Role.COORDINATOR, topics.for_coordinator(), tls=access.tls
             ),
             feed(self.mailbox),
             will=self._will,
@@ -124,7 +125,7 @@ class Service:
         )
         now = system_clock()
         self._shell = Shell(
-            self._core_settings(str(access.address), now.text(), broker.operator_key()),
+            self._core_settings(text_of(access.addresses), now.text(), broker.operator_key()),
             around,
             Ledger(settings.state / FILE_NAME),
             self._store,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.deploy import mosquitto, nats, rabbitmq
-from broker.deploy.site import Ports, Site
+from broker.deploy.site import Node, Ports, Site
 from broker.deploy.write import write
 
-__all__ = ["DATA", "RENDERERS", "Ports", "Site", "write"]
+__all__ = ["DATA", "RENDERERS", "Node", "Ports", "Site", "write"]
 
 # broker -> function that returns its files, text by name
 RENDERERS: Final[Mapping[str, Callable[[Site], dict[str, str]]]] = {

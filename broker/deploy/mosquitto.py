@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.acl import NAME, TABLE, Rights, Role, rights_of
 from broker.deploy.site import HEAD, MAX_PACKET_BYTES, Site
+from broker.errors import ConfigError
 from broker.topics import CLIENT_PREFIX
 
 MAX_QUEUED_MESSAGES: Final = 100_000  # above the number of retained messages of a large fleet
@@ -58,7 +59,9 @@ listener {port} 127.0.0.1
 
 
 def render(site: Site) -> dict[str, str]:
-    """Return mosquitto.conf and acl."""
+    """Return mosquitto.conf and acl. Raises `ConfigError` for a cluster."""
+    if site.nodes:
+        raise ConfigError("--node: mosquitto has no cluster; take NATS or RabbitMQ")
     return {"mosquitto.conf": _conf(site), "acl": _acl(site)}
 
 
@@ -77,6 +80,9 @@ def _conf(site: Site) -> str:
     text += _listener(site, "Hosts and the coordinator.", site.ports.hosts)
     text += "use_username_as_clientid true\n"
     text += _listener(site, "People and Home Assistant.", site.ports.people)
+    if site.ports.websocket is not None:
+        text += _listener(site, "People's browsers.", site.ports.websocket)
+        text += "protocol websockets\n"
     if site.loopback:
         text += _LOOPBACK.format(port=site.ports.loopback)
     return text
@@ -100,6 +106,7 @@ def _acl(site: Site) -> str:
         rules = _rules("topic", Rights(whole, whole))
         parts.append(f"# Whoever is on this machine.\n{rules}")
     parts.append(_HOSTS + _rules("pattern", _of_any_host(site)))
+    parts += [f"{_DENIED}user {name}\ntopic deny #" for name in sorted({*site.denied})]
     for who in site.principals():
         if who.role is not Role.AGENT:
             rules = _rules("topic", rights_of(who, site.topics))
@@ -107,6 +114,7 @@ def _acl(site: Site) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+_DENIED: Final = "# Revoked: a reload ends what a connection that is there can do.\n"
 # Patterns hold for whatever name a certificate bears, people's and the coordinator's too.
 _HOSTS: Final = """\
 # Any host, also one that is enrolled later: %u is the name in its certificate. These lines hold for

@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from broker.acl import Principal, rights_of
-from broker.deploy.site import HEAD, MAX_PACKET_BYTES, Site
+from broker.deploy.site import HEAD, MAX_PACKET_BYTES, Node, Site
+
+ROUTES_PORT: Final = 6222
 
 _CONF: Final = """\
 # {head}
 
-server_name: fleet
+server_name: "{name}"
 # NATS's own protocol: this machine alone, and no user may use it.
 listen: "127.0.0.1:{own}"
 max_payload: {packet}
@@ -24,9 +26,9 @@ jetstream {{
   store_dir: "{state}"
 }}
 
-mqtt {{
+{cluster}{websocket}mqtt {{
   listen: "0.0.0.0:{port}"
-  tls {{
+{replicas}  tls {{
     ca_file: "{ca}"
     cert_file: "{certificate}"
     key_file: "{key}"
@@ -43,10 +45,41 @@ accounts {{
   }}
 }}
 """
+# A host's certificate has no address of a node in it, and so is none's here.
+_CLUSTER: Final = """\
+cluster {{
+  name: fleet
+  listen: "0.0.0.0:{port}"
+  routes: [{routes}]
+  tls {{
+    ca_file: "{ca}"
+    cert_file: "{certificate}"
+    key_file: "{key}"
+    verify_cert_and_check_known_urls: true
+    timeout: 5
+  }}
+}}
+
+"""
+# MQTT is at the path /mqtt. A page of another origin than this address may not open one.
+_WEBSOCKET: Final = """\
+websocket {{
+  listen: "0.0.0.0:{port}"
+  same_origin: true
+  tls {{
+    ca_file: "{ca}"
+    cert_file: "{certificate}"
+    key_file: "{key}"
+    verify_and_map: true
+  }}
+}}
+
+"""
+_REPLICAS: Final = "  stream_replicas: 3\n"
 _USER: Final = """\
       {{
         user: "CN={name}"
-        allowed_connection_types: ["MQTT"]
+        allowed_connection_types: [{types}]
         permissions: {{
           publish: [{publish}]
           subscribe: [{subscribe}]
@@ -62,6 +95,10 @@ def render(site: Site) -> dict[str, str]:
     site.refuse_dots("NATS")
     conf = _CONF.format(
         head=HEAD,
+        name=site.node.called if site.node else "fleet",
+        cluster=_cluster(site, site.node) if site.node else "",
+        websocket=_websocket(site, site.ports.websocket) if site.ports.websocket else "",
+        replicas=_REPLICAS if site.node else "",
         own=site.ports.nats,
         packet=MAX_PACKET_BYTES,
         state=site.state.as_posix(),
@@ -74,12 +111,35 @@ def render(site: Site) -> dict[str, str]:
     return {"nats.conf": conf}
 
 
+def _cluster(site: Site, node: Node) -> str:
+    return _CLUSTER.format(
+        port=node.port or ROUTES_PORT,
+        routes=_quoted([f"nats://{one.host}:{one.port or ROUTES_PORT}" for one in site.nodes]),
+        ca=site.certificate("ca.crt"),
+        certificate=site.certificate("broker.crt"),
+        key=site.certificate("broker.key"),
+    )
+
+
+def _websocket(site: Site, port: int) -> str:
+    return _WEBSOCKET.format(
+        port=port,
+        ca=site.certificate("ca.crt"),
+        certificate=site.certificate("broker.crt"),
+        key=site.certificate("broker.key"),
+    )
+
+
 def _user(who: Principal, site: Site) -> str:
     rights = rights_of(who, site.topics)
     publish = [subject for one in rights.publish for subject in _subjects(one)]
     subscribe = [subject for one in rights.subscribe for subject in _subjects(one)]
+    types = ["MQTT", "MQTT_WS"] if site.ports.websocket is not None else ["MQTT"]
     return _USER.format(
-        name=who.name, publish=_quoted(publish), subscribe=_quoted([*subscribe, _DELIVERY])
+        name=who.name,
+        types=_quoted(types),
+        publish=_quoted(publish),
+        subscribe=_quoted([*subscribe, _DELIVERY]),
     )
 
 

@@ -13,16 +13,20 @@ import re
 from typing import Any, Final
 
 from broker.acl import rights_of
-from broker.deploy.site import HEAD, Site
+from broker.deploy.site import HEAD, Node, Site
+from broker.errors import ConfigError
 
 _VHOST: Final = "/"
 _EXCHANGE: Final = "amq.topic"
+# The plugin keeps a client's QoS 1 queue, durable, on the node that it was connected to. With that
+# node gone, the client could subscribe nowhere: each node has a copy.
+_COPIED: Final = "^mqtt-subscription-.*qos1$"
 _QUEUES: Final = "mqtt-subscription-.*"
 _NOTHING: Final = "^$"
 
-_PLUGINS: Final = f"""\
-% {HEAD}
-[rabbitmq_auth_mechanism_ssl,rabbitmq_mqtt].
+_PLUGINS: Final = """\
+% {head}
+[rabbitmq_auth_mechanism_ssl,rabbitmq_mqtt{more}].
 """
 # In `operator:alice` the plugin would take `operator` for a virtual host.
 _ADVANCED: Final = f"""\
@@ -54,12 +58,47 @@ ssl_options.versions.2 = tlsv1.2
 
 load_definitions = {folder}/definitions.json
 """
+_WEBSOCKET: Final = """
+# For browsers, at the path /ws.
+web_mqtt.tcp.port = none
+web_mqtt.ssl.port = {port}
+web_mqtt.ssl.cacertfile = {ca}
+web_mqtt.ssl.certfile = {certificate}
+web_mqtt.ssl.keyfile = {key}
+web_mqtt.ssl.verify = verify_peer
+web_mqtt.ssl.fail_if_no_peer_cert = true
+web_mqtt.ssl.versions.1 = tlsv1.3
+web_mqtt.ssl.versions.2 = tlsv1.2
+"""
+_CLUSTER: Final = """
+# The nodes find each other by this list. One that sees no other stops until it does.
+cluster_name = fleet
+cluster_formation.peer_discovery_backend = classic_config
+cluster_partition_handling = pause_minority
+"""
+_ENVIRONMENT: Final = """\
+# {head}
+
+NODENAME={node}
+USE_LONGNAME={longname}
+# The nodes speak TLS with each other; who may join them is who has their Erlang cookie.
+SERVER_ADDITIONAL_ERL_ARGS="-proto_dist inet_tls -ssl_dist_optfile {folder}/inter_node_tls.config"
+CTL_ERL_ARGS="-proto_dist inet_tls -ssl_dist_optfile {folder}/inter_node_tls.config"
+"""
+_BETWEEN: Final = """\
+%% {head}
+[{{server, [{{cacertfile, "{ca}"}}, {{certfile, "{certificate}"}}, {{keyfile, "{key}"}},
+           {{verify, verify_peer}}, {{fail_if_no_peer_cert, true}}]}},
+ {{client, [{{cacertfile, "{ca}"}}, {{certfile, "{certificate}"}}, {{keyfile, "{key}"}},
+           {{verify, verify_peer}}]}}].
+"""
 
 
 def render(site: Site) -> dict[str, str]:
     """Return rabbitmq.conf, advanced.config, enabled_plugins and definitions.json.
 
-    Raises `ConfigError` for a name with a dot, or a plain listener.
+    A node of a cluster has rabbitmq-env.conf and inter_node_tls.config as well. Raises
+    `ConfigError` for a name with a dot, a plain listener, or a node with a port.
     """
     site.refuse_loopback("RabbitMQ")
     site.refuse_dots("RabbitMQ")
@@ -74,18 +113,72 @@ def render(site: Site) -> dict[str, str]:
         folder=site.folder.as_posix().rstrip("/"),
     )
     definitions = json.dumps(_definitions(site), indent=2) + "\n"
-    return {
-        "rabbitmq.conf": conf,
+    files = {
+        "rabbitmq.conf": conf + _websocket(site) + _cluster(site),
         "advanced.config": _ADVANCED,
-        "enabled_plugins": _PLUGINS,
+        "enabled_plugins": _PLUGINS.format(
+            head=HEAD, more=",rabbitmq_web_mqtt" if site.ports.websocket is not None else ""
+        ),
         "definitions.json": definitions,
     }
+    return files if site.node is None else files | _of_node(site, site.node)
+
+
+def _websocket(site: Site) -> str:
+    if site.ports.websocket is None:
+        return ""
+    return _WEBSOCKET.format(
+        port=site.ports.websocket,
+        ca=site.certificate("ca.crt"),
+        certificate=site.certificate("broker.crt"),
+        key=site.certificate("broker.key"),
+    )
+
+
+def _cluster(site: Site) -> str:
+    lines = [
+        f"cluster_formation.classic_config.nodes.{number} = {_full_name(node)}\n"
+        for number, node in enumerate(site.nodes, 1)
+    ]
+    return _CLUSTER + "".join(lines) if lines else ""
+
+
+def _of_node(site: Site, node: Node) -> dict[str, str]:
+    folder = site.folder.as_posix().rstrip("/")
+    environment = _ENVIRONMENT.format(
+        head=HEAD,
+        node=_full_name(node),
+        longname="true" if "." in node.host else "false",
+        folder=folder,
+    )
+    between = _BETWEEN.format(
+        head=HEAD,
+        ca=site.certificate("ca.crt"),
+        certificate=site.certificate("broker.crt"),
+        key=site.certificate("broker.key"),
+    )
+    return {"rabbitmq-env.conf": environment, "inter_node_tls.config": between}
+
+
+def _full_name(node: Node) -> str:
+    if node.port:
+        raise ConfigError(f"--node {node.host}:{node.port}: RabbitMQ's nodes need no port")
+    return f"{node.name or 'rabbit'}@{node.host}"
 
 
 def _definitions(site: Site) -> dict[str, Any]:
     principals = site.principals()
+    copied = {
+        "vhost": _VHOST,
+        "name": "fleet-sessions",
+        "pattern": _COPIED,
+        "apply-to": "queues",
+        "priority": 0,
+        "definition": {"ha-mode": "all", "ha-sync-mode": "automatic"},
+    }
     return {
         "made_by": HEAD,
+        **({"policies": [copied]} if site.nodes else {}),
         "vhosts": [{"name": _VHOST}],
         # No password hash: nobody gets in by a password.
         "users": [{"name": who.name, "password_hash": "", "tags": ""} for who in principals],

@@ -1,7 +1,8 @@
-"""What a broker's files are made for: topics, people, hosts, folders and ports."""
+"""What a broker's files are made for: topics, people, hosts, folders, ports and nodes."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
@@ -15,6 +16,7 @@ MADE_BY: Final = "Made by `fleet broker config`"
 HEAD: Final = f"{MADE_BY}, which would overwrite changes; docs/brokers.md tells how."
 # The largest packet: a chunk, its topic (UTF-8 of the tree is ASCII) and the headers of MQTT.
 MAX_PACKET_BYTES: Final = MAX_CHUNK_BYTES + MAX_TOPIC_CHARS + 512
+MIN_NODES: Final = 3
 FIXED: Final = (
     Principal(Role.COORDINATOR, "coordinator"),
     Principal(Role.HOMEASSISTANT, "homeassistant"),
@@ -26,12 +28,54 @@ class Ports:
     """Where a broker listens: TLS for hosts and coordinator, TLS for people, plain on loopback.
 
     A broker with one listener alone has that of the hosts; `nats` is NATS's own protocol.
+    `websocket`, where it is not none, is for people's browsers, over TLS.
+    Raises `ConfigError` for one that is none, or a websocket's that is another's.
     """
 
     hosts: int = 8883
     people: int = 8884
     loopback: int = 1883
     nats: int = 4222
+    websocket: int | None = None
+
+    def __post_init__(self) -> None:
+        for port in (self.hosts, self.people, self.loopback, self.nats, self.websocket):
+            if port is not None and not 1 <= port <= 65_535:
+                raise ConfigError(f"port {port}: is not from 1 to 65535")
+        if self.websocket in {self.hosts, self.people}:
+            raise ConfigError(f"--websocket {self.websocket}: is another listener's; take another")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One broker of a cluster: its machine, its name where that is not its machine's, its port.
+
+    The port is that for the other nodes; 0 is the usual one.
+    """
+
+    host: str
+    name: str = ""
+    port: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Node:
+        """Return the node that is written `[NAME@]HOST[:PORT]`. Raises `ConfigError`."""
+        found = _NODE.fullmatch(text)
+        if found is None or int(found[3] or 1) not in range(1, 65_536):
+            raise ConfigError(
+                f"--node {text}: write it as HOST, NAME@HOST or HOST:PORT, such as a.lan"
+            )
+        return cls(found[2], found[1] or "", int(found[3] or 0))
+
+    @property
+    def called(self) -> str:
+        """What tells it from the others; its folder is called so."""
+        return self.name or self.host
+
+
+_NODE: Final = re.compile(
+    r"(?:([a-z0-9_-]+)@)?([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?::([0-9]{1,5}))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +84,11 @@ class Site:
 
     `folder` is where the broker will find its files, `certificates` where ca.crt, broker.crt and
     broker.key are, and crl.pem where `revoked`; `state` where it keeps what it must not forget.
+    `denied` are names that were revoked, of whom there may be a connection still.
     `loopback`: serve this machine in plain text, too, and ask nobody there who they are.
-    Raises `ConfigError` for a name in `people` or `hosts` that is none, or a folder that no
-    configuration file can name.
+    `nodes` are those of a cluster, and the files are for `node`, which is one of them.
+    Raises `ConfigError` for a name in `people` or `hosts` that is none, a folder that no
+    configuration file can name, or nodes that are no cluster.
     """
 
     folder: PurePath
@@ -51,9 +97,12 @@ class Site:
     topics: Topics = field(default_factory=Topics)
     people: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
     loopback: bool = False
     revoked: bool = False
     ports: Ports = field(default_factory=Ports)
+    nodes: tuple[Node, ...] = ()
+    node: Node | None = None
 
     def __post_init__(self) -> None:
         for name in self.people:
@@ -75,6 +124,12 @@ class Site:
                     f"folder {str(path)!r}: has a character that a broker's file cannot bear; "
                     "use a plain one"
                 )
+
+        if self.nodes and len({one.called for one in self.nodes}) < MIN_NODES:
+            raise ConfigError(
+                f"--node: a cluster needs {MIN_NODES} nodes with different names, so that two are "
+                "left when one is lost; name each"
+            )
 
     def refuse_loopback(self, broker: str) -> None:
         """Raise `ConfigError` where a plain listener is asked of a broker that has none for us."""

@@ -32,6 +32,7 @@ log = logging.getLogger("fleet.broker")
 AMQTT_VERSION: Final = "0.12.1"
 WATCH_EVERY_S: Final = 0.5
 TELL_EVERY_S: Final = 2.0
+WEBSOCKET: Final = "websocket"  # the listener's name
 PACKETS_AT_ONCE: Final = 50  # of one client, before others have their turn
 
 
@@ -50,18 +51,14 @@ class EmbeddedBroker(Distribution):
                 f"pip install amqtt=={AMQTT_VERSION}"
             )
         self._identity = Identity(settings.identity) if settings.identity is not None else None
-        super().__init__(
-            settings,
-            BrokerConfig.from_dict(
-                {
-                    # No TLS for amqtt: it would wait for handshakes that nobody counts.
-                    "listeners": {
-                        "default": {"type": "tcp", "bind": f"{settings.host}:{settings.port}"}
-                    },
-                    "plugins": {},
-                }
-            ),
-        )
+        # No TLS for amqtt: it would wait for handshakes that nobody counts. Nor websockets.
+        ports = {"default": settings.port}
+        if settings.websocket_port is not None:
+            ports[WEBSOCKET] = settings.websocket_port
+        listeners = {
+            name: {"type": "tcp", "bind": f"{settings.host}:{port}"} for name, port in ports.items()
+        }
+        super().__init__(settings, BrokerConfig.from_dict({"listeners": listeners, "plugins": {}}))
         self._doors = Doors(settings)
         self._entrance = Entrance(
             settings, self._identity, self._doors, self._refusals, self.plugins_manager
@@ -72,7 +69,15 @@ class EmbeddedBroker(Distribution):
     @property
     def port(self) -> int:
         """The port it listens on, once started."""
-        sockets = self._servers["default"].instance.sockets
+        return self._port_of("default")
+
+    @property
+    def websocket_port(self) -> int | None:
+        """The port of websockets, once started; none where there is none."""
+        return self._port_of(WEBSOCKET) if WEBSOCKET in self._servers else None
+
+    def _port_of(self, listener: str) -> int:
+        sockets = self._servers[listener].instance.sockets
         return int(next(iter(sockets)).getsockname()[1])
 
     async def start(self) -> None:
@@ -94,10 +99,10 @@ class EmbeddedBroker(Distribution):
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        listener_name: str,  # noqa: ARG002 - there is one
+        listener_name: str,
     ) -> None:
         """Replaces: amqtt's whole way from a socket to a session and its end."""
-        arrival = await self._entrance.admit(reader, writer)
+        arrival = await self._entrance.admit(reader, writer, websocket=listener_name == WEBSOCKET)
         if arrival is None:
             return
         try:

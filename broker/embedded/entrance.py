@@ -31,9 +31,11 @@ from broker.embedded.packets import (
     OversizePacketError,
     PacketLimits,
     PacketReader,
+    Source,
 )
 from broker.embedded.refusals import Reason, Refusals
 from broker.embedded.settings import ServerSettings
+from broker.embedded.websocket import HandshakeError, WebsocketWire
 from broker.errors import ConfigError
 from broker.topics import Topics
 
@@ -72,7 +74,7 @@ class Entrance:
         self._waiting: set[asyncio.StreamWriter] = set()
 
     async def admit(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, websocket: bool
     ) -> Arrival | None:
         """Return who came in, counted in; or none, closed and counted as refused.
 
@@ -84,7 +86,7 @@ class Entrance:
             writer.transport.abort()
             return None
         self._waiting.add(writer)
-        wire = Wire(writer)
+        wire = WebsocketWire(writer, self._settings) if websocket else Wire(writer)
         arrival: Arrival | None = None
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
@@ -117,7 +119,7 @@ class Entrance:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wire: Wire
     ) -> Arrival | None:
         certificate = await self._handshake(writer)
-        packets = PacketReader(reader, self._limits)
+        packets = PacketReader(await _source(reader, wire), self._limits)
         session, handler = await self._read_connect(packets, wire)
         guest, rights = self._recognise(certificate)
         _check_session(session, rights)
@@ -180,6 +182,15 @@ class Entrance:
                 Reason.REVOKED, f"the certificate of {name!r} was revoked", NOT_AUTHORIZED
             )
         return guest, rights_of(guest.principal, self._topics)
+
+
+async def _source(reader: asyncio.StreamReader, wire: Wire) -> Source:
+    if not isinstance(wire, WebsocketWire):
+        return reader
+    try:
+        return await wire.open(reader)
+    except (HandshakeError, OSError) as error:
+        raise RefusedError(Reason.WEBSOCKET, str(error)) from None
 
 
 def _check_session(session: Session, rights: Rights | None) -> None:

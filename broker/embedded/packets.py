@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from amqtt.adapters import BufferReader, StreamReaderAdapter
 from amqtt.errors import AMQTTError, CodecError, MQTTError, NoDataError
@@ -62,10 +62,18 @@ class PacketLimits:
         return min(limit_bytes, self.publish_bytes)
 
 
+class Source(Protocol):
+    """Where a client's bytes come from."""
+
+    async def readexactly(self, size_bytes: int, /) -> bytes:
+        """Return so many bytes; `asyncio.IncompleteReadError` at the end of the connection."""
+        ...
+
+
 class PacketReader(StreamReaderAdapter):
     """Reads one packet after the other. amqtt itself is not given it to read from."""
 
-    def __init__(self, reader: asyncio.StreamReader, limits: PacketLimits) -> None:
+    def __init__(self, reader: Source, limits: PacketLimits) -> None:
         super().__init__(reader)
         self._limits = limits
 

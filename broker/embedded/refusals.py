@@ -23,6 +23,7 @@ class Reason(StrEnum):
     NOBODY = "nobody"  # a certificate whose name is nobody's
     REVOKED = "revoked"
     EXPIRED = "expired"
+    WEBSOCKET = "websocket"  # none, or one that a page may not open
     CONNECT = "connect"  # a CONNECT that is not acceptable
     WILL = "will"  # a will outside the rights
     MALFORMED = "malformed"

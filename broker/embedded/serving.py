@@ -19,9 +19,9 @@ SPARE_FILES: Final = 256
 
 
 async def serve(
-    settings: ServerSettings, ready: Callable[[int], None], stop: asyncio.Event
+    settings: ServerSettings, ready: Callable[[int, int | None], None], stop: asyncio.Event
 ) -> None:
-    """Serve until `stop` is set; `ready` is given the port.
+    """Serve until `stop` is set; `ready` is given the port, and that of websockets if there is one.
 
     Raises `LinkError` if it cannot, `ConfigError` for an address or an identity that is none.
     """
@@ -35,10 +35,10 @@ async def serve(
         await broker.start()
     except BrokerError as error:
         raise LinkError(
-            f"cannot listen on {settings.host}:{settings.port}: {_plain(error)}; is another broker "
-            "running there? choose another port"
+            f"cannot listen on {_where(settings)}: {_plain(error)}; is another broker running "
+            "there? choose another port"
         ) from None
-    ready(broker.port)
+    ready(broker.port, broker.websocket_port)
     await stop.wait()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(broker.shutdown(), STOP_TIMEOUT_S)
@@ -55,6 +55,11 @@ def _raise_file_limit(wanted: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < most:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _where(settings: ServerSettings) -> str:
+    more = f" and {settings.websocket_port}" if settings.websocket_port is not None else ""
+    return f"{settings.host}:{settings.port}{more}"
 
 
 def _plain(error: BaseException) -> str:

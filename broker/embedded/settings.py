@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,6 +12,7 @@ from broker.errors import ConfigError
 from broker.messages import MAX_CHUNK_BYTES
 
 TOPIC_ROOM_BYTES: Final = 64 * 1024
+_ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,10 @@ class ServerSettings:
     port: int = 1883
     identity: Path | None = None
     topic_root: str = "fleet"
+    websocket_port: int | None = None  # on the same address, behind the same rights
+    origins: tuple[
+        str, ...
+    ] = ()  # pages whose scripts may open a websocket, as https://HOST[:PORT]
 
     # Of every connection.
     max_packet_bytes: int = MAX_CHUNK_BYTES + TOPIC_ROOM_BYTES  # a PUBLISH
@@ -55,6 +61,15 @@ class ServerSettings:
             raise ConfigError("--listen: the host is missing; 0.0.0.0 stands for every address")
         if not 0 <= self.port <= 65_535:
             raise ConfigError(f"--listen {self.host}:{self.port}: the port is 0 to 65535")
+        if self.websocket_port is not None and not 0 <= self.websocket_port <= 65_535:
+            raise ConfigError(f"--websocket {self.websocket_port}: the port is 0 to 65535")
+        if self.websocket_port and self.websocket_port == self.port:
+            raise ConfigError(f"--websocket {self.port}: --listen has that port; choose another")
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"--origin {origin}: write it as a browser does, such as https://pi.lan:8080"
+                )
 
     def _is_loopback(self) -> bool:
         try:

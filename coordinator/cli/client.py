@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
 from broker.access import PEOPLE, open_access
+from broker.address import text_of
 from broker.auth import signed_by
 from broker.errors import BadMessage, BadTopic
 from broker.link import Link, LinkSettings, feed
@@ -62,13 +63,13 @@ class OperatorClient:
         self.name = f"{access.user}/{name}"
         self._patient = patient
         self._settings = settings
-        self._address = access.address
+        self._addresses = access.addresses
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
         # What comes on the watched topics while an answer is awaited.
         self._aside: deque[LinkEvent] = deque(maxlen=MAX_ASIDE)
         filters = [*self.topics.for_operator(self.name), *((name, 1) for name in watch)]
         self._link = Link(
-            LinkSettings(self._address, name, filters, tls=access.tls),
+            LinkSettings(self._addresses, name, filters, tls=access.tls),
             feed(self._mailbox),
             will=None,
             new_id=new_id,
@@ -78,15 +79,18 @@ class OperatorClient:
     def __enter__(self) -> Self:
         self._link.start()
         deadline_s = time.monotonic() + self.timeout_s
-        why = f"{self._address}: no answer in {self.timeout_s:g} s"
+        where = text_of(self._addresses)
+        why = f"{where}: no answer in {self.timeout_s:g} s"
         connected = False
+        refusals = 0
         while not connected and (left_s := deadline_s - time.monotonic()) > 0:
             for event in self._mailbox.take(left_s):
                 if isinstance(event, Connected):
                     connected = True
                 elif isinstance(event, Disconnected):
+                    refusals += 1
                     why = event.why
-                    if not self._patient:
+                    if not self._patient and refusals >= len(self._addresses):
                         deadline_s = 0.0
                 else:
                     self._aside.append(event)  # retained messages may come first
@@ -131,7 +135,8 @@ class OperatorClient:
                 raise NotDone(response.message, response.data)
             return response.data
         raise Unreachable(
-            f"the broker {self._address} answers, but no coordinator did in {self.timeout_s:g} s\n"
+            f"the broker {text_of(self._addresses)} answers, but no coordinator did in "
+            f"{self.timeout_s:g} s\n"
             "start one with `fleet coordinator`"
         )
 

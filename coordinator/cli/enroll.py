@@ -12,7 +12,7 @@ import click
 
 from broker import identity as ids
 from broker import private
-from broker.address import parse_address
+from broker.address import parse_addresses, text_of
 from broker.errors import ConfigError
 from broker.machine import system_clock
 from broker.settings import BrokerSettings
@@ -82,8 +82,8 @@ def enroll_command(
 def _broker(home: Path, given: str | None, config: str | None) -> str:
     """Return the broker's address for hosts: the one that is set, else the certificate's."""
     settings = BrokerSettings.load(Path(config) if config else None, {"url": given})
-    address = parse_address(settings.url)
-    return str(address) if address.tls else broker_url(home)
+    addresses = parse_addresses(settings.url)
+    return text_of(addresses) if addresses[0].tls else broker_url(home)
 
 
 def _check_free(authority: Authority, name: str, *, replace: bool) -> Issued | None:
@@ -132,7 +132,7 @@ def _wait(
     """Wait until the host has come; return how it did, in words."""
     from broker.enrolment import DEFAULT_PORT, End, Offer, new_token, wait_for_joining
 
-    host, port = _split(given or _own_address(parse_address(url).host), DEFAULT_PORT)
+    host, port = _split(given or _own_address(parse_addresses(url)[0].host), DEFAULT_PORT)
     token = new_token(authority)
     stack = ExitStack()
 

@@ -22,6 +22,10 @@ from coordinator.cli.common import where_options
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen.  [default: 127.0.0.1:1883]")
 @click.option("--identity", type=click.Path(path_type=Path), metavar="DIR",
               help="Folder of ca.crt, broker.crt, broker.key: serve a network, TLS.")  # fmt: skip
+@click.option("--websocket", type=click.IntRange(0, 65_535), metavar="PORT",
+              help="Serve websockets as well, behind the same rights.")  # fmt: skip
+@click.option("--origin", multiple=True, metavar="URL",
+              help="A page whose scripts may open a websocket. May be repeated.")  # fmt: skip
 @click.option("--config", metavar="FILE", help="Configuration file.")
 @click.option("--root", metavar="ROOT", help="Topic root.")
 @click.pass_context
@@ -38,7 +42,8 @@ def broker_command(ctx: click.Context, /, **options: Any) -> int:
     given = ctx.obj or {}
     for name in ("config", "root"):
         options[name] = options[name] or given.get(name)
-    return become_module("broker.server", options)
+    origins = [part for origin in options.pop("origin") for part in ("--origin", origin)]
+    return become_module("broker.server", options, origins)
 
 
 broker_command.add_command(config_command)

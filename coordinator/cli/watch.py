@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.live import Live
 
-from broker.address import parse_address
+from broker.address import parse_addresses, text_of
 from broker.errors import BadMessage, LocalError
 from broker.machine import new_id
 from broker.messages import PROGRESS, AskStatus, AskWhy, Progress, decode
@@ -35,7 +35,7 @@ _FIRST: Final = ("running", "claimed", "failed", "pending", "completed", "cancel
 
 def until_stopped(fleet: Fleet, settings: BrokerSettings, state: Path) -> int:
     """Say where things are, then watch over the children until somebody interrupts."""
-    address = parse_address(settings.url)  # without the password, should it have one
+    address = text_of(parse_addresses(settings.url))  # without a password, should it have one
     click.echo(f"broker       {address}")
     click.echo(f"state        {state}")
     click.echo(f"logs         {state / 'logs'}")

@@ -60,6 +60,20 @@ def test_the_program_says_where_it_listens_and_ends_with_its_parent(listen: str,
     assert 0 < ready["port"] <= 65_535
 
 
+def test_the_program_serves_websockets_where_it_is_told_to(tmp_path: Path) -> None:
+    """By the command line or the file, which names the pages that may as well."""
+    config = tmp_path / "fleet.toml"
+    config.write_text('[broker]\nwebsocket = 0\norigins = ["https://desk.lan"]\n', "utf-8")
+    for arguments in (("--websocket", "0"), ("--config", str(config))):
+        ended = _program("--listen", "127.0.0.1:0", *arguments)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        ready = json.loads(ended.stdout)
+        assert len({ready["port"], ready["websocket"], 0}) == 3
+    ended = _program("--listen", "127.0.0.1:0", "--websocket", "0", "--origin", "desk.lan")
+    assert ended.returncode == 2
+    assert "--origin desk.lan: write it as a browser does" in ended.stderr
+
+
 def _has_ipv6() -> bool:
     try:
         with socket.socket(socket.AF_INET6) as probe:

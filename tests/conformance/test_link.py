@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from broker.address import parse_address
+from broker.address import parse_addresses
 from broker.link import GOODBYE_TIMEOUT_S, Link, LinkSettings
 from broker.machine import new_id
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
@@ -32,7 +32,7 @@ class Ear:
         self.events: queue.Queue[LinkEvent] = queue.Queue()
         self.link = Link(
             LinkSettings(
-                parse_address(url), name, [(one, 1) for one in filters],
+                parse_addresses(url), name, [(one, 1) for one in filters],
                 backoff_base_s=0.1, backoff_cap_s=0.5,
             ),
             self.events.put,
@@ -153,6 +153,30 @@ def test_it_comes_back_after_the_broker_was_killed(
     assert one.next(Incoming).payload == b"there"
 
 
+def test_the_next_address_is_taken_when_one_fails_or_ends(
+    new_broker: Any, ear: Any, topic_root: str
+) -> None:
+    """At once, not after the long waits of a broker that stays away; and round again."""
+    first, second = new_broker("embedded"), new_broker("embedded")
+    urls = f"mqtt://127.0.0.1:1,{first.url},{second.url}"
+    one = ear(urls, f"{topic_root}-1", f"{topic_root}/#")
+    assert "127.0.0.1:1:" in one.next(Disconnected).why
+    one.next(Connected)
+    for ended, other in ((first, second), (second, first)):
+        ended.end(signal.SIGKILL)
+        if other is first:
+            other.start()
+        assert str(ended.port) in one.next(Disconnected).why
+        if other is first:
+            assert "127.0.0.1:1:" in one.next(Disconnected).why
+        one.next(Connected)
+        witness = ear(other.url, f"{topic_root}-w", f"{topic_root}/#")
+        witness.next(Connected)
+        assert one.link.publish(Outgoing(f"{topic_root}/x", b"there"))
+        assert witness.next(Incoming).payload == b"there"
+        witness.link.stop()
+
+
 def test_nobody_there_is_told_with_the_address(ear: Any) -> None:
     """And tried again and again."""
     one = ear("mqtt://127.0.0.1:1", "nobody")
@@ -179,12 +203,12 @@ def answering() -> Iterator[Callable[..., str]]:
     servers: list[socketserver.ThreadingTCPServer] = []
     over = threading.Event()
 
-    def serve(*answers: bytes) -> str:
+    def serve(*answers: bytes | Callable[[bytes], bytes]) -> str:
         class Answer(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 for answer in answers:
-                    self.request.recv(65_536)
-                    self.request.sendall(answer)
+                    said = self.request.recv(65_536)
+                    self.request.sendall(answer(said) if callable(answer) else answer)
                 over.wait(DEADLINE_S)
 
         server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer)
@@ -210,6 +234,22 @@ def test_a_refused_subscription_is_no_connection(ear: Any, answering: Any) -> No
     """A link that hears only a part would be worse than none; the error names the filter."""
     why = ear(answering(CONNACK, SUBACK_FAILURE), "one", "a/b").next(Disconnected).why
     assert "refused the subscription to a/b" in why
+
+
+def test_what_is_not_granted_at_qos_1_is_asked_for_at_qos_0(ear: Any, answering: Any) -> None:
+    """As by a cluster that has lost a node; the next time it is QoS 1 again."""
+    asked: list[int] = []
+
+    def grant(subscribe: bytes) -> bytes:
+        asked.append(subscribe[-1])
+        return SUBACK_FAILURE if asked[-1] else SUBACK
+
+    one = ear(answering(CONNACK, grant), "one", "a/b")
+    assert "refused the subscription to a/b" in one.next(Disconnected).why
+    one.next(Connected)
+    one.link._connection._client.socket().shutdown(socket.SHUT_RDWR)
+    one.next(Connected)
+    assert asked == [1, 0, 1, 0]
 
 
 def test_a_broker_that_says_nothing_does_not_hold_up_the_end(ear: Any, answering: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from broker import identity as ids
-from broker.address import parse_address
+from broker.address import parse_addresses
 from broker.ca import Authority
 from broker.errors import ConfigError
 from broker.identity import DAY_S, Identity, load_identity
@@ -50,7 +50,7 @@ class Visitor:
         self.events: queue.Queue[LinkEvent] = queue.Queue()
         self.link = Link(
             LinkSettings(
-                parse_address(url), client_id, [("t/#", 1)],
+                parse_addresses(url), client_id, [("t/#", 1)],
                 backoff_base_s=0.1, backoff_cap_s=0.2, tls=who.context,
             ),
             self.events.put,

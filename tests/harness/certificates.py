@@ -49,15 +49,20 @@ class Authority:
         *names: str,
         file: str | None = None,
         server: bool = False,
+        node: bool = False,
         begins: timedelta = -HOUR,
         ends: timedelta = HOUR,
     ) -> Issued:
-        """Issue a certificate with these common names, good from `begins` to `ends` from now."""
+        """Issue a certificate with these common names, good from `begins` to `ends` from now.
+
+        A server's that is a `node` of a cluster is good for a client's as well.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH] if server else []
+        usages += [ExtendedKeyUsageOID.CLIENT_AUTH] if node or not server else []
         builder = self._builder(subject, key.public_key(), begins, ends)
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         if server:
             addresses = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
             builder = builder.add_extension(x509.SubjectAlternativeName(addresses), critical=False)

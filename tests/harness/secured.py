@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from tests.harness.brokers import free_port
 from tests.harness.certificates import Authority
 
 DEADLINE_S = 20.0
-RABBITMQ_START_S = 90.0
+RABBITMQ_START_S = 300.0  # three at once, on a machine that has other things to do
 COME_BACK_S = 5.0
 
 
@@ -43,11 +44,22 @@ class Secured:
     start_deadline_s: float = DEADLINE_S
     process: subprocess.Popen[bytes] | None = None
     log: Path | None = None
+    site: Site | None = None  # what its files were rendered from
+    environment: dict[str, str] = field(default_factory=dict)  # of RabbitMQ's programs
     epmd_port: str = ""  # of Erlang's port mapper, which outlives the broker that started it
 
     def start(self) -> None:
-        """Start it and wait until it completes a TLS handshake with a client."""
+        """Start it and wait until it serves."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start it."""
         self.process = self.start_process()
+
+    def wait_ready(self) -> None:
+        """Wait until it lets a client in."""
+        assert self.process is not None
         deadline_s = time.monotonic() + self.start_deadline_s
         while True:
             probe = Actor("coordinator", self, port=self.ports.hosts)
@@ -107,6 +119,8 @@ class Actor:
     authority: Authority | None = None  # who signs for it, unless the broker's own CA
     anonymous: bool = False  # TLS without a certificate
     plain: bool = False  # no TLS
+    websocket: bool = False
+    page: str = ""  # the origin of the page that a browser would name
     got: queue.Queue[tuple[str, bytes]] = field(default_factory=queue.Queue)
     held: list[tuple[str, int]] = field(default_factory=list)
     why: str = ""
@@ -115,15 +129,22 @@ class Actor:
         self.client_id = self.client_id or f"fleet-{self.name.replace(':', '-')}"
         person = Principal.parse(self.name).role not in {Role.AGENT, Role.COORDINATOR}
         ports = self.broker.ports
-        self.port = self.port or (ports.people if person else ports.hosts)
+        usual = ports.people if person else ports.hosts
+        self.port = self.port or (ports.websocket if self.websocket else usual) or 0
 
     def try_connect(self) -> bool:
         """Connect; tell whether the broker took it, and keep in `why` what it said."""
         self.answered, self.gone = threading.Event(), threading.Event()
         self.answer: int | None = None
         client = mqtt.Client(
-            CallbackAPIVersion.VERSION2, client_id=self.client_id, reconnect_on_failure=False
+            CallbackAPIVersion.VERSION2,
+            client_id=self.client_id,
+            reconnect_on_failure=False,
+            transport="websockets" if self.websocket else "tcp",
         )
+        if self.websocket:
+            path = "/ws" if self.broker.kind == "rabbitmq" else "/mqtt"
+            client.ws_set_options(path, {"Origin": self.page} if self.page else None)
         self._secure(client)
         client.on_socket_open = _no_delay
         if self.will is not None:
@@ -228,7 +249,20 @@ class Actor:
 
 
 def _no_delay(_client: mqtt.Client, _data: object, sock: Any) -> None:
+    sock = getattr(sock, "_socket", sock)  # a websocket's own
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def embedded(folder: Path, *, people: tuple[str, ...] = (), hosts: tuple[str, ...] = ()) -> Secured:
+    """Return the embedded broker, not started; it has no need of `people` and `hosts`."""
+    authority = new_authority(folder)
+    port = free_port()
+    listen = ["--listen", f"127.0.0.1:{port}", "--identity", str(authority.folder)]
+    log = folder / "log"
+    command = [sys.executable, "-m", "broker.server", *listen]
+    ports = Ports(hosts=port, people=port, websocket=free_port())
+    command += ["--websocket", str(ports.websocket)]
+    return Secured("embedded", authority, ports, lambda: _run(command, log), log=log)
 
 
 def mosquitto(
@@ -240,32 +274,40 @@ def mosquitto(
     revoked: tuple[str, ...] = (),
 ) -> Secured:
     """Return a mosquitto with the rendered files, not started; it has no need of `hosts`."""
-    program = _program("mosquitto")
-    authority = _authority(folder)
+    program = find_program("mosquitto")
+    authority = new_authority(folder)
     if revoked:
         authority.revoke(*map(authority.named, revoked))
-    ports = Ports(free_port(), free_port(), free_port())
-    site = _site(folder, authority, ports, people=people, loopback=loopback, revoked=bool(revoked))
+    ports = Ports(free_port(), free_port(), free_port(), websocket=free_port())
+    site = new_site(
+        folder, authority, ports, people=people, loopback=loopback, revoked=bool(revoked)
+    )
     write(folder, RENDERERS["mosquitto"](site))
     conf = folder / "mosquitto.conf"
     # As root it would become the user `mosquitto`, who cannot read the test's folder.
     conf.write_text(conf.read_text("utf-8") + "user root\n", "utf-8")
     log = folder / "log"
     command = [program, "-c", str(conf)]
-    return Secured("mosquitto", authority, ports, lambda: _run(command, log), log=log)
+    return Secured("mosquitto", authority, ports, lambda: _run(command, log), log=log, site=site)
 
 
 def nats(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> Secured:
     """Return a nats-server with the rendered file, not started."""
-    program = _program("nats-server")
-    authority = _authority(folder)
+    program = find_program("nats-server")
+    authority = new_authority(folder)
     port = free_port()
-    ports = Ports(hosts=port, people=port, nats=free_port())
-    site = _site(folder, authority, ports, people=people, hosts=hosts)
+    ports = Ports(hosts=port, people=port, nats=free_port(), websocket=free_port())
+    site = new_site(folder, authority, ports, people=people, hosts=hosts)
     write(folder, RENDERERS["nats"](site))
-    command = [program, "-c", str(folder / "nats.conf")]
+    return nats_node(program, site, authority)
+
+
+def nats_node(program: str, site: Site, authority: Authority) -> Secured:
+    """Return one node, whose files are written."""
+    folder = Path(site.folder)
     log = folder / "log"
-    return Secured("nats", authority, ports, lambda: _run(command, log), log=log)
+    command = [program, "-c", str(folder / "nats.conf")]
+    return Secured("nats", authority, site.ports, lambda: _run(command, log), log=log)
 
 
 def rabbitmq(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> Secured:
@@ -273,58 +315,83 @@ def rabbitmq(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -
 
     Its environment keeps it apart from one that this machine may run for others.
     """
-    program = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-    if not Path(program).exists():
-        pytest.skip("rabbitmq-server is not installed")
-    authority = _authority(folder)
+    program = rabbitmq_program()
+    authority = new_authority(folder)
     port = free_port()
-    ports = Ports(hosts=port, people=port)
-    site = _site(folder, authority, ports, people=people, hosts=hosts)
+    ports = Ports(hosts=port, people=port, websocket=free_port())
+    site = new_site(folder, authority, ports, people=people, hosts=hosts)
     write(folder, RENDERERS["rabbitmq"](site))
+    name = {"RABBITMQ_NODENAME": f"fleet{port}@localhost"}
+    return rabbitmq_node(program, site, authority, folder, str(free_port()), name)
+
+
+def rabbitmq_node(
+    program: str,
+    site: Site,
+    authority: Authority,
+    home: Path,
+    epmd_port: str,
+    name: dict[str, str],
+) -> Secured:
+    """Return a node; in `home` is the Erlang cookie, the same for all nodes of a cluster."""
+    folder = Path(site.folder)
     environment = {
-        "HOME": str(folder),
-        "RABBITMQ_NODENAME": f"fleet{port}@localhost",
+        "HOME": str(home),
         "RABBITMQ_MNESIA_BASE": str(site.state),
         "RABBITMQ_LOG_BASE": str(folder / "logs"),
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
         "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
         "RABBITMQ_DIST_PORT": str(free_port()),
-        "ERL_EPMD_PORT": str(free_port()),
+        "ERL_EPMD_PORT": epmd_port,
         "ERL_EPMD_ADDRESS": "127.0.0.1",
+        **name,
     }
     log = folder / "log"
     return Secured(
         "rabbitmq",
         authority,
-        ports,
+        site.ports,
         lambda: _run([program], log, environment),
         start_deadline_s=RABBITMQ_START_S,
         log=log,
-        epmd_port=environment["ERL_EPMD_PORT"],
+        environment=environment,
+        epmd_port=epmd_port,
     )
 
 
+def rabbitmq_program() -> str:
+    """Return where it is; skip the test where it is not installed."""
+    program = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+    if not Path(program).exists():
+        pytest.skip("rabbitmq-server is not installed")
+    return program
+
+
 MAKERS: dict[str, Callable[..., Secured]] = {
+    "embedded": embedded,
     "mosquitto": mosquitto,
     "nats": nats,
     "rabbitmq": rabbitmq,
 }
 
 
-def _site(folder: Path, authority: Authority, ports: Ports, **options: Any) -> Site:
+def new_site(folder: Path, authority: Authority, ports: Ports, **options: Any) -> Site:
+    """Return what a broker's files in `folder` are rendered from."""
     state = folder / "state"
     state.mkdir(exist_ok=True)
     return Site(folder, authority.folder, state, ports=ports, **options)
 
 
-def _authority(folder: Path) -> Authority:
+def new_authority(folder: Path) -> Authority:
+    """Return a CA, in whose folder is a broker's certificate."""
     authority = Authority(folder / "certificates")
-    authority.issue("localhost", file="broker", server=True)
+    authority.issue("localhost", file="broker", server=True, node=True)
     return authority
 
 
-def _program(name: str) -> str:
+def find_program(name: str) -> str:
+    """Return where a program is; skip the test where it is not installed."""
     program = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
     if program is None:
         pytest.skip(f"{name} is not installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,10 +38,11 @@ def test_the_brokers_files_are_current(broker: str, tmp_path: Path) -> None:
     """etc/ has what the command writes for a fleet that names nobody yet."""
     command = ["broker", "config", broker, "--root", "fleet", "--at", f"/etc/{broker}"]
     subprocess.run(
-        [sys.executable, "-m", "coordinator.cli", *command, "-o", str(tmp_path)],
+        [sys.executable, "-m", "coordinator.cli", *command, "-o", str(tmp_path / "out")],
         capture_output=True, check=True, timeout=60, cwd=ROOT,
+        env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "home")},
     )  # fmt: skip
-    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    made = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     current = {path.name: path.read_bytes() for path in (ROOT / "etc" / broker).iterdir()}
     assert made == current, f"etc/{broker} is out of date: run `make generate`"
 

@@ -170,6 +170,17 @@ def test_a_broker_that_asks_for_a_password_says_so_and_none_is_shown(
     assert "hunter22" not in done.stdout + done.stderr
 
 
+def test_of_a_cluster_one_node_that_answers_is_enough(state: Path, embedded_broker: Any) -> None:
+    """The others are told all the same."""
+    urls = f"mqtt://127.0.0.1:1,{embedded_broker.url}"
+    done = _doctor("--role", "coordinator", "--broker", urls, "--state", str(state))
+    text = done.stdout
+    assert done.returncode == 0, text
+    assert "warn  broker       127.0.0.1:1: Connection refused" in text
+    assert f"ok    broker       127.0.0.1:{embedded_broker.port} takes connections" in text
+    assert "ok    session" in text
+
+
 @pytest.mark.slow
 def test_a_listener_that_says_nothing_holds_nobody(state: Path) -> None:
     """Every wait has a deadline."""

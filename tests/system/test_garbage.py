@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.address import parse_address
+from broker.address import parse_addresses
 from broker.link import Link, LinkSettings
 from broker.machine import new_id
 from broker.topics import Kind, Topics
@@ -52,7 +52,7 @@ class _Stranger:
 
         self._connected = threading.Event()
         self._link = Link(
-            LinkSettings(parse_address(fleet.broker_url), f"stranger-{fleet.root}", []),
+            LinkSettings(parse_addresses(fleet.broker_url), f"stranger-{fleet.root}", []),
             self._on_event,
             will=None,
             new_id=new_id,

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from broker.address import parse_address
+from broker.address import parse_addresses
 from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id
 from broker.mailbox import Mailbox
@@ -149,7 +149,9 @@ class _Peer:
         self.lost = self.repeated = 0
         self._link = Link(
             LinkSettings(
-                parse_address(fleet.broker_url), f"peer-{fleet.root}", self._topics.for_agent(host)
+                parse_addresses(fleet.broker_url),
+                f"peer-{fleet.root}",
+                self._topics.for_agent(host),
             ),
             feed(self._mailbox),
             will=None,
@@ -271,7 +273,7 @@ class _Watcher:
                 connected.set()
 
         self._link = Link(
-            LinkSettings(parse_address(fleet.broker_url), f"w-{fleet.root}", [(name, 0)]),
+            LinkSettings(parse_addresses(fleet.broker_url), f"w-{fleet.root}", [(name, 0)]),
             put,
             will=None,
             new_id=new_id,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.address import DEFAULT_URL, Address, parse_address
+from broker.address import DEFAULT_URL, Address, parse_address, parse_addresses, text_of
 from broker.errors import ConfigError
 
 
@@ -82,6 +82,48 @@ def test_no_text_makes_the_parser_fail_otherwise(text: str) -> None:
 def test_this_machine_is_known_without_asking_anybody(url: str, here: bool) -> None:
     """A name may lead anywhere, and tomorrow elsewhere."""
     assert parse_address(url).is_loopback() is here
+
+
+@pytest.mark.parametrize(
+    ("urls", "addresses"),
+    [
+        ("mqtt://pi", [Address("pi")]),
+        (
+            "mqtts://a, mqtts://b:8884,mqtts://a:8883",
+            [Address("a", 8883, tls=True), Address("b", 8884, tls=True)],
+        ),
+        (
+            "mqtt://ann:a%2Cb@pi,mqtt://ann:c@pi2",
+            [Address("pi", 1883, "ann", "a,b"), Address("pi2", 1883, "ann", "c")],
+        ),
+    ],
+)
+def test_a_cluster_has_several_addresses(urls: str, addresses: list[Address]) -> None:
+    """Parted by commas, in their order, each once; shown the same way, without passwords."""
+    found = parse_addresses(urls)
+    assert [*found] == addresses
+    assert [*map(parse_address, text_of(found).split(","))] == [
+        Address(one.host, one.port, tls=one.tls) for one in addresses
+    ]
+
+
+@pytest.mark.parametrize(
+    ("urls", "fault"),
+    [
+        ("mqtts://a,b", "the scheme is 'missing'"),
+        ("mqtt://a,", "the scheme is 'missing'"),
+        ("mqtts://a,mqtt://b", "all of them with mqtts://"),
+        ("mqtts://ann:s3cret@a,mqtts://b", "all with a user or none"),
+        (",".join(f"mqtt://n{number}" for number in range(17)), "17 addresses; name at most 16"),
+    ],
+)
+def test_addresses_that_are_not_of_one_cluster_are_refused(urls: str, fault: str) -> None:
+    """With TLS here and without there, a client would be somebody else there."""
+    with pytest.raises(ConfigError) as refusal:
+        parse_addresses(urls, "--broker")
+    assert str(refusal.value).startswith("--broker: ")
+    assert fault in str(refusal.value)
+    assert "s3cret" not in str(refusal.value)
 
 
 def test_a_password_is_never_shown() -> None:

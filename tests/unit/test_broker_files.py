@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from pathlib import Path, PurePosixPath
 
 import pytest
 
+from broker import identity as ids
 from broker.acl import Principal, covers, rights_of
+from broker.ca import Authority
 from broker.deploy import RENDERERS, Site
 from broker.topics import Topics
 from coordinator.cli import main
 from tests.harness.tree import EVERYBODY, tree
 
 BROKERS = pytest.mark.parametrize("kind", list(RENDERERS))
+
+
+@pytest.fixture(autouse=True)
+def no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who was enrolled by whoever runs the tests is known."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nowhere"))
 
 
 def _config(kind: str, folder: Path, *arguments: str) -> int:
@@ -106,6 +115,93 @@ def test_certificates_with_a_list_of_the_revoked_are_used_with_it(tmp_path: Path
         assert _config("mosquitto", tmp_path / "out", "--certificates", str(tmp_path)) == 0
         conf = (tmp_path / "out" / "mosquitto.conf").read_text("utf-8")
         assert conf.count(f"crlfile {tmp_path / 'crl.pem'}\n") == (2 if there else 0)
+
+
+def test_a_clusters_nodes_have_a_folder_each(tmp_path: Path) -> None:
+    """Each knows itself and the others; where its files go is /etc unless told otherwise."""
+    nodes = ["--node", "a.lan", "--node", "b.lan", "--node", "spare@c.lan"]
+    folders = {"a.lan": "a.lan", "b.lan": "b.lan", "spare": "c.lan"}
+    assert _config("nats", tmp_path / "nats", *nodes) == 0
+    for name in folders:
+        conf = (tmp_path / "nats" / name / "nats.conf").read_text("utf-8")
+        assert f'server_name: "{name}"\n' in conf
+        for host in folders.values():
+            assert f'"nats://{host}:6222"' in conf
+        assert "verify_cert_and_check_known_urls: true" in conf
+    assert _config("rabbitmq", tmp_path / "rabbitmq", *nodes) == 0
+    for name, host in folders.items():
+        folder = tmp_path / "rabbitmq" / name
+        own = f"{'spare' if name == 'spare' else 'rabbit'}@{host}"
+        environment = (folder / "rabbitmq-env.conf").read_text("utf-8")
+        assert f"NODENAME={own}\nUSE_LONGNAME=true\n" in environment
+        assert "/etc/rabbitmq/inter_node_tls.config" in environment
+        assert "classic_config.nodes.3 = spare@c.lan\n" in (folder / "rabbitmq.conf").read_text()
+        assert json.loads((folder / "definitions.json").read_text())["policies"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "words"),
+    [
+        ("nats", ["a", "b"], "a cluster needs 3 nodes"),
+        ("nats", ["a", "b", "b"], "a cluster needs 3 nodes with different names"),
+        ("nats", ["a", "b", "c:0"], "--node c:0: write it as"),
+        ("nats", ["a", "b", "../c"], "--node ../c: write it as"),
+        ("rabbitmq", ["a", "b", "c:1"], "--node c:1: RabbitMQ's nodes need no port"),
+        ("mosquitto", ["a", "b", "c"], "mosquitto has no cluster; take NATS or RabbitMQ"),
+    ],
+)
+def test_what_is_no_cluster_is_refused(
+    kind: str, nodes: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is written."""
+    assert _config(kind, tmp_path / "out", *(f"--node={node}" for node in nodes)) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_whoever_was_enrolled_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the CA's registry, whose key is not needed; a revoked host is denied, until it is back."""
+    now_s = time.time()
+    authority = Authority.create(tmp_path / "home" / "ca", now_s)
+    for name in ("coordinator", "operator:alice", "observer:bob", "pi", "gpu"):
+        authority.issue(ids.new_key().public_key(), name, now_s)
+    authority.revoke("gpu", now_s)
+    authority.revoke("observer:bob", now_s)
+    (tmp_path / "home" / "ca" / "ca.key").unlink()
+    home = ("--home", str(tmp_path / "home"))
+    assert _config("mosquitto", tmp_path / "mosquitto", *home) == 0
+    assert "name people" not in capsys.readouterr().err
+    acl = (tmp_path / "mosquitto" / "acl").read_text("utf-8")
+    assert "\nuser operator:alice\ntopic" in acl
+    assert "\nuser gpu\ntopic deny #\n" in acl
+    assert "\nuser observer:bob\ntopic deny #\n" in acl
+    assert "user pi\n" not in acl
+    assert _config("nats", tmp_path / "nats", *home) == 0
+    conf = (tmp_path / "nats" / "nats.conf").read_text("utf-8")
+    assert {*re.findall(r'user: "CN=([^"]+)"', conf)} == {
+        "coordinator", "homeassistant", "operator:alice", "pi",
+    }  # fmt: skip
+    assert _config("nats", tmp_path / "nats", "--home", str(tmp_path / "elsewhere")) == 2
+    assert "registry.json: cannot be read" in capsys.readouterr().err
+
+
+@BROKERS
+def test_ports_can_be_chosen(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That of websockets, too, of which there are none unless asked for."""
+    assert _config(kind, tmp_path / "usual") == 0
+    text = "".join(path.read_text("utf-8") for path in (tmp_path / "usual").iterdir())
+    assert "8883" in text
+    assert "web" not in text.replace(str(tmp_path), "")
+    assert _config(kind, tmp_path / "out", "--port=9883", "--websocket=9001") == 0
+    text = "".join(path.read_text("utf-8") for path in (tmp_path / "out").iterdir())
+    assert "9883" in text
+    assert "9001" in text
+    assert "8883" not in text
+    assert _config(kind, tmp_path / "out", "--port=9001", "--websocket=9001") == 2
+    assert "--websocket 9001: is another listener's" in capsys.readouterr().err
+    if kind != "mosquitto":
+        assert _config(kind, tmp_path / "out", "--people-port=9884") == 2
+        assert "only mosquitto has a port of people's own" in capsys.readouterr().err
 
 
 def test_an_unwritable_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

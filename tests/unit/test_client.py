@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from broker.address import parse_address
+from broker.address import parse_addresses
 from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id
 from broker.mailbox import Mailbox
@@ -51,7 +51,7 @@ class Peer:
         self._answer = answer
         self._mailbox: Mailbox[LinkEvent | None] = Mailbox()
         self._link = Link(
-            LinkSettings(parse_address(url), f"peer-{new_id()[:12]}", topics.for_coordinator()),
+            LinkSettings(parse_addresses(url), f"peer-{new_id()[:12]}", topics.for_coordinator()),
             feed(self._mailbox), will=None, new_id=new_id, rng=random.Random(1),
         )  # fmt: skip
         self._ready = threading.Event()
@@ -232,6 +232,19 @@ def test_no_broker_is_told_at_once() -> None:
         OperatorClient(BrokerSettings(url=url), 5.0).__enter__()
     assert time.monotonic() - began_s < 3
     assert "secret" not in str(gone.value)
+
+
+def test_of_a_cluster_one_that_answers_is_enough(
+    where: BrokerSettings, peer: Any, says: Any
+) -> None:
+    """The impatient try each address once before they give up."""
+    peer(lambda ask, client: [says(client, ask.id, 1)])
+    some = where.model_copy(update={"url": f"mqtt://127.0.0.1:1,{where.url}"})
+    with OperatorClient(some, 10.0) as client:
+        assert client.ask(AskStatus(id="1")) == 1
+    none = where.model_copy(update={"url": "mqtt://127.0.0.1:1,mqtt://127.0.0.1:2"})
+    with pytest.raises(Unreachable, match=r"127.0.0.1:2: .*refused"), OperatorClient(none, 10.0):
+        pass
 
 
 def test_a_broker_that_says_nothing_is_told_at_the_deadline() -> None:

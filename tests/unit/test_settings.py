@@ -79,6 +79,18 @@ def test_every_fault_of_a_file_is_told_at_once(config: Any) -> None:
     assert len(str(refusal.value).splitlines()) == 1, "one file, one fault"
 
 
+def test_a_clusters_addresses_are_a_list_or_have_commas(config: Any) -> None:
+    """In the file either, in a variable and on the command line commas."""
+    file = config('[broker]\nurl = ["mqtts://a", "mqtts://b:8884"]\n')
+    joined = "mqtts://a,mqtts://b:8884"
+    assert BrokerSettings.load(file, None, {}).url == joined
+    assert BrokerSettings.load(None, None, {"FLEET_BROKER": joined}).url == joined
+    with pytest.raises(ConfigError, match=r"\[broker\] url: .*valid string"):
+        BrokerSettings.load(config("[broker]\nurl = []"), None, {})
+    with pytest.raises(ConfigError, match=r"\[broker\] url: the scheme is 'missing'"):
+        BrokerSettings.load(config('[broker]\nurl = ["mqtts://a", "b"]'), None, {})
+
+
 def test_what_is_said_empty_is_not_said(config: Any) -> None:
     """An option that was not given, or a variable that is set to nothing."""
     file = config('[broker]\nurl = "mqtt://file"\n')

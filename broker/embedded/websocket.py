@@ -1,0 +1,155 @@
+"""MQTT in websockets (MQTT 3.1.1, 6; RFC 6455): the same bytes, in binary frames.
+
+Replaces: amqtt's listener takes no message of more than 1 MiB, keeps everything in memory until all
+of it is read, and is asked by any page that somebody has open in a browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from websockets.exceptions import InvalidState, PayloadTooBig, WebSocketException
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from broker.embedded.client import Wire
+from broker.embedded.packets import MalformedPacketError, OversizePacketError
+from broker.embedded.settings import ServerSettings
+
+BLOCK_BYTES: Final = 64 * 1024
+PACKET_HEADER_BYTES: Final = 5
+
+
+class HandshakeError(Exception):
+    """Somebody does not open a websocket, or may not."""
+
+
+class WebsocketWire(Wire):
+    """What goes out, each write in a frame of its own."""
+
+    def __init__(self, writer: asyncio.StreamWriter, settings: ServerSettings) -> None:
+        super().__init__(writer)
+        self._settings = settings
+        self.protocol = ServerProtocol(
+            subprotocols=[Subprotocol("mqtt")],
+            max_size=settings.max_packet_bytes + PACKET_HEADER_BYTES,
+        )
+
+    async def open(self, reader: asyncio.StreamReader) -> WebsocketSource:
+        """Answer the request that opens the websocket, and return what comes in by it.
+
+        Raises `HandshakeError` when it is none, or comes from a page that may not ask.
+        """
+        protocol = self.protocol
+        request: object = None
+        while request is None:
+            data = await reader.read(BLOCK_BYTES)
+            protocol.receive_data(data)
+            if not data or protocol.handshake_exc is not None:
+                raise HandshakeError("no request for a websocket")
+            request = next(iter(protocol.events_received()), None)
+        if not isinstance(request, Request):
+            raise HandshakeError("no request for a websocket")
+        origin = request.headers.get("Origin")
+        if origin is not None and not may_ask(origin, request.headers.get("Host"), self._settings):
+            protocol.send_response(protocol.reject(403, "this page may not; see --origin\n"))
+            self.flush()
+            raise HandshakeError(f"a page of {origin!r} may not: see --origin")
+        protocol.send_response(protocol.accept(request))
+        self.flush()
+        if protocol.handshake_exc is not None:
+            raise HandshakeError(str(protocol.handshake_exc))
+        return WebsocketSource(reader, self)
+
+    def write(self, data: bytes) -> None:
+        """Send what MQTT has to say."""
+        if self.protocol.state is State.OPEN:
+            self.protocol.send_binary(data)
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what the protocol has to say."""
+        for part in self.protocol.data_to_send():
+            if part:  # an empty one would end our side
+                super().write(part)
+
+    async def close(self) -> None:
+        """Say so, send what is left, and end the connection."""
+        if not self.is_closed and self.protocol.state is State.OPEN:
+            self.protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self.flush()
+        await super().close()
+
+
+class WebsocketSource:
+    """What comes in: the bytes of all binary frames, read only as far as they are asked for."""
+
+    def __init__(self, reader: asyncio.StreamReader, wire: WebsocketWire) -> None:
+        self._reader = reader
+        self._wire = wire
+        self._bytes = bytearray()
+
+    async def readexactly(self, size_bytes: int) -> bytes:
+        """Return so many bytes. Raises `asyncio.IncompleteReadError` at the end of the connection.
+
+        Raises `OversizePacketError` and `MalformedPacketError` for a frame that may not be.
+        """
+        while len(self._bytes) < size_bytes:
+            if not await self._more():
+                raise asyncio.IncompleteReadError(bytes(self._bytes), size_bytes)
+        data = bytes(self._bytes[:size_bytes])
+        del self._bytes[:size_bytes]
+        return data
+
+    async def _more(self) -> bool:
+        """Read once; tell whether the connection goes on."""
+        protocol = self._wire.protocol
+        data = await self._reader.read(BLOCK_BYTES)
+        if data:
+            protocol.receive_data(data)
+        else:
+            protocol.receive_eof()
+        for event in protocol.events_received():
+            if not isinstance(event, Frame):
+                continue
+            if event.opcode is Opcode.TEXT:
+                protocol.fail(CloseCode.UNSUPPORTED_DATA)
+                self._wire.flush()
+                raise MalformedPacketError("text in a websocket")
+            if event.opcode in {Opcode.BINARY, Opcode.CONT}:
+                self._bytes += event.data
+        self._wire.flush()  # answers to pings and to the end
+        fault = protocol.parser_exc
+        if isinstance(fault, PayloadTooBig):
+            raise OversizePacketError(f"a frame of a websocket: {fault}")
+        if isinstance(fault, WebSocketException | InvalidState):
+            raise MalformedPacketError(f"a frame of a websocket: {fault}")
+        return bool(data) and protocol.state is State.OPEN
+
+
+def may_ask(origin: str, host: str | None, settings: ServerSettings) -> bool:
+    """Tell whether a page of `origin` may open a websocket, in the browser of whoever looks at it.
+
+    A browser would show the certificate of its user for any page. Those that were named may, and
+    those of this very address: with TLS the browser has checked its name, without it the name
+    has to be this machine's, or any page could call its own server by it (DNS rebinding).
+    """
+    if origin in settings.origins:
+        return True
+    parts = urlsplit(origin)
+    if settings.identity is None:
+        return _is_loopback(parts.hostname) and _is_loopback(urlsplit(f"//{host}").hostname)
+    return parts.scheme == "https" and host is not None and parts.netloc == host
+
+
+def _is_loopback(name: str | None) -> bool:
+    try:
+        return name == "localhost" or ip_address(name or "").is_loopback
+    except ValueError:
+        return False

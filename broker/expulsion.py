@@ -1,0 +1,93 @@
+"""Ends the connection that a revoked certificate has left behind, on brokers that do not end it.
+
+A broker ends a connection when another one with the same client id comes (MQTT 3.1.1, 3.1.4-2).
+Hosts and the coordinator have ids that follow from their names, so whoever has the CA can take
+their place for a moment. Whoever stays away then is out: the broker knows what was revoked.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+
+from broker import identity as ids
+from broker.address import Address
+from broker.ca import Authority
+from broker.link import Link, LinkSettings
+from broker.machine import new_id
+from broker.wire import Connected, Disconnected, LinkEvent
+
+HOLD_S: Final = 4.0  # a host that is let in comes back within a second
+AGAIN_S: Final = 4.0  # at most, until the place is taken again: or its host would wait longer, too
+PATIENCE_S: Final = 20.0
+MAX_LOST: Final = 2
+LASTS_S: Final = 60.0  # of the certificate that takes the place
+
+
+class Outcome(Enum):
+    """What came of it."""
+
+    OUT = auto()  # it has no connection, and did not get another
+    BACK = auto()  # the broker lets it in still
+    UNREACHABLE = auto()
+
+
+def expel(
+    authority: Authority, addresses: Sequence[Address], name: str, now_s: float
+) -> tuple[Outcome, str]:
+    """Take the place of `name`, a host or the coordinator, for some seconds.
+
+    Returns what came of it, and where, or why the broker was not reached. `now_s` is the time since
+    the epoch. Raises OSError when no private file can be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="fleet-revoke-") as folder:
+        key = ids.new_key()
+        made = authority.stand_in(key.public_key(), name, now_s, LASTS_S)
+        place = Path(folder) / "identity"
+        ids.write_identity(place, authority.pem, made, ids.key_pem(key))
+        identity = ids.Identity(place, name, now_s, now_s + LASTS_S)
+        settings = LinkSettings(
+            addresses, name, [], backoff_base_s=AGAIN_S, backoff_cap_s=AGAIN_S, tls=identity.context
+        )
+        events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
+        link = Link(
+            settings,
+            events.put,
+            will=None,
+            new_id=new_id,
+            rng=random.Random(),  # noqa: S311 - jitter, no secret
+        )
+        link.start()
+        try:
+            return _hold(events, len(addresses))
+        finally:
+            link.stop()
+
+
+def _hold(events: queue.SimpleQueue[LinkEvent], addresses: int) -> tuple[Outcome, str]:
+    """Follow a link until the place is held, or lost for the second time.
+
+    Once may be too early: the embedded broker reads its list anew within a second.
+    """
+    deadline_s = time.monotonic() + PATIENCE_S
+    connected, refused, lost, why = False, 0, 0, f"no answer in {PATIENCE_S:.0f} s"
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        try:
+            event = events.get(timeout=HOLD_S if connected else left_s)
+        except queue.Empty:
+            break
+        if isinstance(event, Disconnected):
+            why = event.why
+            lost, refused = lost + connected, refused + (not connected)
+        connected = isinstance(event, Connected)
+        if lost >= MAX_LOST or (not lost and refused >= addresses):
+            break
+    if connected:
+        return Outcome.OUT, ""
+    return (Outcome.BACK if lost else Outcome.UNREACHABLE), why

@@ -1,0 +1,242 @@
+"""MQTT in websockets, as dashboards in a browser speak it: the same rights, on every broker."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosedError
+from websockets.sync.client import ClientConnection
+from websockets.sync.client import connect as connect_to
+from websockets.typing import Subprotocol
+
+from broker.acl import Principal, rights_of
+from broker.embedded import EmbeddedBroker, Reason, ServerSettings
+from broker.errors import ConfigError
+from broker.messages import MAX_CHUNK_BYTES
+from broker.topics import MAX_CHUNKS, Topics
+from tests.harness import secured
+from tests.harness.certificates import Authority
+from tests.harness.inthread import InThread, until
+from tests.harness.secured import Actor, Secured
+from tests.harness.traits import trait
+
+# paho leaves the socket open when no websocket comes of it.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+TOPICS = Topics()
+PEOPLE = ("operator:alice", "observer:carol")
+HOSTS = ("one", "two")
+END = TOPICS.coordinator_status()
+EVERYBODY = ("coordinator", "homeassistant", *HOSTS, *PEOPLE)
+PLACES = (
+    TOPICS.status("one"), TOPICS.status("two"), TOPICS.request("one"), TOPICS.job("1" * 64),
+    TOPICS.operator_request("operator:alice/web-1"), TOPICS.operator_request("observer:carol/web"),
+    "fleet/homeassistant/host/set", "elsewhere",
+)  # fmt: skip
+
+CONNECT = b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x14\x00\x02hi"
+PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+
+
+@pytest.fixture(
+    scope="module",
+    params=["embedded", "mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)],
+)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    """Each broker in turn, with the files that the fleet renders for it."""
+    made = secured.MAKERS[request.param](
+        tmp_path_factory.mktemp(request.param), people=PEOPLE, hosts=HOSTS
+    )
+    made.start()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def connect(broker: Secured) -> Iterator[Callable[..., Actor]]:
+    """`connect(name, ...)`: a client, by a websocket if not told otherwise, stopped at the end."""
+    made: list[Actor] = []
+
+    def connected(name: str, *, websocket: bool = True, **options: Any) -> Actor:
+        made.append(broker.connect(name, websocket=websocket, **options))
+        return made[-1]
+
+    yield connected
+    for actor in made:
+        actor.stop()
+
+
+def test_the_same_rights_hold(broker: Secured, connect: Callable[..., Actor]) -> None:
+    """Somebody of each role, on topics of each kind, both ways; exactly the allowed cells work."""
+    actors = {name: connect(name) for name in EVERYBODY}
+    for actor in actors.values():
+        for filter_ in (*PLACES, END, "fleet/#", "#"):
+            actor.subscribe(filter_)
+    for name, actor in actors.items():
+        for topic in PLACES:
+            actor.publish(topic, name.encode())
+    actors["coordinator"].publish(END, b"end")
+    heard = {name: {*actor.heard_until((END, b"end"))} for name, actor in actors.items()}
+    for name in EVERYBODY:
+        rights = rights_of(Principal.parse(name), TOPICS)
+        for topic in PLACES:
+            published = (topic, name.encode()) in heard["observer:carol"]
+            assert published == rights.may_publish(topic), (name, "publishes", topic)
+            sent = any(topic == on for on, _ in heard[name])
+            assert sent == rights.may_receive(topic), (name, "is sent", topic)
+
+
+def test_the_largest_chunk_goes_both_ways(broker: Secured, connect: Callable[..., Actor]) -> None:
+    """Whoever traces chunks in a browser is sent them; a frame is as large as it has to be."""
+    agent, watcher = connect("one"), connect("operator:alice")
+    topic, chunk = TOPICS.chunk("one", "a" * 64, MAX_CHUNKS - 1), bytes(MAX_CHUNK_BYTES)
+    plain = connect("coordinator", websocket=False)
+    plain.subscribe("fleet/+/artifact/+/chunk/+")
+    agent.publish(topic, chunk)
+    assert plain.got.get(timeout=20) == (topic, chunk)
+    if trait("1 MiB to a websocket", broker.kind) != "at once":
+        chunk = chunk[:60_000]  # which takes more than a second already
+    watcher.subscribe("fleet/+/artifact/+/chunk/+")
+    agent.publish(topic, chunk)
+    assert watcher.got.get(timeout=20) == (topic, chunk)
+
+
+def test_who_is_nobody_gets_no_websocket(broker: Secured, tmp_path: Path) -> None:
+    """Without a certificate, with one of another CA, in plain text."""
+    stranger = Authority(tmp_path / "stranger")
+    for options in ({"authority": stranger}, {"anonymous": True}, {"plain": True}):
+        actor = Actor("operator:alice", broker, websocket=True, **options)
+        assert not actor.try_connect(), options
+
+
+def test_a_page_of_somewhere_else_may_not(broker: Secured) -> None:
+    """A browser would show its user's certificate for any page; not every broker looks."""
+    careful = trait("a websocket for a page of elsewhere", broker.kind) == "refused"
+    own = f"https://127.0.0.1:{broker.ports.websocket}"
+    for page, may in ((own, True), ("https://example.org", not careful)):
+        actor = Actor("operator:alice", broker, websocket=True, page=page)
+        assert actor.try_connect() == may, page
+        actor.stop()
+
+
+class Local:
+    """The embedded broker on loopback, without certificates."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.running = InThread(
+            lambda: EmbeddedBroker(ServerSettings(port=0, websocket_port=0, **settings))
+        )
+        self.port: int = self.running.broker.websocket_port
+
+    def answer(self, page: str, host: str) -> int:
+        """The HTTP status that a browser with that page gets."""
+        with socket.create_connection(("127.0.0.1", self.port), 10) as browser:
+            browser.sendall(
+                f"GET /mqtt HTTP/1.1\r\nHost: {host}\r\nOrigin: {page}\r\nUpgrade: websocket\r\n"
+                "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                "Sec-WebSocket-Protocol: mqtt\r\n"
+                "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+            )
+            return int(browser.makefile("rb").readline().split()[1])
+
+    def open(self) -> ClientConnection:
+        """A websocket without MQTT in it yet."""
+        return connect_to(f"ws://127.0.0.1:{self.port}/mqtt", subprotocols=[Subprotocol("mqtt")])
+
+    def refuses(self, reason: Reason) -> None:
+        """Check that one thing was refused, for this reason."""
+        until(lambda: self.running.broker.refused == {reason: 1}, f"not {reason}")
+
+
+@pytest.fixture
+def local() -> Iterator[Callable[..., Local]]:
+    """`local(setting=...)`: stopped at the test's end."""
+    made: list[Local] = []
+
+    def start(**settings: Any) -> Local:
+        made.append(Local(**settings))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.running.stop()
+
+
+@pytest.mark.parametrize(
+    ("page", "named", "answer"),
+    [
+        ("http://localhost:8080", (), 101),
+        ("http://example.org", (), 403),
+        ("https://desk.lan", ("https://desk.lan",), 101),
+        ("https://desk.lan:1", ("https://desk.lan",), 403),
+        ("null", (), 403),
+    ],
+)
+def test_on_loopback_pages_of_this_machine_may_and_those_that_were_named(
+    page: str, named: tuple[str, ...], answer: int, local: Callable[..., Local]
+) -> None:
+    """Nobody is asked who they are there: any page in a browser could command the fleet."""
+    assert local(origins=named).answer(page, "127.0.0.1") == answer
+
+
+def test_whoever_calls_their_server_by_this_machines_address_may_not(
+    local: Callable[..., Local],
+) -> None:
+    """A page of a name that leads to 127.0.0.1 by now (DNS rebinding) is of that name still."""
+    broker = local()
+    assert broker.answer("http://evil.example:9001", "evil.example:9001") == 403
+    broker.refuses(Reason.WEBSOCKET)
+
+
+def test_packets_may_be_cut_into_frames_anywhere(local: Callable[..., Local]) -> None:
+    """MQTT 3.1.1, 6: a receiver must not rely on where frames begin and end; pings are answered."""
+    with local().open() as one:
+        for byte in CONNECT[:5]:
+            one.send(bytes([byte]))
+        assert one.ping().wait(10)
+        one.send([CONNECT[5:7], CONNECT[7:]])  # a message in several frames
+        assert one.recv(10) == b"\x20\x02\x00\x00"
+        one.send(PINGREQ + PINGREQ)
+        assert [one.recv(10), one.recv(10)] == [PINGRESP, PINGRESP]
+
+
+def test_what_is_no_mqtt_ends_the_websocket(local: Callable[..., Local]) -> None:
+    """Text, a frame beyond the limit, no websocket at all."""
+    broker = local()
+    with broker.open() as one:
+        one.send("text")
+        with pytest.raises(ConnectionClosedError) as ended:
+            one.recv(10)
+    assert ended.value.rcvd is not None
+    assert ended.value.rcvd.code == 1003
+    broker.refuses(Reason.MALFORMED)
+    broker = local(max_packet_bytes=1000)
+    with broker.open() as one:
+        one.send(CONNECT)
+        assert one.recv(10) == b"\x20\x02\x00\x00"
+        one.send(bytes(2000))
+        with pytest.raises(ConnectionClosedError) as ended:
+            one.recv(10)
+    assert ended.value.rcvd is not None
+    assert ended.value.rcvd.code == 1009
+    broker.refuses(Reason.OVERSIZE)
+    broker = local()
+    with socket.create_connection(("127.0.0.1", broker.port), 10) as plain:
+        plain.sendall(CONNECT + b"\r\n\r\n")
+        assert not plain.recv(100).startswith(b"\x20")
+    broker.refuses(Reason.WEBSOCKET)
+
+
+def test_beyond_this_machine_a_websocket_needs_an_identity() -> None:
+    """As the other listener does; the error says what to do."""
+    with pytest.raises(ConfigError, match="fleet init"):
+        ServerSettings(host="0.0.0.0", websocket_port=9001).check()  # noqa: S104 - refused
+    with pytest.raises(ConfigError, match="choose another"):
+        ServerSettings(port=9001, websocket_port=9001).check()
+    with pytest.raises(ConfigError, match=r"--origin pi\.lan: write it as a browser does"):
+        ServerSettings(websocket_port=9001, origins=("pi.lan",)).check()

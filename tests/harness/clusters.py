@@ -1,0 +1,86 @@
+"""Clusters of three brokers on loopback, with the files that the fleet renders for each node."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from broker.deploy import RENDERERS, Node, Ports, write
+from tests.harness.brokers import free_port
+from tests.harness.secured import (
+    Secured,
+    find_program,
+    nats_node,
+    new_authority,
+    new_site,
+    rabbitmq_node,
+    rabbitmq_program,
+)
+
+NODES: Final = 3
+
+
+def nats_cluster(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> list[Secured]:
+    """Return three nodes of NATS with the rendered files, not started."""
+    program = find_program("nats-server")
+    authority = new_authority(folder)
+    nodes = tuple(Node("localhost", f"n{number}", free_port()) for number in range(3))
+    made = []
+    for node in nodes:
+        port = free_port()
+        ports = Ports(hosts=port, people=port, nats=free_port())
+        own = folder / node.called
+        own.mkdir()
+        site = new_site(
+            own, authority, ports, people=people, hosts=hosts, nodes=nodes, node=node
+        )  # fmt: skip
+        write(own, RENDERERS["nats"](site))
+        made.append(nats_node(program, site, authority))
+    return made
+
+
+def rabbitmq_cluster(
+    folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]
+) -> list[Secured]:
+    """Return three nodes of RabbitMQ with the rendered files, not started."""
+    program = rabbitmq_program()
+    authority = new_authority(folder)
+    epmd_port = str(free_port())
+    nodes = tuple(Node("localhost", f"n{number}") for number in range(3))
+    made = []
+    for node in nodes:
+        port = free_port()
+        own = folder / node.called
+        own.mkdir()
+        ports = Ports(hosts=port, people=port)
+        site = new_site(
+            own, authority, ports, people=people, hosts=hosts, nodes=nodes, node=node
+        )  # fmt: skip
+        write(own, RENDERERS["rabbitmq"](site))
+        name = {"RABBITMQ_CONF_ENV_FILE": str(own / "rabbitmq-env.conf")}
+        made.append(rabbitmq_node(program, site, authority, folder, epmd_port, name))
+    return made
+
+
+CLUSTERS: Final[dict[str, Callable[..., list[Secured]]]] = {
+    "nats": nats_cluster,
+    "rabbitmq": rabbitmq_cluster,
+}
+
+
+@contextlib.contextmanager
+def running(nodes: list[Secured]) -> Iterator[list[Secured]]:
+    """Start all nodes and wait until each lets clients in; whatever happens, none is left."""
+    try:
+        for node in nodes:
+            node.launch()
+        for node in nodes:
+            node.wait_ready()
+        yield nodes
+    finally:
+        with contextlib.ExitStack() as stack:
+            for node in nodes:
+                stack.callback(node.end, signal.SIGKILL)

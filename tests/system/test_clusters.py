@@ -1,0 +1,156 @@
+"""The same small plan on every broker, over TLS, with the broker or one of its nodes killed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import identity as ids
+from broker.machine import new_id
+from broker.messages import AskWorkers
+from tests.harness import clusters, secured
+from tests.harness.certificates import Authority
+from tests.harness.fleet import SHORT, Fleet, wait_until
+from tests.harness.secured import Secured
+
+pytestmark = pytest.mark.slow
+HOSTS = ("one", "two")
+PEOPLE = ("operator:alice", "observer:bob")
+JOBS = 4
+PATIENCE_S = 180.0
+STARTED_BY = 1  # jobs that are over when the broker is killed
+
+
+def _identities(home: Path, authority: Authority, *names: str) -> None:
+    """Put certificates where the programs of the fleet look for theirs."""
+    for name in names:
+        issued = authority.named(name)
+        folder = home / "fleet" / "identities" / ids.folder_name(name)
+        parts = (authority.folder / "ca.crt", issued.crt, issued.key)
+        ids.write_identity(folder, *(path.read_bytes() for path in parts))
+
+
+def _urls(nodes: list[Secured], port: Callable[[Secured], int]) -> str:
+    return ",".join(f"mqtts://127.0.0.1:{port(node)}" for node in nodes)
+
+
+class Home:
+    """Makes fleets whose programs have certificates of the broker's CA."""
+
+    def __init__(self, tmp: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tmp = tmp
+        self.data = data
+        self.monkeypatch = monkeypatch
+        self.fleet: Fleet | None = None
+
+    def fleet_on(self, nodes: list[Secured]) -> Fleet:
+        """A fleet on these nodes, under the root that their files are for."""
+        _identities(self.tmp, nodes[0].authority, "coordinator", "operator:alice", *HOSTS)
+        self.monkeypatch.setenv("XDG_CONFIG_HOME", str(self.tmp))
+        folder = self.tmp / "fleet-state"
+        folder.mkdir()
+        made = Fleet(folder, _urls(nodes, lambda node: node.ports.people), self.data)
+        made.root = "fleet"
+        programs = _urls(nodes, lambda node: node.ports.hosts)
+        made.environment |= {"FLEET_TOPIC_ROOT": "fleet", "FLEET_BROKER": programs}
+        self.fleet = made
+        return made
+
+
+@pytest.fixture
+def home(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """A home without a fleet yet; what it has started is ended."""
+    made = Home(tmp_path, data, monkeypatch)
+    yield made
+    if made.fleet is not None:
+        made.fleet.close()
+
+
+def _plan(fleet: Fleet) -> list[str]:
+    names = [f"job-{number}" for number in range(JOBS)]
+    fleet.plan(
+        *(
+            f'name = "{name}"\nmodel = "gbt"\nmode = "oracle"\nseed = {seed}\n{SHORT}'
+            for seed, name in enumerate(names)
+        )
+    )
+    return names
+
+
+def _completed(fleet: Fleet) -> int:
+    return sum(row["state"] == "completed" for row in fleet.rows.values())
+
+
+def _train(fleet: Fleet, strike: Callable[[], None]) -> None:
+    """Train the plan, with `strike` in the middle of it; all that must hold afterwards."""
+    names = _plan(fleet)
+    fleet.coordinator()
+    for host in HOSTS:
+        fleet.agent(host, wait=False)
+
+    def begun() -> bool:
+        fleet.look(0.2)
+        return _completed(fleet) >= STARTED_BY
+
+    wait_until(begun, "the first jobs", PATIENCE_S)
+    assert _completed(fleet) < JOBS, "too late: everything is done"
+    strike()
+
+    def done() -> bool:
+        fleet.look(0.2)
+        return _completed(fleet) == JOBS
+
+    wait_until(done, "the last job", PATIENCE_S)
+    for name in names:
+        row = fleet.until(name, "completed")
+        assert row["attempt"] == 1, (name, fleet.events(name))
+        folder = fleet.tmp / "coordinator" / "models" / "gbt_oracle" / row["artifact_id"]
+        bundle = (folder / "bundle.tar.zst").read_bytes()
+        assert hashlib.sha256(bundle).hexdigest() == row["artifact_id"]
+    assert {row["host"] for row in fleet.rows.values()} == {*HOSTS}
+
+    def online() -> set[str]:
+        found: dict[str, Any] = fleet.client.ask(AskWorkers(id=new_id()))
+        return {one["host"] for one in found["workers"] if one["presence"] == "online"}
+
+    wait_until(lambda: online() == {*HOSTS}, "both hosts are seen", PATIENCE_S)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
+def test_a_plan_goes_through_a_broker_that_is_killed_and_started_again(
+    home: Home, tmp_path: Path, kind: str
+) -> None:
+    """Each job is trained once, and every artifact is stored."""
+    broker = secured.MAKERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
+    with clusters.running([broker]):
+
+        def strike() -> None:
+            broker.end(signal.SIGKILL)
+            broker.start()
+
+        _train(home.fleet_on([broker]), strike)
+
+
+@pytest.mark.parametrize("kind", ["nats", "rabbitmq"])
+def test_a_plan_goes_through_a_cluster_that_loses_the_node_that_all_are_on(
+    home: Home, tmp_path: Path, kind: str
+) -> None:
+    """Each job is trained once, every artifact is stored, and the state is told anew elsewhere."""
+    nodes = clusters.CLUSTERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
+    with clusters.running(nodes), contextlib.ExitStack() as stack:
+        fleet = home.fleet_on(nodes)
+        _train(fleet, lambda: nodes[0].end(signal.SIGKILL))
+        reader = nodes[1].connect("observer:bob")
+        stack.callback(reader.stop)
+        told = {"fleet/coordinator/status", "fleet/one/status", "fleet/two/status"}
+        told |= {f"fleet/jobs/{job_id}" for job_id in fleet.rows}
+        for topic in told:
+            reader.subscribe(topic)
+        while told:
+            told.discard(reader.got.get(timeout=20)[0])
