@@ -23,6 +23,7 @@ from broker.messages import (
     CERTIFICATE_REQUEST,
     GRANT,
     HEARTBEAT,
+    HOME_COMMAND,
     OFFER,
     OPERATOR_REQUEST,
     PROGRESS,
@@ -45,6 +46,7 @@ from broker.wire import Connected, Disconnected, Incoming
 from coordinator import (
     assignment,
     authority,
+    automation,
     downloads,
     handover,
     hostverbs,
@@ -357,6 +359,8 @@ class Core:
             case Kind.OPERATOR_REQUEST if not message.retained:
                 ask = decode(OPERATOR_REQUEST, payload)
                 operators.on_request(world, topic.host, ask, payload, now)
+            case Kind.HOME_COMMAND if not message.retained:
+                automation.on_command(world, topic.host, decode(HOME_COMMAND, payload), now)
             case Kind.DOWNLOAD_GRANT if not message.retained:
                 downloads.on_grant(world, topic.host, decode(GRANT, payload), now)
             case _:

@@ -25,6 +25,7 @@ from coordinator.records import (
     Action,
     AttemptFilter,
     FleetRecord,
+    HostForgotten,
     HostRecord,
     Record,
     RequestKey,
@@ -147,6 +148,8 @@ class Ledger:
             for change in changes:
                 if isinstance(change, HostRecord | FleetRecord):
                     hostrows.remember(self._db, change)
+                elif isinstance(change, HostForgotten):
+                    self._db.execute("DELETE FROM hosts WHERE host = ?", (change.host,))
                 elif isinstance(change, Action):
                     chronicle.record(self._db, change)
                 else:

@@ -10,7 +10,7 @@ from broker.options import Faults, broker_settings
 from broker.settings import BrokerSettings
 from broker.trainers import OwnTrainer, load_trainers
 from coordinator.builtin import builtin_trainers
-from coordinator.settings import CoordinatorSettings
+from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
 
 _NAMES = {
     "state": "state",
@@ -27,14 +27,20 @@ class Loaded:
     settings: CoordinatorSettings | None
     broker: BrokerSettings | None
     own: Mapping[str, OwnTrainer]
+    home: HomeAssistantSettings | None
     faults: Faults
 
-    def whole(self) -> tuple[CoordinatorSettings, BrokerSettings, Mapping[str, OwnTrainer]]:
+    def whole(
+        self,
+    ) -> tuple[
+        CoordinatorSettings, BrokerSettings, Mapping[str, OwnTrainer], HomeAssistantSettings
+    ]:
         """Return all of it. Raises `ConfigError` with every fault."""
         self.faults.check()
         assert self.settings is not None  # noqa: S101 - or there would be a fault
         assert self.broker is not None  # noqa: S101 - likewise
-        return self.settings, self.broker, self.own
+        assert self.home is not None  # noqa: S101 - likewise
+        return self.settings, self.broker, self.own, self.home
 
 
 def load(arguments: argparse.Namespace) -> Loaded:
@@ -45,5 +51,6 @@ def load(arguments: argparse.Namespace) -> Loaded:
         faults.of(lambda: CoordinatorSettings.load(file, said)),
         faults.of(lambda: broker_settings(arguments)),
         faults.of(lambda: load_trainers(file, builtin_trainers(), programs=False)) or {},
+        faults.of(lambda: HomeAssistantSettings.load(file)),
         faults,
     )

@@ -15,6 +15,7 @@ from broker.messages import (
     AskDrain,
     AskEvents,
     AskFetch,
+    AskForget,
     AskIdentity,
     AskList,
     AskLogs,
@@ -46,6 +47,7 @@ from coordinator.effects import (
     AnswerWithStory,
     ReadManifest,
 )
+from coordinator.forgetting import on_forget
 from coordinator.handover import take_kept
 from coordinator.hosts import Host
 from coordinator.jobs import Job
@@ -70,16 +72,18 @@ def on_request(
             authority.reply(world, client, earlier.response)
         return  # else its answer is on the way
     if isinstance(ask, Command):
-        if not authority.is_new(world, client, ask, now):
-            return
-        world.answers[key] = Answer(None, now.wall_s)
-    response = _HANDLERS[type(ask)](world, client, ask, now)
-    if response is None:
-        return
-    if isinstance(ask, Command):
-        authority.settle(world, client, ask, response, now, _outcome(client, ask, response, now))
-    else:
+        if authority.is_new(world, client, ask, now):
+            carry_out(world, client, ask, now)
+    elif (response := _HANDLERS[type(ask)](world, client, ask, now)) is not None:
         authority.reply(world, client, response)
+
+
+def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
+    """Do what a command asks for; whether it may, the caller has looked. Record it, and answer."""
+    world.answers[authority.key_of(client, ask)] = Answer(None, now.wall_s)
+    response = _HANDLERS[type(ask)](world, client, ask, now)
+    if response is not None:
+        authority.settle(world, client, ask, response, now, _outcome(client, ask, response, now))
 
 
 def on_reloaded(
@@ -390,6 +394,7 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskResume: hostverbs.on_resume,
     AskSnooze: hostverbs.on_snooze,
     AskPause: hostverbs.on_pause,
+    AskForget: on_forget,
     AskRun: submit.on_run,
     AskCancelPending: submit.on_cancel_pending,
     AskReload: _on_reload,

@@ -74,6 +74,13 @@ class FleetRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class HostForgotten:
+    """A host whose row in the ledger's table of hosts, if it has one, is to go."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """One row of the ledger's table of actions: who has asked for what change, and what came of it.
 
@@ -135,4 +142,4 @@ class AttemptFilter:
     limit: int = 1000
 
 
-Record = HostRecord | FleetRecord | Action
+Record = HostRecord | FleetRecord | HostForgotten | Action

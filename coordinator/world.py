@@ -25,8 +25,8 @@ from coordinator.hosts import Host
 from coordinator.jobs import Job, JobBook
 from coordinator.plan import HostPolicy, Plan
 from coordinator.records import (
-    Action,
     FleetRecord,
+    HostForgotten,
     HostRecord,
     Record,
     RequestKey,
@@ -62,6 +62,7 @@ class CoreSettings:
     receipt_key: bytes = field(default=b"", repr=False)
     request_window_s: float = 60.0
     trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    home_commands: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,7 @@ class World:
     refused: Counter[str] = field(default_factory=Counter)
     turned_away_s: deque[float] = field(default_factory=deque)
     broker_refused: dict[str, int] | None = None
+    home_commands_s: deque[float] = field(default_factory=deque)
     session: str = ""
     manifest_fault: str = ""  # what is wrong with the manifest as it is now; the plan is older
     out: list[Effect] = field(default_factory=list)
@@ -265,9 +267,11 @@ class World:
         self.record_changes.append(record)
         if isinstance(record, FleetRecord):
             self.fleet = record
+        elif isinstance(record, HostForgotten):
+            self.records.pop(record.host, None)
         elif isinstance(record, HostRecord):
             self.records[record.host] = record
-        if not isinstance(record, Action):
+        if isinstance(record, HostRecord | FleetRecord):
             self.unsettled = True
 
     def barred(self, host: str) -> tuple[str, ...]:

@@ -132,6 +132,13 @@ class AskPause(Command):
     off: bool = False
 
 
+class AskForget(Command):
+    """Forget a host that is gone for good."""
+
+    type: Literal["forget"] = "forget"
+    host: Line
+
+
 class AskRun(Command):
     """Add one job beside the manifest: `job` is what a [[jobs]] table would hold."""
 
@@ -232,6 +239,7 @@ OperatorRequest = Annotated[
     | AskResume
     | AskPause
     | AskRun
+    | AskForget
     | AskReload
     | AskIdentity
     | AskEvents

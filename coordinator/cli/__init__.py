@@ -50,6 +50,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "snooze": ("drain", "Give a host no jobs for a while."),
     "resume": ("drain", "Give a host jobs again."),
     "pause": ("drain", "Give out no new jobs at all."),
+    "forget": ("forget", "Forget a host that is gone for good."),
     "events": ("events", "What happened, and what operators did."),
     "stats": ("stats", "Hours, successes and durations by host, model or day."),
     "get": ("get", "Fetch a job's artifact, check and unpack it."),
