@@ -1,0 +1,444 @@
+"""A busy fleet of simulated hosts on a real broker: one process that speaks for all of them.
+
+The coordinator cannot tell them from agents; only the training is made up. Start a broker and a
+coordinator, then:
+
+    python -m tests.harness.swarm --broker mqtt://127.0.0.1:1883 --hosts 20 --speed 10
+
+ends at Ctrl-C, or after `--for` seconds. `--manifest FILE --jobs 300` writes a plan that suits it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import heapq
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker import messages as m
+from broker.address import parse_address
+from broker.errors import BadMessage, BadTopic
+from broker.link import Link, LinkSettings, feed
+from broker.machine import new_id
+from broker.mailbox import Mailbox
+from broker.topics import Kind, Topics
+from broker.wire import Connected, Incoming, LinkEvent, Outgoing
+from coordinator.builtin import builtin_trainers
+
+GIB = 1024**3
+CHUNK_BYTES = 64 * 1024
+# How long a model takes on a host of speed 1, in seconds.
+MODELS_S = {
+    "gbt": 40.0, "mlp": 60.0, "cnn": 240.0, "gru": 420.0, "lstm": 480.0, "transformer": 900.0,
+    "transformer_ssl": 1500.0,
+}  # fmt: skip
+KINDS = (
+    # name, description, cores, RAM GiB, speed, GPU and its VRAM GiB, W at work
+    ("attic-pi", "Raspberry Pi 5", 4, 8, 0.2, None, 0.0),
+    ("gaming-pc", "desktop", 8, 32, 1.5, ("GeForce RTX 3060", 12), 170.0),
+    ("lab-ws", "workstation", 24, 128, 2.5, ("RTX A5000", 24), 230.0),
+    ("laptop", "laptop", 6, 16, 0.6, None, 0.0),
+    ("media-box", "small desktop", 4, 16, 0.5, None, 0.0),
+)
+
+
+@dataclass
+class Work:
+    """One attempt that a host is at."""
+
+    assign: m.Assign
+    begun_s: float
+    takes_s: float
+    fails: bool
+    phase: m.Phase = "running"
+    data: bytes = b""
+
+    @property
+    def artifact_id(self) -> str:
+        """The id of its result."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+@dataclass
+class Host:
+    """One simulated host. `refuses` goes into its heartbeats."""
+
+    name: str
+    description: str
+    cores: int
+    ram_gib: float
+    speed: float
+    gpu: tuple[str, float] | None
+    power_w: float
+    refuses: str = ""
+    online: bool = True
+    session: str = field(default_factory=new_id)
+    instance: str = field(default_factory=new_id)
+    seq: int = 0
+    works: dict[str, Work] = field(default_factory=dict)
+
+    def gpus(self) -> tuple[m.Gpu, ...]:
+        """Its CUDA device, at work or not."""
+        if self.gpu is None:
+            return ()
+        busy = any(work.assign.use_cuda for work in self.works.values())
+        total = int(self.gpu[1] * GIB)
+        return (
+            m.Gpu(
+                index=0,
+                name=self.gpu[0],
+                uuid=f"GPU-{self.name}",
+                vram_total_bytes=total,
+                vram_free_bytes=int(total * (0.4 if busy else 0.9)),
+                use_percent=92.0 if busy else 1.0,
+                power_w=self.power_w if busy else self.power_w / 10,
+            ),
+        )
+
+
+class Swarm:
+    """All hosts, one connection. `rng` decides what the hosts are like and how they fare."""
+
+    def __init__(
+        self,
+        url: str,
+        root: str,
+        hosts: int,
+        *,
+        rng: random.Random,
+        speed: float = 1.0,
+        fail_rate: float = 0.02,
+        beat_s: float = 2.0,
+        asleep: int = 0,
+        quiet: int = 0,
+    ) -> None:
+        self.topics = Topics(root)
+        self.rng, self.speed, self.fail_rate, self.beat_s = rng, speed, fail_rate, beat_s
+        self.hosts = {host.name: host for host in make_hosts(hosts)}
+        for host in list(self.hosts.values())[:quiet]:
+            host.refuses = "quiet hours until 22:00"
+        self._asleep = list(self.hosts)[len(self.hosts) - asleep :] if asleep else []
+        self._trainers = {
+            name: m.TrainerInfo(hyper_schema=dict(schema))
+            for name, schema in builtin_trainers().items()
+        }
+        self._mailbox: Mailbox[LinkEvent] = Mailbox()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self.completed = 0
+        self._link = Link(
+            LinkSettings(parse_address(url), f"swarm-{new_id()[:8]}", self._filters()),
+            feed(self._mailbox),
+            will=None,
+            new_id=new_id,
+            rng=random.Random(),
+        )
+
+    def _filters(self) -> list[tuple[str, int]]:
+        root = self.topics.root
+        return [
+            (f"{root}/+/job/request", 1),
+            (f"{root}/+/artifact/+/grant", 1),
+            (f"{root}/coordinator/status", 1),
+        ]
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Be a fleet until a condition holds; then say goodbye."""
+        self._link.start()
+        self._at(time.monotonic() + self.beat_s, self._beat_all)
+        try:
+            while not until():
+                wait_s = max(0.0, self._due[0][0] - time.monotonic()) if self._due else 1.0
+                for event in self._mailbox.take(min(wait_s, 0.5)):
+                    self._take(event)
+                while self._due and self._due[0][0] <= time.monotonic():
+                    heapq.heappop(self._due)[2]()
+        finally:
+            self._link.stop([self._status(host, "offline", "goodbye") for host in self._present()])
+
+    def _present(self) -> list[Host]:
+        return [host for host in self.hosts.values() if host.online]
+
+    def _at(self, at_s: float, what: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._due, (at_s, self._count, what))
+
+    def _say(self, topic: str, message: m.Wire, qos: int = 1, *, retain: bool = False) -> None:
+        self._link.publish(Outgoing(topic, m.encode(message), qos, retain))
+
+    # What comes
+
+    def _take(self, event: LinkEvent) -> None:
+        if isinstance(event, Connected):
+            for host in self._present():
+                self._birth(host)
+            for name in self._asleep:
+                self._falls_asleep(self.hosts[name])
+            self._asleep = []
+        elif isinstance(event, Incoming):
+            with contextlib.suppress(BadTopic, BadMessage):
+                self._take_message(event)
+
+    def _take_message(self, event: Incoming) -> None:
+        topic = self.topics.parse(event.topic)
+        host = self.hosts.get(topic.host)
+        if topic.kind is Kind.COORDINATOR_STATUS:
+            if m.decode(m.STATUS, event.payload).state == "online":
+                for one in self._present():
+                    self._birth(one)
+        elif host is None or not host.online or event.retained:
+            return
+        elif topic.kind is Kind.REQUEST:
+            self._take_request(host, m.decode(m.AGENT_REQUEST, event.payload))
+        elif topic.kind is Kind.GRANT:
+            self._take_grant(host, topic.artifact_id, m.decode(m.GRANT, event.payload))
+
+    def _take_request(self, host: Host, request: m.AgentRequest) -> None:
+        match request:
+            case m.Assign():
+                self._take_assign(host, request)
+            case m.Cancel():
+                host.works.pop(request.job_id, None)
+                self._report(host, m.Stopped, request, request_id=request.id)
+            case m.Rebirth():
+                self._birth(host)
+            case m.Noted():
+                self._take_note(host, request)
+
+    def _take_assign(self, host: Host, assign: m.Assign) -> None:
+        if assign.instance != host.instance:
+            return
+        held = host.works.get(assign.job_id)
+        if held is None or held.assign.attempt < assign.attempt:
+            base_s = MODELS_S.get(assign.model, 120.0) / host.speed / self.speed
+            boost = 4.0 if assign.use_cuda and assign.model not in {"gbt", "mlp"} else 1.0
+            takes_s = base_s / boost * math.exp(self.rng.gauss(0.0, 0.25))
+            fails = self.rng.random() < self.fail_rate
+            work = Work(assign, time.monotonic(), takes_s * (0.3 if fails else 1.0), fails)
+            work.data = f"{assign.job_id}{assign.attempt}".encode() * 20
+            host.works[assign.job_id] = work
+            self._at(work.begun_s + work.takes_s, lambda: self._ends(host, work))
+        self._report(host, m.Accepted, assign, request_id=assign.id)
+        self._report(host, m.Started, assign, slot=0, pid=4000 + self._count % 1000)
+
+    def _take_note(self, host: Host, noted: m.Noted) -> None:
+        work = host.works.get(noted.job_id)
+        if work is None or work.assign.attempt != noted.attempt:
+            return
+        if noted.verdict == "wanted":
+            work.phase = "uploading"
+            self._say(
+                self.topics.offer(host.name, work.artifact_id),
+                m.Offer(
+                    job_id=noted.job_id,
+                    attempt=noted.attempt,
+                    instance=host.instance,
+                    size_bytes=len(work.data),
+                    chunk_bytes=CHUNK_BYTES,
+                ),
+            )
+        elif noted.verdict in {"stored", "superseded"} or work.fails:
+            del host.works[noted.job_id]
+            self.completed += noted.verdict == "stored"
+
+    def _take_grant(self, host: Host, artifact_id: str, grant: m.GrantMessage) -> None:
+        found = [work for work in host.works.values() if work.artifact_id == artifact_id]
+        if not found:
+            return
+        if isinstance(grant, m.Grant):
+            for first, end in grant.missing:
+                for index in range(first, end):
+                    piece = found[0].data[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
+                    topic = self.topics.chunk(host.name, artifact_id, index)
+                    self._link.publish(Outgoing(topic, piece, 0))
+        else:
+            self._finished(host, found[0])
+
+    # What is said
+
+    def _report(self, host: Host, kind: Any, of: Any, **more: Any) -> None:
+        report = kind(
+            id=new_id(),
+            session=host.session,
+            instance=host.instance,
+            job_id=of.job_id,
+            attempt=of.attempt,
+            **more,
+        )
+        self._say(self.topics.response(host.name), report)
+
+    def _ends(self, host: Host, work: Work) -> None:
+        if host.works.get(work.assign.job_id) is not work or not host.online:
+            return
+        if work.fails:
+            self._report(
+                host, m.Failed, work.assign, exit_code=1, transient=True,
+                error="RuntimeError: CUDA error: an illegal memory access was encountered",
+            )  # fmt: skip
+        else:
+            work.phase = "reporting"
+            self._finished(host, work)
+
+    def _finished(self, host: Host, work: Work) -> None:
+        auroc = round(self.rng.uniform(0.85, 0.97), 4)
+        self._report(
+            host, m.Finished, work.assign, artifact_id=work.artifact_id,
+            size_bytes=len(work.data), metrics={"auroc": auroc},
+        )  # fmt: skip
+
+    def _birth(self, host: Host) -> None:
+        link = self._status(host, "online", "birth")
+        self._link.publish(link)
+        self._say(
+            self.topics.capability(host.name),
+            m.Capability(
+                session=host.session,
+                instance=host.instance,
+                description=host.description,
+                os="Linux 6.6",
+                arch="aarch64" if "pi" in host.name else "x86_64",
+                python="3.12.7",
+                physical_cores=host.cores,
+                ram_total_bytes=int(host.ram_gib * GIB),
+                ram_available_bytes=int(host.ram_gib * 0.8 * GIB),
+                gpus=host.gpus(),
+                trainers=self._trainers,
+                data_id="swarm",
+                battery="laptop" in host.name,
+                agent_version="swarm",
+            ),
+            retain=True,
+        )
+        self._beat(host)
+
+    def _status(self, host: Host, state: Any, reason: Any) -> Outgoing:
+        status = m.Status(
+            state=state, reason=reason, session=host.session, instance=host.instance,
+            boot_id=f"boot-{host.name}",
+        )  # fmt: skip
+        return Outgoing(self.topics.status(host.name), m.encode(status), 1, retain=True)
+
+    def _falls_asleep(self, host: Host) -> None:
+        """Gone as a machine is whose lid was closed: its broker says so much later."""
+        self._link.publish(self._status(host, "offline", "lost"))
+        host.online = False
+
+    def _beat_all(self) -> None:
+        for host in self._present():
+            self._beat(host)
+        self._at(time.monotonic() + self.beat_s, self._beat_all)
+
+    def _beat(self, host: Host) -> None:
+        host.seq += 1
+        held = []
+        for work in host.works.values():
+            share = min(1.0, (time.monotonic() - work.begun_s) / max(work.takes_s, 1e-3))
+            held.append(
+                m.HeldJob(
+                    job_id=work.assign.job_id,
+                    attempt=work.assign.attempt,
+                    phase=work.phase,
+                    progress=round(share, 3),
+                )
+            )
+            if work.phase == "running":
+                self._progress(host, work, share)
+        beat = m.Heartbeat(
+            session=host.session,
+            instance=host.instance,
+            seq=host.seq,
+            ram_available_bytes=int(host.ram_gib * (0.6 if held else 0.85) * GIB),
+            cpu_percent=85.0 if held else 3.0,
+            load_1m=host.cores * 0.8 if held else 0.1,
+            gpus=host.gpus(),
+            jobs=tuple(held),
+            refuses=host.refuses,
+            suspended_s=600.0 if "laptop" in host.name else None,
+        )
+        self._say(self.topics.heartbeat(host.name), beat, 0)
+
+    def _progress(self, host: Host, work: Work, share: float) -> None:
+        epochs = int(work.assign.hyper.get("epochs", 60))  # type: ignore[arg-type] # ours
+        progress = m.Progress(
+            attempt=work.assign.attempt,
+            epoch=int(share * epochs),
+            epochs=epochs,
+            train_loss=round(0.7 * math.exp(-3 * share) + 0.05, 4),
+            val_loss=round(0.75 * math.exp(-2.5 * share) + 0.08, 4),
+            eta_s=round(work.takes_s * (1 - share), 1),
+        )
+        self._say(self.topics.progress(host.name, work.assign.job_id), progress, 0, retain=True)
+        line = f"epoch {progress.epoch}/{epochs}  train_loss {progress.train_loss}"
+        topic = self.topics.log(host.name, work.assign.job_id)
+        self._link.publish(Outgoing(topic, line.encode(), 0))
+
+
+def make_hosts(count: int) -> list[Host]:
+    """So many hosts, of a few kinds in turn."""
+    hosts = []
+    for number in range(count):
+        name, *rest = KINDS[number % len(KINDS)]
+        hosts.append(Host(f"{name}-{number // len(KINDS) + 1}", *rest))
+    return hosts
+
+
+def manifest(jobs: int) -> str:
+    """A plan of so many jobs that such hosts can carry out, but for a few."""
+    out = ["schema_version = 1", "", "[hosts.attic-pi-1]", 'allow_jobs = ["gbt*"]', ""]
+    models = list(MODELS_S)
+    for number in range(jobs):
+        model = models[number % len(models)]
+        mode = ("oracle", "realistic")[number // len(models) % 2]
+        out += [
+            "[[jobs]]",
+            f'name = "{model}-{mode}-{number:04}"',
+            f'model = "{model}"',
+            f'mode = "{mode}"',
+            f"seed = {number}",
+            f"priority = {(number * 7) % 5 * 10}",
+        ]
+        if model in {"gru", "lstm"}:
+            out.append("prefer_cuda = true")
+        if model.startswith("transformer"):
+            out += ["require_cuda = true", f"min_vram_gib = {(8, 16, 8, 48)[number % 4]}"]
+        out.append("")
+    return "\n".join(out)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--broker", default="mqtt://127.0.0.1:1883")
+    parser.add_argument("--root", default="fleet")
+    parser.add_argument("--hosts", type=int, default=20)
+    parser.add_argument("--asleep", type=int, default=0, help="how many of them are asleep")
+    parser.add_argument("--quiet", type=int, default=0, help="how many have quiet hours")
+    parser.add_argument("--speed", type=float, default=1.0, help="of the training; 10: ten times")
+    parser.add_argument("--fail-rate", type=float, default=0.02)
+    parser.add_argument("--beat", type=float, default=2.0, help="seconds between heartbeats")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--for", dest="for_s", type=float, default=math.inf, help="seconds")
+    parser.add_argument("--manifest", type=Path, help="write a plan there, and end")
+    parser.add_argument("--jobs", type=int, default=300)
+    given = parser.parse_args()
+    if given.manifest is not None:
+        given.manifest.write_text(manifest(given.jobs), "utf-8")
+        return
+    swarm = Swarm(
+        given.broker, given.root, given.hosts, rng=random.Random(given.seed), speed=given.speed,
+        fail_rate=given.fail_rate, beat_s=given.beat, asleep=given.asleep, quiet=given.quiet,
+    )  # fmt: skip
+    end_s = time.monotonic() + given.for_s
+    with contextlib.suppress(KeyboardInterrupt):
+        swarm.run(lambda: time.monotonic() > end_s)
+
+
+if __name__ == "__main__":
+    main()
