@@ -46,6 +46,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "drain": ("drain", "Give a host no new jobs."),
     "resume": ("drain", "Give a host jobs again."),
     "events": ("events", "What happened, and what operators did."),
+    "dashboard": ("dashboard", "Show the fleet in a browser."),
     "get": ("get", "Fetch a job's artifact, check and unpack it."),
     "backup": ("maintain", "Copy the ledger, while a coordinator runs or not."),
     "fsck": ("maintain", "Compare ledger, artifacts, index and part files."),

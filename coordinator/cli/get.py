@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -29,7 +30,7 @@ _BLOCK_BYTES: Final = 1024 * 1024
 ASK_AGAIN_S: Final = 10.0
 
 
-class _Offer(BaseModel):
+class Offer(BaseModel):
     """What the coordinator says it will send."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -59,16 +60,15 @@ def get_command(
 
     Example: fleet get gbt-oracle -o models
     """
-    offer = _ask(client, job)
+    offer = ask(client, job)
     output.mkdir(parents=True, exist_ok=True)
     target = output / (f"{offer.name}.tar.zst" if raw else offer.name)
     if not raw and target.exists():
         raise LocalError(f"{target} exists already; remove it, or choose another -o")
     part = output / f".{offer.artifact_id}.part"
     try:
-        with part.open("w+b") as file:
-            _download(client, job, offer, file, stall)
-            _verify(file, offer.artifact_id)
+        with part.open("w+b") as file, _bar(offer) as bar:
+            download(client, job, offer, file, stall, lambda got, _: bar.update(got - bar.pos))
         if raw:
             part.replace(target)
             files = [target]
@@ -81,64 +81,81 @@ def get_command(
     _say(offer, files, target, as_json)
 
 
-def _ask(client: OperatorClient, job: str) -> _Offer:
+def _bar(offer: Offer) -> Any:
+    return progressbar(
+        length=offer.size_bytes, label=offer.name, file=sys.stderr,
+        hidden=not sys.stderr.isatty(),
+    )  # fmt: skip
+
+
+def ask(client: OperatorClient, job: str) -> Offer:
+    """Return what the coordinator will send of a job.
+
+    Raises `NotDone` when it has nothing, `Unreachable` when it does not answer, `BadMessage` when
+    the answer makes no sense.
+    """
     try:
-        return _Offer.model_validate(client.ask(AskFetch(id=new_id(), job=job)))
+        return Offer.model_validate(client.ask(AskFetch(id=new_id(), job=job)))
     except ValidationError:
         # Its names become paths here: none is used unread.
         raise BadMessage("the answer makes no sense; is the coordinator of this version?") from None
 
 
-def _download(
-    client: OperatorClient, job: str, offer: _Offer, file: BinaryIO, stall_s: float
-) -> None:
+def download(
+    client: OperatorClient, job: str, offer: Offer, file: BinaryIO, stall_s: float,
+    on_bytes: Callable[[int, int], object],
+) -> None:  # fmt: skip
+    """Write an artifact into `file` and check its sha256; `on_bytes(got, total)` is told of it.
+
+    Raises `Unreachable` when nothing comes for `stall_s`, `BadStream` for another artifact or
+    another content, and OSError.
+    """
     receiver = Receiver(offer.size_bytes, offer.chunk_bytes, RangeSet())
-    with progressbar(
-        length=offer.size_bytes,
-        label=offer.name,
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-    ) as bar:
-        heard_s = asked_s = time.monotonic()
-        effects: list[Any] = list(receiver.on_offer(heard_s))
-        while not _perform(client, effects):
-            now_s = time.monotonic()
-            if now_s - heard_s > stall_s:
-                raise Unreachable(f"nothing of the artifact came for {stall_s:g} s; try again")
-            if now_s - max(heard_s, asked_s) > ASK_AGAIN_S:
-                _ask_again(client, job, offer)
-                asked_s = now_s
-            due_s = receiver.next_deadline()
-            wait_s = 1.0 if due_s is None else min(1.0, max(0.0, due_s - now_s))
-            effects = []
-            for topic, payload in client.messages(wait_s):
-                if topic.kind is Kind.DOWNLOAD_CHUNK:
-                    heard_s = time.monotonic()
-                    effects += _take(receiver, topic.index, payload, file, bar, heard_s)
-            effects += receiver.on_timer(time.monotonic())
+    got_bytes = 0
+    heard_s = asked_s = time.monotonic()
+    effects: list[Any] = list(receiver.on_offer(heard_s))
+    while not _perform(client, effects):
+        now_s = time.monotonic()
+        if now_s - heard_s > stall_s:
+            raise Unreachable(f"nothing of the artifact came for {stall_s:g} s; try again")
+        if now_s - max(heard_s, asked_s) > ASK_AGAIN_S:
+            _ask_again(client, job, offer)
+            asked_s = now_s
+        due_s = receiver.next_deadline()
+        wait_s = 1.0 if due_s is None else min(1.0, max(0.0, due_s - now_s))
+        effects = []
+        for topic, payload in client.messages(wait_s):
+            if topic.kind is Kind.DOWNLOAD_CHUNK:
+                heard_s = time.monotonic()
+                taken, written_bytes = _take(receiver, topic.index, payload, file, heard_s)
+                effects += taken
+                got_bytes += written_bytes
+                on_bytes(got_bytes, offer.size_bytes)
+        effects += receiver.on_timer(time.monotonic())
     client.grant(Stored())
+    _verify(file, offer.artifact_id)
 
 
-def _ask_again(client: OperatorClient, job: str, offer: _Offer) -> None:
+def _ask_again(client: OperatorClient, job: str, offer: Offer) -> None:
     """A coordinator that was started again knows of no download; one that is away may return."""
     with contextlib.suppress(Unreachable):
-        if _ask(client, job).artifact_id != offer.artifact_id:
+        if ask(client, job).artifact_id != offer.artifact_id:
             raise BadStream(f"{offer.name} has got another artifact meanwhile; try again")
 
 
 def _take(
-    receiver: Receiver, index: int, payload: bytes, file: BinaryIO, bar: Any, now_s: float
-) -> list[Any]:
+    receiver: Receiver, index: int, payload: bytes, file: BinaryIO, now_s: float
+) -> tuple[list[Any], int]:
     try:
         effects = receiver.on_chunk(index, len(payload), now_s)
     except BadStream:
-        return []
+        return [], 0
+    written_bytes = 0
     for effect in effects:
         if isinstance(effect, WriteChunk):
             file.seek(effect.offset)
-            file.write(payload)
-            bar.update(len(payload))
-    return list(effects)
+            written_bytes += file.write(payload)
+    return list(effects), written_bytes
 
 
 def _perform(client: OperatorClient, effects: list[Any]) -> bool:
@@ -157,7 +174,7 @@ def _verify(file: BinaryIO, artifact_id: str) -> None:
         raise BadStream("what came does not hash to the artifact's id; try again")
 
 
-def _say(offer: _Offer, files: list[Path], target: Path, as_json: bool) -> None:
+def _say(offer: Offer, files: list[Path], target: Path, as_json: bool) -> None:
     from coordinator.cli import render
 
     if as_json:
