@@ -33,7 +33,7 @@ STALL_S: Final = 60.0
 @click.option("--name", "names", multiple=True, metavar="HOST",
               help="A further name that browsers may use for this machine.")  # fmt: skip
 @click.option("--password-file", type=click.Path(path_type=Path), metavar="FILE",
-              help="Password of those who may change something.  [default: a new one each time]")  # fmt: skip
+              help="What one logs in with.  [default: a new one each time]")  # fmt: skip
 @click.option("--private", is_flag=True, help="Nobody even looks without the password.")
 @click.option("--read-only", is_flag=True, help="Nobody may change anything.")
 @where_options

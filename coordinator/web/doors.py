@@ -39,8 +39,9 @@ _LOGIN: Final = """<!doctype html>
 <link rel="icon" href="/fleet/icon.svg"><link rel="stylesheet" href="/fleet/fleet.css">
 <script>
 const said = localStorage.getItem("fleet-theme");
-const dark = said === "dark" || (said !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
-document.addEventListener("DOMContentLoaded", () => document.body.classList.toggle("body--dark", dark));
+const system = matchMedia("(prefers-color-scheme: dark)").matches;
+const dark = said === "dark" || (said !== "light" && system);
+addEventListener("DOMContentLoaded", () => document.body.classList.toggle("body--dark", dark));
 </script></head>
 <body><main class="login"><section class="card"><form method="post" action="/login">
 <h1>Log in</h1>

@@ -77,7 +77,7 @@ def host_columns() -> list[dict[str, Any]]:
     """Return the columns of the hosts."""
     return [
         _column("Host", "id", "host", wide=2, width=104),
-        _column("State", "state", "takes", wide=1, width=108, live=True),
+        _column("State", "state", "takes", wide=1, width=126, live=True),
         _column("Job", "job", "current", wide=3, width=120, live=True),
         _column("Progress", "share", "held", wide=1, width=108, from_px=600),
         _column("CPU", "cpu", "percent", wide=1, width=100, from_px=760),

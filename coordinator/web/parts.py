@@ -7,7 +7,8 @@ one, never parsed out of a string with somebody else's words in it.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nicegui import Client
@@ -41,34 +42,59 @@ def button(
     return made
 
 
-def state(word: str) -> Tag:
-    """Return a state in its colour and shape."""
-    return Tag("span", word, f"state {css_word(word)}")
-
-
 def css_word(word: str) -> str:
     """Return a word that may be a class; `unknown` for any other."""
     return word if word.isascii() and word.replace("-", "").isalpha() else "unknown"
 
 
-def facts(pairs: list[tuple[str, Any]]) -> None:
-    """Show names and what they are; a value that is none or empty is left out.
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link to a page of ours, as a value of a table."""
 
-    A value may be a function that makes elements.
-    """
-    with Tag("dl", classes="facts"):
-        for name, value in pairs:
-            if value is None or value == "":
+    text: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time (ms since the epoch), which the browser tells relative to now."""
+
+    at_ms: int | None
+
+
+Value = str | int | float | Link | Moment | None
+
+
+class Facts:
+    """Names and what they are. What has no value is hidden; what changes is changed in place."""
+
+    def __init__(self, pairs: Mapping[str, Value]) -> None:
+        """Make it, with its first values."""
+        self._cells: dict[str, tuple[Tag, Tag]] = {}
+        self._known: dict[str, Value] = {}
+        self._list = Tag("dl", classes="facts")
+        self.tell(pairs)
+
+    def tell(self, pairs: Mapping[str, Value]) -> None:
+        """Show these."""
+        for name, value in pairs.items():
+            if name not in self._cells:
+                with self._list:
+                    self._cells[name] = (Tag("dt", name), Tag("dd"))
+            elif self._known.get(name) == value:
                 continue
-            Tag("dt", name)
-            if callable(value):
-                with Tag("dd"):
-                    value()
-            else:
-                Tag("dd", str(value))
+            term, cell = self._cells[name]
+            there = value not in (None, "", Moment(None))
+            term.set_visibility(there)
+            cell.set_visibility(there)
+            cell.clear()
+            if there:
+                with cell:
+                    show(value)
+            self._known[name] = value
 
 
-def plain_table(columns: list[str], rows: list[list[Any]], caption: str) -> None:
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[Value]], caption: str) -> None:
     """Show a table. A column whose name starts with '>' is aligned to the right."""
     with Tag("table", classes="plain"):
         Tag("caption", caption, "hidden-text")
@@ -81,19 +107,16 @@ def plain_table(columns: list[str], rows: list[list[Any]], caption: str) -> None
                 with Tag("tr"):
                     for name, value in zip(columns, row):
                         with Tag("td", classes="number" if name.startswith(">") else ""):
-                            _cell(value)
+                            show(value)
 
 
-def _cell(value: Any) -> None:
-    if callable(value):
-        value()
-    else:
-        Tag("span", "" if value is None else str(value))
-
-
-def ago(at_ms: int | None) -> Tag:
-    """Return a moment, which the browser tells relative to now."""
-    return Tag("time", "", data_ms=at_ms) if at_ms is not None else Tag("span", "never")
+def show(value: Value) -> Tag:
+    """Show one value."""
+    if isinstance(value, Link):
+        return link(value.text, value.path)
+    if isinstance(value, Moment):
+        return Tag("time", "", data_ms=value.at_ms)
+    return Tag("span", "" if value is None else str(value))
 
 
 def call(client: Client, function: str, *values: Any) -> None:
@@ -115,14 +138,3 @@ def size(count_bytes: float | None) -> str:
             return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
         count_bytes /= 1024
     return f"{count_bytes:.1f} TiB"
-
-
-def span(seconds: float) -> str:
-    """Return a duration in the largest unit that fits: `45 s`, `3 min`, `2.5 h`, `4 d`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 36 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.0f} d"

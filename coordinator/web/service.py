@@ -43,6 +43,15 @@ MAX_WEBSOCKET_BYTES: Final = 1024 * 1024
 class _Server(uvicorn.Server):
     """Uvicorn, whose signals are ours: it would raise them again when it has ended."""
 
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -82,16 +91,13 @@ async def _serve(
     hubs.append(hub)
     door = Door(password if hub.is_operator() else None, lambda: secrets.token_urlsafe(32))
     site = Site(hub, door, settings, artifacts, clock)
-    server = _Server(_config(application(site), settings))
+    server = _Server(
+        _config(application(site), settings), lambda: ready(sock.getsockname()[1], hub)
+    )
     _on_signals(server)
     hub.start()
     try:
-        serving = asyncio.ensure_future(server.serve(sockets=[sock]))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.01)
-        if server.started:
-            ready(sock.getsockname()[1], hub)
-        await serving
+        await server.serve(sockets=[sock])
     finally:
         await asyncio.to_thread(watcher.stop)
 

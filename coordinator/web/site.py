@@ -63,11 +63,12 @@ class Visit:
         self, title: str, text: str, verb: str, request: Callable[[], OperatorRequest]
     ) -> None:
         """Ask whether it is meant, and have it done."""
-        with self.client.content, ui.dialog() as dialog, Tag(
-            "div", classes="dialog", role="alertdialog", aria_labelledby="dialog-title",
-            aria_describedby="dialog-text",
-        ):  # fmt: skip
-            dialog.props["aria-label"] = title
+        with self.client.content, ui.dialog() as dialog, Tag("div", classes="dialog"):
+            for name, value in (
+                ("role", "alertdialog"), ("aria-labelledby", "dialog-title"),
+                ("aria-describedby", "dialog-text"),
+            ):  # fmt: skip
+                dialog.props[name] = value
             Tag("h2", title, id="dialog-title")
             Tag("p", text, id="dialog-text")
             with Tag("div", classes="actions"):

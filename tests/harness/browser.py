@@ -28,7 +28,8 @@ DEADLINE_S = 40.0
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--mute-audio",
     "--no-first-run", "--disable-extensions", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--remote-debugging-port=0",
+    "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+    "--remote-debugging-port=0",
     "--disable-features=Translate,OptimizationHints,MediaRouter", "--force-color-profile=srgb",
 )  # fmt: skip
 
@@ -65,9 +66,9 @@ class Browser:
     def page(self, width: int = 1280, height: int = 800, *, dark: bool = False) -> Page:
         """A new window with cookies and storage of its own."""
         context = self._all.call("Target.createBrowserContext")["browserContextId"]
-        target = self._all.call(
-            "Target.createTarget", url="about:blank", browserContextId=context
-        )["targetId"]
+        target = self._all.call("Target.createTarget", url="about:blank", browserContextId=context)[
+            "targetId"
+        ]
         page = Page(Connection(f"ws://127.0.0.1:{self._port}/devtools/page/{target}"))
         page.begin(width, height, dark=dark)
         return page
@@ -149,12 +150,14 @@ class Page:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def until(self, code: str, what: str = "", deadline_s: float = DEADLINE_S) -> Any:
+    def until(self, code: str, what: str = "", deadline_s: float | None = None) -> Any:
         """Wait until an expression is true, and return it."""
-        end_s = time.monotonic() + deadline_s
+        end_s = time.monotonic() + (deadline_s or DEADLINE_S)
         while True:
             with contextlib.suppress(AssertionError):  # the page may be on its way elsewhere
-                if value := self.run(f"(() => {{ return {code} }})()"):
+                if value := self.run(
+                    f"(() => {{ const it = {code}; return it instanceof Node ? true : it }})()"
+                ):
                     return value
             assert time.monotonic() < end_s, f"waited for {what or code}; it reads:\n{self.text()}"
             time.sleep(0.03)
@@ -169,9 +172,7 @@ class Page:
 
     def text(self, inside: str = "body") -> str:
         """What can be read."""
-        found: str = self.run(
-            f"document.querySelector({json.dumps(inside)})?.innerText ?? ''"
-        )
+        found: str = self.run(f"document.querySelector({json.dumps(inside)})?.innerText ?? ''")
         return found
 
     def click(self, inside: str, text: str = "") -> None:

@@ -35,17 +35,16 @@ def register(site: Site) -> None:
             _controls(seen, chart.id, section)
             told = _Told()
 
-            def tell(seen: Snapshot, first: bool = False) -> None:
+            def tell(seen: Snapshot, *, first: bool = False) -> None:
                 jobs, gone = told.news(seen)
-                if jobs or gone or first:
-                    call(visit.client, "feedCurves", chart.id, {
-                        "jobs": jobs, "gone": gone, "label": LABEL, **({"parts": ["val"]} if first else {}),
-                    })  # fmt: skip
-                    text = (
-                        f"of {len(told.known)} running jobs" if told.known else "nothing runs now"
-                    )
-                    if count.text != text:
-                        count.set_text(text)
+                if not (jobs or gone or first):
+                    return
+                news = {"jobs": jobs, "gone": gone, "label": LABEL}
+                call(visit.client, "feedCurves", chart.id, news)
+                running = len(told.known)
+                text = f"of {running} running jobs" if running else "nothing runs now"
+                if count.text != text:
+                    count.set_text(text)
 
             tell(seen, first=True)
 

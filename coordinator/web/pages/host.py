@@ -12,7 +12,18 @@ from broker.topics import is_host
 from coordinator.live.mirror import HostSeen
 from coordinator.web.grids import HEADER_PX, ROW_PX, Part, feed, grid, job_columns
 from coordinator.web.hub import Beat, News
-from coordinator.web.parts import Tag, ago, button, call, css_word, facts, link, size
+from coordinator.web.parts import (
+    Facts,
+    Link,
+    Moment,
+    Tag,
+    Value,
+    button,
+    call,
+    css_word,
+    link,
+    size,
+)  # fmt: skip
 from coordinator.web.rows import Row
 from coordinator.web.site import Site, Visit, frame
 
@@ -41,7 +52,8 @@ class _Page:
     def __init__(self, site: Site, visit: Visit, row: Row) -> None:
         self.site, self.visit, self.row = site, visit, row
         self.name: str = row["id"]
-        self._told: Any = None
+        self._policy_told: Any = None
+        self._barred_told = False
         self._seen: HostSeen | None = None
 
     def build(self) -> None:
@@ -55,7 +67,9 @@ class _Page:
         self._note = Tag("p", "", "warn")
         with Tag("div", classes="columns"):
             with Tag("div"):
-                self._now = Tag("section", classes="card", aria_label="Now")
+                with Tag("section", classes="card", aria_label="Now"):
+                    Tag("h2", "Now")
+                    self._now = Facts({})
                 self._what = Tag("section", classes="card", aria_label="What it is")
             with Tag("div"):
                 with Tag("section", classes="card", aria_label="Use"):
@@ -119,25 +133,27 @@ class _Page:
         self._tell_now(row)
         if known is None or known.capability is not host.capability:
             self._tell_what(host.capability)
-        if known is None or known.row is not host.row:
-            self._tell_policy(host)
-            self._tell_buttons(host)
+        policy = host.row.get("policy")
+        if known is None or self._policy_told != policy:
+            self._policy_told = policy
+            self._tell_policy(policy)
+        barred = bool(host.row.get("barred"))
+        if known is None or self._barred_told != barred:
+            self._barred_told = barred
+            self._tell_buttons(barred=barred)
 
     def _tell_now(self, row: Row) -> None:
-        self._now.clear()
-        with self._now:
-            Tag("h2", "Now")
-            facts([
-                ("Heard", lambda: ago(row["seen"])),
-                ("Job", (lambda: link(row["job"], f"/job/{row['job_id']}")) if row["job_id"]
-                 else "idle" if row["online"] else ""),
-                ("Jobs held", f"{row['jobs']} of {row['slots']} slots"),
-                ("CPU", "" if row["cpu"] is None else f"{row['cpu']:.0f} %"),
-                ("RAM", _of(row["ram_used"], row["ram_total"])),
-                ("GPU", "" if row["gpu"] is None else f"{row['gpu']:.0f} %"),
-                ("VRAM", _of(row["vram_used"], row["vram_total"])),
-                ("Power", "" if row["power"] is None else f"{row['power']:.0f} W"),
-            ])  # fmt: skip
+        idle = "idle" if row["online"] else ""
+        self._now.tell({
+            "Heard": Moment(row["seen"]),
+            "Job": Link(row["job"], f"/job/{row['job_id']}") if row["job_id"] else idle,
+            "Jobs held": f"{row['jobs']} of {row['slots']} slots",
+            "CPU": "" if row["cpu"] is None else f"{row['cpu']:.0f} %",
+            "RAM": _of(row["ram_used"], row["ram_total"]),
+            "GPU": "" if row["gpu"] is None else f"{row['gpu']:.0f} %",
+            "VRAM": _of(row["vram_used"], row["vram_total"]),
+            "Power": "" if row["power"] is None else f"{row['power']:.0f} W",
+        })  # fmt: skip
 
     def _tell_what(self, made: Capability | None) -> None:
         self._what.clear()
@@ -146,45 +162,46 @@ class _Page:
             if made is None:
                 Tag("p", "It has not said yet.", "note")
                 return
-            facts([
-                ("Description", made.description),
-                ("System", f"{made.os}, {made.arch}, Python {made.python}"),
-                ("CPU", f"{made.cpu or made.arch}, {made.physical_cores} cores"),
-                ("RAM", size(made.ram_total_bytes)),
-                *[(f"GPU {gpu.index}", f"{gpu.name}, {size(gpu.vram_total_bytes)}")
-                  for gpu in made.gpus],
-                ("GPU problem", made.gpu_problem),
-                ("Trainers", ", ".join(sorted(made.trainers))),
-                ("torch", made.torch), ("xgboost", made.xgboost),
-                ("Slots", made.slots),
-                ("Battery", "yes" if made.battery else ""),
-                ("Data", made.data_id or "no prepared data"),
-                ("Agent", made.agent_version),
-                ("Certificate ends", made.certificate_expires_at),
-            ])  # fmt: skip
+            gpus = {f"GPU {gpu.index}": f"{gpu.name}, {size(gpu.vram_total_bytes)}"
+                    for gpu in made.gpus}  # fmt: skip
+            Facts({
+                "Description": made.description,
+                "System": f"{made.os}, {made.arch}, Python {made.python}",
+                "CPU": f"{made.cpu or made.arch}, {made.physical_cores} cores",
+                "RAM": size(made.ram_total_bytes),
+                **gpus,
+                "GPU problem": made.gpu_problem,
+                "Trainers": ", ".join(sorted(made.trainers)),
+                "torch": made.torch,
+                "xgboost": made.xgboost,
+                "Slots": made.slots,
+                "Battery": "yes" if made.battery else "",
+                "Data": made.data_id or "no prepared data",
+                "Agent": made.agent_version,
+                "Certificate ends": made.certificate_expires_at,
+            })  # fmt: skip
 
-    def _tell_policy(self, host: HostSeen) -> None:
+    def _tell_policy(self, policy: Any) -> None:
         self._policy.clear()
-        policy = host.row.get("policy")
         with self._policy:
             Tag("h2", "What it may do")
-            pairs = [
+            pairs: list[tuple[str, Value]] = [
                 (name.replace("_", " "), _words(policy.get(name)))
                 for name in ("priority", "allow_jobs", "deny_jobs", "max_ram_gib", "max_vram_gib",
                              "cuda", "slots", "quiet_hours", "idle_only")
             ] if isinstance(policy, dict) else []  # fmt: skip
             said = [(name, value) for name, value in pairs if value]
             if said:
-                facts(said)
+                Facts(dict(said))
             else:
                 Tag("p", "The manifest says nothing of it.", "note")
 
-    def _tell_buttons(self, host: HostSeen) -> None:
+    def _tell_buttons(self, *, barred: bool) -> None:
         self._buttons.clear()
         if not self.visit.may_act():
             return
         with self._buttons:
-            if host.row.get("barred"):
+            if barred:
                 button("Resume", self._resume)
             else:
                 button("Drain", self._drain, "button danger")
@@ -193,7 +210,8 @@ class _Page:
         held = self.row["jobs"]
         more = f" What it holds ({held}) goes on." if held else ""
         self.visit.confirm(
-            f"Drain {self.name}?", f"{self.name} is given no new jobs until somebody resumes it.{more}",
+            f"Drain {self.name}?",
+            f"{self.name} is given no new jobs until somebody resumes it.{more}",
             "Drain the host", lambda: AskDrain(id=new_id(), host=self.name),
         )  # fmt: skip
 

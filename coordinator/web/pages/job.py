@@ -11,23 +11,25 @@ from nicegui import background_tasks, ui
 from broker.errors import FleetError
 from broker.machine import new_id
 from broker.messages import AskCancel, AskRequeue, AskShow, AskWhy
+from broker.topics import is_host
 from coordinator.web.hub import News
 from coordinator.web.pages.curves import news_of
 from coordinator.web.pages.joblog import Tail
 from coordinator.web.pages.jobreport import show_report
 from coordinator.web.parts import (
+    Facts,
+    Link,
+    Moment,
     Tag,
-    ago,
+    Value,
     button,
     call,
     css_word,
-    facts,
     link,
     plain_table,
-    state,
 )  # fmt: skip
 from coordinator.web.report import metric_rows
-from coordinator.web.rows import HELD, Row
+from coordinator.web.rows import HELD, Row, epoch_ms
 from coordinator.web.site import Site, Visit, frame
 
 JOB_ID: Final = re.compile(r"[0-9a-f]{64}")
@@ -75,7 +77,8 @@ class _Page:
         self._note = Tag("p", "", "warn")
         with Tag("div", classes="columns"):
             with Tag("div"):
-                self._facts = _card("About")
+                with _card("About"):
+                    self._facts = Facts({})
                 self._why = _card("Why it waits")
                 self._metrics = _card("Result")
                 self._history = _card("History")
@@ -129,22 +132,18 @@ class _Page:
 
     def _tell_facts(self) -> None:
         row = self.row
-        share = row["share"]
-        self._facts.clear()
-        with self._facts:
-            Tag("h2", "About")
-            facts([
-                ("Host", (lambda: link(row["host"], f"/host/{row['host']}")) if row["host"] else ""),
-                ("Progress", _progress(row) if share is not None or row["epoch"] else ""),
-                ("Ends", (lambda: Tag("span", "", data_until=row["ends"])) if False else ""),
-                ("Model", f"{row['model']}, {row['mode']}"),
-                ("Attempt", row["attempt"] or "none yet"),
-                ("Priority", row["priority"]),
-                ("Began", (lambda: ago(row["started"])) if row["started"] else ""),
-                ("Ended", (lambda: ago(row["finished"])) if row["finished"] else ""),
-                ("Added", (lambda: ago(row["created"])) if row["created"] else ""),
-                ("Id", lambda: Tag("span", self.job_id, "mono")),
-            ])  # fmt: skip
+        self._facts.tell({
+            "Host": _host(row),
+            "Progress": _progress(row),
+            "Ends": Moment(row["ends"]),
+            "Model": f"{row['model']}, {row['mode']}",
+            "Attempt": row["attempt"] or "none yet",
+            "Priority": row["priority"],
+            "Began": Moment(row["started"]),
+            "Ended": Moment(row["finished"]),
+            "Added": Moment(row["created"]),
+            "Id": self.job_id,
+        })  # fmt: skip
 
     def _tell_buttons(self) -> None:
         row = self.row
@@ -228,7 +227,7 @@ class _Page:
         self._spec.clear()
         with self._spec:
             Tag("h2", "What was asked for")
-            pairs: list[tuple[str, Any]] = [
+            pairs: list[tuple[str, Value]] = [
                 (name.replace("_", " "), _words(spec.get(name)))
                 for name in ("split_recipe", "train_hosts", "seed", "n_resamples", "needs",
                              "allowed_hosts", "denied_hosts", "on_lost", "timeout_s", "retries")
@@ -236,7 +235,7 @@ class _Page:
             hyper = spec.get("hyper")
             if isinstance(hyper, dict):
                 pairs += [(name, _words(value)) for name, value in list(hyper.items())[:MAX_HYPER]]
-            facts(pairs)
+            Facts(dict(pairs))
 
     def _tell_why(self, why: dict[str, Any]) -> None:
         self._why.clear()
@@ -246,7 +245,7 @@ class _Page:
             hosts = [host for host in why.get("hosts") or [] if isinstance(host, dict)]
             rows = [
                 [
-                    _host_link(str(host.get("host", ""))),
+                    _host(host),
                     "can take it" if host.get("eligible")
                     else "; ".join(str(reason) for reason in host.get("reasons") or []),
                 ]
@@ -321,25 +320,16 @@ def _words(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _host_link(name: str) -> Any:
-    return lambda: link(name, f"/host/{name}")
+def _host(of: dict[str, Any]) -> Value:
+    name = str(of.get("host") or "")
+    return Link(name, f"/host/{name}") if is_host(name) else name
 
 
-def _event(event: dict[str, Any]) -> list[Any]:
-    from coordinator.web.rows import epoch_ms
-
-    at_ms = epoch_ms(event.get("at"))
-    host = str(event.get("host") or "")
+def _event(event: dict[str, Any]) -> list[Value]:
     return [
-        (lambda: ago(at_ms)),
-        (
-            lambda: (
-                state(str(event.get("event", "")))
-                if False
-                else Tag("span", str(event.get("event", "")))
-            )
-        ),
+        Moment(epoch_ms(event.get("at"))),
+        str(event.get("event", "")),
         str(event.get("who", "")),
-        _host_link(host) if host else "",
+        _host(event),
         str(event.get("why") or ""),
     ]

@@ -11,6 +11,10 @@ from coordinator.web.parts import Tag, call
 from coordinator.web.rows import Row
 from coordinator.web.site import Site, frame
 
+HINT: Final = (
+    "The newest attempt of each job, on the host that has it. Press a bar for its job; drag to "
+    "move, Ctrl and the wheel to zoom."
+)
 FIELDS: Final = ("id", "name", "state", "host", "attempt", "started", "finished", "error")
 SPANS: Final = ((0, "everything"), (1, "1 hour"), (6, "6 hours"), (24, "1 day"), (168, "1 week"))
 
@@ -28,14 +32,13 @@ def register(site: Site) -> None:
                 Tag("span", "", "grow")
                 form = Tag("form", classes="filters", onsubmit="return false")
             with Tag("section", classes="card"):
-                Tag("p", "The newest attempt of each job, on the host that has it. Press a bar for its "
-                    "job; drag to move, Ctrl and the wheel to zoom.", "note")  # fmt: skip
+                Tag("p", HINT, "note")
                 chart = ui.echart({}, renderer="svg").classes("chart")
             _spans(form, chart.id)
             rows = site.hub.tables.jobs.rows.values()
             hosts = sorted(site.hub.tables.hosts.rows)
-            call(visit.client, "feedTimeline", chart.id,
-                 {"jobs": [_bar(row) for row in rows if row["started"]], "hosts": hosts})  # fmt: skip
+            begun = [_bar(row) for row in rows if row["started"]]
+            call(visit.client, "feedTimeline", chart.id, {"jobs": begun, "hosts": hosts})
             bars = {row["id"]: _bar(row) for row in rows}
 
             def on_news(news: News) -> None:

@@ -77,7 +77,7 @@ window.fleet = (() => {
       const node = state(p.data.state);
       if (p.data.takes) return node;
       const both = make("span");
-      both.append(node, make("span", "bad", p.data.online ? " · no new jobs" : ""));
+      both.append(node, make("span", "bad", p.data.online ? " · barred" : ""));
       both.title = p.data.barred;
       return both;
     },
@@ -146,6 +146,14 @@ window.fleet = (() => {
     const link = event.event?.target?.querySelector?.("a");
     if (event.event?.key === "Enter" && link) link.click();
   };
+  const tellTimes = () => {
+    for (const node of document.querySelectorAll("time[data-ms]")) {
+      const ms = Number(node.dataset.ms);
+      const text = ms > Date.now() + 2000 ? until(ms) : ago(ms);
+      if (node.textContent !== text) node.textContent = text;
+      if (!node.title) node.title = at(ms);
+    }
+  };
   const later = () => {
     for (const api of grids) {
       if (api.isDestroyed()) grids.delete(api);
@@ -154,9 +162,7 @@ window.fleet = (() => {
         if (columns.length) api.refreshCells({ columns, force: true });
       }
     }
-    document.querySelectorAll("time[data-ms]").forEach((node) => {
-      node.textContent = ago(Number(node.dataset.ms));
-    });
+    tellTimes();
   };
   setInterval(later, 5000);
 
@@ -264,7 +270,7 @@ window.fleet = (() => {
         grid: { left: 52, right: 18, top: 16, bottom: series.length > 1 ? 66 : 44 },
         xAxis: { type: "value", name: "epoch", nameLocation: "middle", nameGap: 24, minInterval: 1, min: "dataMin", max: "dataMax", ...axis, splitLine: { show: false } },
         yAxis: { type: it.log ? "log" : "value", scale: true, ...axis },
-        legend: { show: series.length > 1, type: "scroll", bottom: 0, icon: "roundRect", itemWidth: 14, itemHeight: 3, textStyle: { color: "var(--ink)" }, pageTextStyle: { color: "var(--dim)" }, pageIconColor: "var(--accent)", pageIconInactiveColor: "var(--line)" },
+        legend: { show: series.length > 1, type: "scroll", bottom: 2, icon: "roundRect", itemWidth: 12, itemHeight: 8, padding: [5, 5, 3, 5], textStyle: { color: "var(--ink)" }, pageTextStyle: { color: "var(--dim)" }, pageIconColor: "var(--accent)", pageIconInactiveColor: "var(--line)" },
         tooltip: { ...tooltip, trigger: "axis", axisPointer: { lineStyle: { color: "var(--dim)" } }, formatter: (found) => {
           const box = make("div", "tip");
           box.append(make("b", "", `epoch ${found[0]?.axisValue ?? ""}`));
@@ -394,7 +400,7 @@ window.fleet = (() => {
       animation: false, textStyle: { fontFamily: "system-ui, sans-serif" },
       aria: { enabled: true, label: { description: "CPU, memory and GPU use of this host over the last heartbeats, in percent" } },
       grid: { left: 40, right: 18, top: 30, bottom: 26 },
-      legend: { top: 0, icon: "roundRect", itemWidth: 14, itemHeight: 3, textStyle: { color: "var(--ink)" } },
+      legend: { top: 0, icon: "roundRect", itemWidth: 12, itemHeight: 8, textStyle: { color: "var(--ink)" } },
       xAxis: { type: "time", ...axis, splitLine: { show: false } },
       yAxis: { type: "value", min: 0, max: 100, ...axis, axisLabel: { color: "var(--dim)", formatter: "{value} %" } },
       tooltip: { ...tooltip, trigger: "axis", formatter: (found) => {
@@ -445,6 +451,12 @@ window.fleet = (() => {
       if (!window.Quasar || !document.getElementById("theme")) return void setTimeout(begin, 20);
       theme(themeOf());
       document.getElementById("theme").addEventListener("click", nextTheme);
+      let due = false;
+      new MutationObserver(() => {
+        if (due) return;
+        due = true;
+        requestAnimationFrame(() => { due = false; tellTimes(); });
+      }).observe(document.body, { childList: true, subtree: true });
       later();
     };
     begin();
