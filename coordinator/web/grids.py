@@ -28,6 +28,7 @@ def _column(
         "sortable": True,
         "resizable": True,
         "minWidth": width or 90,
+        ":comparator": "fleet.nullsLast",
         "context": {"from": from_px, "time": time},
     }
     made |= {"flex": wide} if wide else {"width": width or 100}

@@ -107,7 +107,7 @@ class Guard:
         return True  # nobody can make an address point elsewhere
 
     def _may_look(self, path: str, headers: dict[bytes, str]) -> bool:
-        if path.startswith(_OPEN) or "/static/" in path:
+        if path.startswith(_OPEN):
             return True
         return self._door.is_open(session_word(headers.get(b"cookie", "")), self._clock().mono_s)
 

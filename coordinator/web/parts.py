@@ -57,9 +57,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time (ms since the epoch), which the browser tells relative to now."""
+    """A time (ms since the epoch), which the browser tells relative to now.
+
+    What is `ahead` is never said to be past: it was a guess.
+    """
 
     at_ms: int | None
+    ahead: bool = False
 
 
 Value = str | int | float | Link | Moment | None
@@ -84,7 +88,9 @@ class Facts:
             elif self._known.get(name) == value:
                 continue
             term, cell = self._cells[name]
-            there = value not in (None, "", Moment(None))
+            there = value not in (None, "") and not (
+                isinstance(value, Moment) and value.at_ms is None
+            )
             term.set_visibility(there)
             cell.set_visibility(there)
             cell.clear()
@@ -115,7 +121,7 @@ def show(value: Value) -> Tag:
     if isinstance(value, Link):
         return link(value.text, value.path)
     if isinstance(value, Moment):
-        return Tag("time", "", data_ms=value.at_ms)
+        return Tag("time", "", data_ms=value.at_ms, data_ahead="1" if value.ahead else None)
     return Tag("span", "" if value is None else str(value))
 
 

@@ -16,7 +16,8 @@ from broker.messages import OperatorRequest
 from coordinator.web.artifacts import Artifacts
 from coordinator.web.guard import session_word
 from coordinator.web.hub import Hub, News
-from coordinator.web.parts import Tag, button, link, notify
+from coordinator.web.parts import Tag, link, notify
+from coordinator.web.question import Question
 from coordinator.web.sessions import Door
 from coordinator.web.settings import WebSettings
 
@@ -48,6 +49,7 @@ class Visit:
     site: Site
     client: Client
     word: str | None
+    _question: Question | None = None
 
     def may_act(self) -> bool:
         """Whether this browser may give commands now; asked again at each of them."""
@@ -63,24 +65,14 @@ class Visit:
         self, title: str, text: str, verb: str, request: Callable[[], OperatorRequest]
     ) -> None:
         """Ask whether it is meant, and have it done."""
-        with self.client.content, ui.dialog() as dialog, Tag("div", classes="dialog"):
-            for name, value in (
-                ("role", "alertdialog"), ("aria-labelledby", "dialog-title"),
-                ("aria-describedby", "dialog-text"),
-            ):  # fmt: skip
-                dialog.props[name] = value
-            Tag("h2", title, id="dialog-title")
-            Tag("p", text, id="dialog-text")
-            with Tag("div", classes="actions"):
-                button("No, leave it", dialog.close, autofocus="")
+        if self._question is None:
+            with self.client.content:
+                self._question = Question()
 
-                async def act() -> None:
-                    dialog.close()
-                    await self.command(request(), f"{title.rstrip('?')}: done")
+        async def act() -> None:
+            await self.command(request(), f"{title.rstrip('?')}: done")
 
-                button(verb, act, "button danger solid", id="confirm")
-        dialog.on("hide", dialog.delete)
-        dialog.open()
+        self._question.ask(title, text, verb, act)
 
     async def command(self, request: OperatorRequest, done: str) -> None:
         """Give a command in this process's name, and say what came of it."""
@@ -100,15 +92,17 @@ class Visit:
 def frame(visit: Visit, title: str, active: str = "") -> Iterator[Tag]:
     """Put the bar and the page's main part around what is made within."""
     ui.page_title(f"{title} · training fleet")
+    # Quasar's page is a <main> around everything, the bar too.
+    visit.client.content.parent_slot.parent.props["role"] = "none"
     Tag("a", "Skip to the page", "skip", href="#main")
-    with Tag("header", classes="top"):
+    with Tag("header", classes="top", role="banner"):
         link("training fleet", "/", "brand")
         with Tag("nav", aria_label="Pages"):
             for path, name in PAGES:
                 Tag("a", name, href=path, aria_current="page" if path == active else None)
         with Tag("div", classes="who"):
             _who(visit)
-    with Tag("main", id="main", tabindex="-1") as main:
+    with Tag("div", id="main", classes="page", role="main", tabindex="-1") as main:
         yield main
     Tag("div", classes="notice", id="notice", role="status", aria_live="polite")
 

@@ -86,7 +86,12 @@ class Connection:
 
     def __init__(self, url: str) -> None:
         self._socket: ClientConnection = connect(
-            url, max_size=64 * 1024 * 1024, compression=None, open_timeout=DEADLINE_S, proxy=None
+            url,
+            max_size=64 * 1024 * 1024,
+            compression=None,
+            open_timeout=DEADLINE_S,
+            proxy=None,
+            ping_interval=None,
         )
         self._ids = itertools.count(1)
         self.events: list[dict[str, Any]] = []

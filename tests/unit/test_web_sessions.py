@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.web.sessions import MAX_SESSIONS, SESSION_S, TRIES, TRIES_IN_S, Door, local_path
 
-PASSWORD = "a long enough password"
+PASSWORD = "a long enough password"  # noqa: S105 - opens nothing
 
 
 def _door(password: str | None = PASSWORD) -> Door:

@@ -37,6 +37,7 @@ MAX_EVENTS: Final = 100
 MAX_HOSTS: Final = 200
 MAX_HYPER: Final = 60
 SETTLE_S: Final = 0.3
+WAIT: Final = "asking the coordinator …"
 
 
 def register(site: Site) -> None:
@@ -82,6 +83,8 @@ class _Page:
                 self._why = _card("Why it waits")
                 self._metrics = _card("Result")
                 self._history = _card("History")
+                with self._history:
+                    Tag("p", WAIT, "note")
             with Tag("div"):
                 with _card("Loss") as self._losses:
                     self._chart = ui.echart({}, renderer="svg").classes("chart")
@@ -135,7 +138,7 @@ class _Page:
         self._facts.tell({
             "Host": _host(row),
             "Progress": _progress(row),
-            "Ends": Moment(row["ends"]),
+            "Ends": Moment(row["ends"], ahead=True),
             "Model": f"{row['model']}, {row['mode']}",
             "Attempt": row["attempt"] or "none yet",
             "Priority": row["priority"],
@@ -191,8 +194,8 @@ class _Page:
         try:
             while self._again and not self.visit.client.is_deleted:
                 self._again = False
-                await asyncio.sleep(SETTLE_S if self._history.default_slot.children else 0.0)
                 await self._ask()
+                await asyncio.sleep(SETTLE_S)  # moves come in twos and threes
         finally:
             self._asking = False
 

@@ -28,7 +28,7 @@ class Tail:
         self._asking = False
         self._asked_when_over = False
         self.is_live = True
-        self._words = Tag("p", "", "note")
+        self._words = Tag("p", "asking the coordinator …", "note")
         self._place = Tag("pre", "", "log mono", role="log", tabindex="0", aria_label="Output")
 
     def start(self) -> None:

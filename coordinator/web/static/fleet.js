@@ -122,6 +122,14 @@ window.fleet = (() => {
     return bar(used / total, `${gib(used)}/${gib(total)}`, `${gib(used)} of ${gib(total)} GiB used`, used / total > 0.92);
   };
 
+  const nullsLast = (a, b, _a, _b, isDescending) => {
+    if ((a ?? "") === "" || (b ?? "") === "") {
+      const order = ((a ?? "") === "" ? 1 : 0) - ((b ?? "") === "" ? 1 : 0);
+      return isDescending ? -order : order;
+    }
+    return a < b ? -1 : a > b ? 1 : 0;
+  };
+
   // Grids
 
   const fit = (api) => {
@@ -149,7 +157,7 @@ window.fleet = (() => {
   const tellTimes = () => {
     for (const node of document.querySelectorAll("time[data-ms]")) {
       const ms = Number(node.dataset.ms);
-      const text = ms > Date.now() + 2000 ? until(ms) : ago(ms);
+      const text = node.dataset.ahead ? until(ms) : ago(ms);
       if (node.textContent !== text) node.textContent = text;
       if (!node.title) node.title = at(ms);
     }
@@ -462,5 +470,5 @@ window.fleet = (() => {
     begin();
   });
 
-  return { cells, ready, fit, open, filter, passes, isFiltered, onlyHeld, tell, feedCurves, feedTimeline, feedBeats, notice, log, ago, at };
+  return { cells, nullsLast, ready, fit, open, filter, passes, isFiltered, onlyHeld, tell, feedCurves, feedTimeline, feedBeats, notice, log, ago, at };
 })();
