@@ -24,6 +24,7 @@ from broker.messages import (
     OperatorResponse,
 )
 from coordinator import authority, operators
+from coordinator.records import HostRecord
 from coordinator.states import JobState
 from coordinator.world import World
 
@@ -51,9 +52,7 @@ def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
         case "resume":
             _resume(world, node, now)
         case "release":
-            _drain(world, node, now)
-            for job in world.held_at(node):
-                _carry_out(world, AskRequeue(id=world.new_id(), job=job.job_id), now)
+            _drain(world, node, now, at_once=True)
         case "cancel":
             _cancel(world, node, now)
         case "requeue":
@@ -62,23 +61,28 @@ def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
             _carry_out(world, AskReload(id=world.new_id()), now)
 
 
-def _drain(world: World, node: str, now: Now) -> None:
-    if not world.record(node).drained:
-        _carry_out(world, AskDrain(id=world.new_id(), host=node), now)
+def _drain(world: World, node: str, now: Now, *, at_once: bool = False) -> None:
+    record = world.record(node)
+    if not record.drained or (at_once and not record.drained_now):
+        _carry_out(world, AskDrain(id=world.new_id(), host=node, now=at_once), now)
 
 
 def _resume(world: World, node: str, now: Now) -> None:
-    """Lift a drain. A quarantine stays: an automation that runs daily is no look at its reason."""
+    """Lift a drain. A quarantine or a snooze stays: an automation does not look at its reason."""
     record = world.record(node)
     if not record.drained:
         return
-    if not record.quarantine:
+    if not (record.quarantine or record.snoozed_until):
         _carry_out(world, AskResume(id=world.new_id(), host=node), now)
     elif _is_admitted(world, now):
-        world.remember(replace(record, drained=False))
+        world.remember(replace(record, drained=False, drained_now=False))
         ask = AskResume(id=world.new_id(), host=node)
         response = OperatorResponse(id=ask.id, ok=True, data={"host": node, "drained": False})
-        authority.settle(world, CLIENT, ask, response, now, "it is still in quarantine")
+        authority.settle(world, CLIENT, ask, response, now, f"it is still {_rest(record)}")
+
+
+def _rest(record: HostRecord) -> str:
+    return "in quarantine" if record.quarantine else "snoozed"
 
 
 def _cancel(world: World, node: str, now: Now) -> None:

@@ -53,6 +53,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "forget": ("forget", "Forget a host that is gone for good."),
     "events": ("events", "What happened, and what operators did."),
     "stats": ("stats", "Hours, successes and durations by host, model or day."),
+    "dashboard": ("dashboard", "Show the fleet in a browser."),
     "get": ("get", "Fetch a job's artifact, check and unpack it."),
     "backup": ("maintain", "Copy the ledger, while a coordinator runs or not."),
     "fsck": ("maintain", "Compare ledger, artifacts, index and part files."),

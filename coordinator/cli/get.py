@@ -29,7 +29,7 @@ _BLOCK_BYTES: Final = 1024 * 1024
 ASK_AGAIN_S: Final = 10.0
 
 
-class _Offer(BaseModel):
+class Offer(BaseModel):
     """What the coordinator says it will send."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -62,7 +62,7 @@ def get_command(
       fleet get gbt-oracle -o models
       fleet get gbt-oracle --raw
     """  # noqa: D301 - \b is click's
-    offer = _ask(client, job)
+    offer = ask(client, job)
     output.mkdir(parents=True, exist_ok=True)
     target = output / (f"{offer.name}.tar.zst" if raw else offer.name)
     if not raw and target.exists():
@@ -71,9 +71,10 @@ def get_command(
     begun_s = time.monotonic()
     try:
         with part.open("w+b") as file:
-            _download(client, job, offer, file, stall)
+            with transfer(offer.name, offer.size_bytes) as advance:
+                receive(client, job, offer, file, stall, advance)
             with waiting(f"{offer.name}: checking its sha256"):
-                _verify(file, offer.artifact_id)
+                verify(file, offer.artifact_id)
         if raw:
             part.replace(target)
             files = [target]
@@ -87,43 +88,53 @@ def get_command(
     _say(offer, files, target, time.monotonic() - begun_s, as_json=as_json)
 
 
-def _ask(client: OperatorClient, job: str) -> _Offer:
+def ask(client: OperatorClient, job: str) -> Offer:
+    """Return what the coordinator will send of a job.
+
+    Raises `NotDone` when it has nothing, `Unreachable` when it does not answer, `BadMessage` when
+    the answer makes no sense.
+    """
     try:
-        return _Offer.model_validate(client.ask(AskFetch(id=new_id(), job=job)))
+        return Offer.model_validate(client.ask(AskFetch(id=new_id(), job=job)))
     except ValidationError:
         # Its names become paths here: none is used unread.
         raise BadMessage("the answer makes no sense; is the coordinator of this version?") from None
 
 
-def _download(
-    client: OperatorClient, job: str, offer: _Offer, file: BinaryIO, stall_s: float
-) -> None:
+def receive(
+    client: OperatorClient, job: str, offer: Offer, file: BinaryIO, stall_s: float,
+    advance: Callable[[int], object],
+) -> None:  # fmt: skip
+    """Write an artifact into `file`; `advance(bytes)` is told of each chunk that is new.
+
+    Raises `Unreachable` when nothing comes for `stall_s`, `BadStream` for another artifact, and
+    OSError. What has come is yet to be checked by `verify`.
+    """
     receiver = Receiver(offer.size_bytes, offer.chunk_bytes, RangeSet())
-    with transfer(offer.name, offer.size_bytes) as advance:
-        heard_s = asked_s = time.monotonic()
-        effects: list[Any] = list(receiver.on_offer(heard_s))
-        while not _perform(client, effects):
-            now_s = time.monotonic()
-            if now_s - heard_s > stall_s:
-                raise Unreachable(f"nothing of the artifact came for {stall_s:g} s; try again")
-            if now_s - max(heard_s, asked_s) > ASK_AGAIN_S:
-                _ask_again(client, job, offer)
-                asked_s = now_s
-            due_s = receiver.next_deadline()
-            wait_s = 1.0 if due_s is None else min(1.0, max(0.0, due_s - now_s))
-            effects = []
-            for topic, payload in client.messages(wait_s):
-                if topic.kind is Kind.DOWNLOAD_CHUNK:
-                    heard_s = time.monotonic()
-                    effects += _take(receiver, topic.index, payload, file, advance, heard_s)
-            effects += receiver.on_timer(time.monotonic())
+    heard_s = asked_s = time.monotonic()
+    effects: list[Any] = list(receiver.on_offer(heard_s))
+    while not _perform(client, effects):
+        now_s = time.monotonic()
+        if now_s - heard_s > stall_s:
+            raise Unreachable(f"nothing of the artifact came for {stall_s:g} s; try again")
+        if now_s - max(heard_s, asked_s) > ASK_AGAIN_S:
+            _ask_again(client, job, offer)
+            asked_s = now_s
+        due_s = receiver.next_deadline()
+        wait_s = 1.0 if due_s is None else min(1.0, max(0.0, due_s - now_s))
+        effects = []
+        for topic, payload in client.messages(wait_s):
+            if topic.kind is Kind.DOWNLOAD_CHUNK:
+                heard_s = time.monotonic()
+                effects += _take(receiver, topic.index, payload, file, advance, heard_s)
+        effects += receiver.on_timer(time.monotonic())
     client.grant(Stored())
 
 
-def _ask_again(client: OperatorClient, job: str, offer: _Offer) -> None:
+def _ask_again(client: OperatorClient, job: str, offer: Offer) -> None:
     """A coordinator that was started again knows of no download; one that is away may return."""
     with contextlib.suppress(Unreachable):
-        if _ask(client, job).artifact_id != offer.artifact_id:
+        if ask(client, job).artifact_id != offer.artifact_id:
             raise BadStream(f"{offer.name} has got another artifact meanwhile; try again")
 
 
@@ -132,7 +143,7 @@ def _take(
     index: int,
     payload: bytes,
     file: BinaryIO,
-    advance: Callable[[int], None],
+    advance: Callable[[int], object],
     now_s: float,
 ) -> list[Any]:
     try:
@@ -154,7 +165,8 @@ def _perform(client: OperatorClient, effects: list[Any]) -> bool:
     return any(isinstance(effect, Complete) for effect in effects)
 
 
-def _verify(file: BinaryIO, artifact_id: str) -> None:
+def verify(file: BinaryIO, artifact_id: str) -> None:
+    """Check what has come against the artifact's id. Raises `BadStream` where it differs."""
     digest = hashlib.sha256()
     file.seek(0)
     while block := file.read(_BLOCK_BYTES):
@@ -164,7 +176,7 @@ def _verify(file: BinaryIO, artifact_id: str) -> None:
 
 
 def _say(
-    offer: _Offer, files: list[Path], target: Path, took_s: float, *, as_json: bool
+    offer: Offer, files: list[Path], target: Path, took_s: float, *, as_json: bool
 ) -> None:  # fmt: skip
     if as_json:
         from coordinator.cli import render

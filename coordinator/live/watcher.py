@@ -140,6 +140,11 @@ class Watcher:
         with self._lock:
             return self._mirror.snapshot()
 
+    def refresh(self) -> None:
+        """Ask for the hosts again soon, since something was done to one; any thread may."""
+        hosts = self._loads["workers"]
+        hosts.next_s = min(hosts.next_s, self._clock().mono_s)
+
     def ask(self, request: OperatorRequest, timeout_s: float = TIMEOUT_S) -> Future[Any]:
         """Ask the coordinator; the future bears its data, or `AskedInVain`. Any thread may.
 

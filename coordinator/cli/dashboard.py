@@ -1,0 +1,132 @@
+"""`fleet dashboard`."""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from broker.errors import LocalError
+from broker.settings import BrokerSettings
+from coordinator.cli.common import where, where_options
+
+if TYPE_CHECKING:
+    from coordinator.live.watcher import Watcher
+    from coordinator.web.artifacts import Fetch
+    from coordinator.web.hub import Hub
+
+_LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
+ANSWER_S: Final = 15.0
+STALL_S: Final = 60.0
+
+
+@click.command("dashboard")
+@click.option("--listen", default="127.0.0.1:8086", show_default=True, metavar="HOST:PORT",
+              help="Where to serve it; port 0 takes a free one.")  # fmt: skip
+@click.option("--certificate", type=click.Path(path_type=Path), metavar="FILE",
+              help="Certificate in PEM, for HTTPS; needed beyond this machine.")  # fmt: skip
+@click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
+@click.option("--name", "names", multiple=True, metavar="HOST",
+              help="A further name that browsers may use for this machine.")  # fmt: skip
+@click.option("--password-file", type=click.Path(path_type=Path), metavar="FILE",
+              help="What one logs in with.  [default: a new one each time]")  # fmt: skip
+@click.option("--private", is_flag=True, help="Nobody even looks without the password.")
+@click.option("--read-only", is_flag=True, help="Nobody may change anything.")
+@where_options
+def dashboard_command(
+    listen: str, certificate: Path | None, key: Path | None, names: tuple[str, ...],
+    password_file: Path | None, private: bool, read_only: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Show the fleet in a browser.
+
+    Everybody who can reach the page can look. Whoever logs in may cancel and requeue jobs, and
+    drain hosts, in the name that this process has on the broker; as an observer nobody may.
+
+    Example: fleet dashboard --listen 0.0.0.0:8086 --certificate pi.crt --key pi.key
+    """
+    if importlib.util.find_spec("nicegui") is None:
+        raise LocalError(
+            "the web page is not installed here; `pip install 'training-fleet[dashboard]'`, or "
+            "in a clone `pip install '.[dashboard]'`"
+        )
+    from broker.machine import system_clock
+    from coordinator.live.watcher import Watcher
+    from coordinator.web.settings import WebSettings, parse_listen, read_password
+
+    if private and read_only:
+        raise click.UsageError("--private needs a password, and --read-only has none")
+    host, port = parse_listen(listen)
+    settings = WebSettings(
+        host, port, certificate, key, bool(options["plain"]), private, tuple(names)
+    )
+    settings.check()
+    broker = where(**options)
+    password = read_password(password_file) if password_file else _new_password()
+
+    def make(on_change: Callable[[], None]) -> Watcher:
+        return Watcher(broker, on_change)
+
+    from coordinator.web.service import serve
+
+    tell = _Tell(settings.url, None if password_file else password, listen, read_only)
+    serve(settings, make, _fetch(broker), None if read_only else password, system_clock, tell)
+
+
+class _Tell:
+    """Says where the page is and how one logs in, once it is there."""
+
+    def __init__(
+        self, url: Callable[[int], str], password: str | None, listen: str, read_only: bool
+    ) -> None:
+        self._url, self._password = url, password
+        self._listen, self._read_only = listen, read_only
+
+    def __call__(self, port: int, hub: Hub) -> None:
+        click.echo(f"dashboard    {self._url(port)}")
+        click.echo(f"broker       {hub.watcher.address}, as {hub.user}")
+        if self._read_only or not hub.is_operator():
+            click.echo("log in       nobody can: the page is read only")
+        elif self._password is None:
+            click.echo("log in       with the password in --password-file")
+        else:
+            click.echo(f"log in       with the password  {self._password}")
+            click.echo("             it holds until this process ends")
+        click.echo("Ctrl-C ends it.")
+
+
+def _new_password() -> str:
+    """Return 16 letters and digits (79 bits), in groups that one can type."""
+    word = "".join(secrets.choice(_LETTERS) for _ in range(16))
+    return "-".join(word[start : start + 4] for start in range(0, 16, 4))
+
+
+def _fetch(settings: BrokerSettings) -> Fetch:
+    """Return what fetches an artifact, on a connection of its own: a large one delays no news."""
+
+    def fetch(
+        job_id: str, target: Path, most_bytes: int | None, on_bytes: Callable[[int, int], None]
+    ) -> str:
+        from coordinator.cli.client import OperatorClient
+        from coordinator.cli.get import ask, receive, verify
+        from coordinator.web.artifacts import TooLarge
+
+        with OperatorClient(settings, ANSWER_S) as client, target.open("w+b") as file:
+            offer = ask(client, job_id)
+            if most_bytes is not None and offer.size_bytes > most_bytes:
+                raise TooLarge(f"the artifact is large ({offer.size_bytes / 1024**2:.0f} MiB)")
+            got_bytes = 0
+
+            def advance(count: int) -> None:
+                nonlocal got_bytes
+                got_bytes += count
+                on_bytes(got_bytes, offer.size_bytes)
+
+            receive(client, job_id, offer, file, STALL_S, advance)
+            verify(file, offer.artifact_id)
+            return offer.artifact_id
+
+    return fetch

@@ -1,0 +1,134 @@
+"""Artifacts on their way from the coordinator to a browser: fetched once, kept for a while.
+
+What comes is a stranger's: its sha256 is checked by whoever fetches, its archive is unpacked by
+`broker.unpack` alone, and of what it holds only the report's two files are kept, each bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.errors import FleetError, LocalError
+from broker.unpack import Limits, unpack
+from coordinator.web.report import Report, read_report
+
+KEPT_BYTES: Final = 2 * 1024**3
+UNPACK: Final = Limits(entries=1_000, total_bytes=1024**3)
+AUTO_BYTES: Final = 64 * 1024**2  # a report is fetched unasked from an artifact up to this size
+MAX_PAGE_BYTES: Final = 16 * 1024**2
+AT_ONCE: Final = 2
+
+# fetch(job_id, target, most_bytes, on_bytes(done, total)) -> artifact_id; blocks. It raises
+# `FleetError` with what to do, and `TooLarge` for what is larger than `most_bytes`.
+Fetch = Callable[[str, Path, int | None, Callable[[int, int], None]], str]
+
+
+class TooLarge(LocalError):  # noqa: N818 - a state of the world, not a mistake
+    """An artifact is larger than what is fetched unasked."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How much of an artifact is here."""
+
+    done_bytes: int = 0
+    total_bytes: int = 0
+
+
+class Artifacts:
+    """The artifacts that browsers have asked for, in `folder`, which is emptied at the end."""
+
+    def __init__(self, folder: Path, fetch: Fetch) -> None:
+        """Prepare; the folder is there, empty, and nobody else's."""
+        self._folder = folder
+        self._fetch = fetch
+        self._kept: OrderedDict[str, Path] = OrderedDict()
+        self._reports: OrderedDict[str, Report] = OrderedDict()
+        self._coming: dict[str, asyncio.Future[Path]] = {}
+        self._limit = asyncio.Semaphore(AT_ONCE)
+        self.progress: dict[str, Progress] = {}
+
+    async def get(self, job_id: str, artifact_id: str, most_bytes: int | None = None) -> Path:
+        """Return an artifact's file, fetched if need be. Raises `FleetError`, and OSError.
+
+        Whoever asks for what is coming already waits with the others.
+        """
+        path = self._kept.get(artifact_id)
+        if path is not None and path.exists():
+            self._kept.move_to_end(artifact_id)
+            return path
+        if artifact_id not in self._coming:
+            task = asyncio.ensure_future(self._bring(job_id, artifact_id, most_bytes))
+            self._coming[artifact_id] = task
+            task.add_done_callback(lambda _: self._coming.pop(artifact_id, None))
+        return await asyncio.shield(self._coming[artifact_id])
+
+    async def report(self, job_id: str, artifact_id: str, *, asked: bool) -> Report:
+        """Return the report in an artifact. Raises `FleetError`, and OSError."""
+        if artifact_id not in self._reports:
+            bundle = await self.get(job_id, artifact_id, None if asked else AUTO_BYTES)
+            folder = self._folder / f"{artifact_id}.report"
+            found = await asyncio.to_thread(_read, bundle, folder)
+            self._reports[artifact_id] = found
+            while len(self._reports) > 200:
+                self._reports.popitem(last=False)[1].forget()
+        return self._reports[artifact_id]
+
+    def known_report(self, artifact_id: str) -> Report | None:
+        """Return a report that was read before."""
+        return self._reports.get(artifact_id)
+
+    async def _bring(self, job_id: str, artifact_id: str, most_bytes: int | None) -> Path:
+        target = self._folder / f"{artifact_id}.part"
+        progress = self.progress[artifact_id] = Progress()
+
+        def tell(done: int, total: int) -> None:
+            progress.done_bytes, progress.total_bytes = done, total
+
+        try:
+            async with self._limit:
+                got = await asyncio.to_thread(self._fetch, job_id, target, most_bytes, tell)
+            if got != artifact_id:
+                raise LocalError("the job has got another artifact meanwhile; look again")
+            path = target.replace(self._folder / f"{artifact_id}.tar.zst")
+        finally:
+            self.progress.pop(artifact_id, None)
+            with contextlib.suppress(OSError):
+                target.unlink(missing_ok=True)
+        self._kept[artifact_id] = path
+        self._make_room()
+        return path
+
+    def _make_room(self) -> None:
+        sizes = {key: path.stat().st_size for key, path in self._kept.items() if path.exists()}
+        while len(self._kept) > 1 and sum(sizes.values()) > KEPT_BYTES:
+            key, path = self._kept.popitem(last=False)
+            sizes.pop(key, None)
+            path.unlink(missing_ok=True)
+
+
+def _read(bundle: Path, folder: Path) -> Report:
+    """Unpack a bundle, keep the report's page, return the report."""
+    shutil.rmtree(folder, ignore_errors=True)
+    unpacked = folder.with_suffix(".unpacked")
+    shutil.rmtree(unpacked, ignore_errors=True)
+    try:
+        files = unpack(bundle, unpacked, UNPACK)
+        found = next((path for path in files if path.name.endswith("_train.json")), None)
+        if found is None:
+            raise FleetError("there is no report in this artifact")
+        page = found.with_suffix(".html")
+        kept = folder.with_suffix(".html")
+        if page.is_file() and page.stat().st_size <= MAX_PAGE_BYTES:
+            page.replace(kept)
+            return read_report(found, kept)
+        return read_report(found, None)
+    finally:
+        shutil.rmtree(unpacked, ignore_errors=True)

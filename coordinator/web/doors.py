@@ -1,0 +1,155 @@
+"""What is no page of NiceGUI's: logging in and out, artifacts, reports, our own files."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)  # fmt: skip
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from broker.errors import FleetError
+from coordinator.web.guard import COOKIE, session_word
+from coordinator.web.sessions import SESSION_S, local_path
+from coordinator.web.site import Site
+
+STATIC: Final = Path(__file__).parent / "static"
+MAX_FORM_BYTES: Final = 4_096
+# A report is a stranger's page: it may draw, and nothing else.
+REPORT_POLICY: Final = (
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+    "frame-ancestors 'self'"
+)
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+_PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_LOGIN: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Log in · training fleet</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="/fleet/icon.svg"><link rel="stylesheet" href="/fleet/fleet.css">
+<script>
+const said = localStorage.getItem("fleet-theme");
+const system = matchMedia("(prefers-color-scheme: dark)").matches;
+const dark = said === "dark" || (said !== "light" && system);
+addEventListener("DOMContentLoaded", () => document.body.classList.toggle("body--dark", dark));
+</script></head>
+<body><main class="login"><section class="card"><form method="post" action="/login">
+<h1>Log in</h1>
+<p class="note" id="hint">{hint}</p>
+{problem}
+<input type="hidden" name="next" value="{path}">
+<label class="field" for="password">Password</label>
+<input id="password" type="password" name="password" autocomplete="current-password" required
+  autofocus aria-describedby="hint">
+<button class="button primary" type="submit">Log in</button>
+<p><a href="/">Look without logging in</a></p>
+</form></section></main></body></html>
+"""
+HINT: Final = (
+    "Who logs in may cancel and requeue jobs, and drain hosts. The password is the one that "
+    "<code>fleet dashboard</code> printed when it started, or that is in its "
+    "<code>--password-file</code>."
+)
+NOBODY: Final = (
+    "Nobody can: this page is <b>read only</b>. The process that serves it is {user} to the fleet, "
+    "and may not give commands."
+)
+
+
+def routes(site: Site) -> list[Route | Mount]:
+    """Return everything that is served beside the pages."""
+
+    async def login(request: Request) -> Response:
+        path = local_path(request.query_params.get("next"))
+        if request.method == "GET":
+            return _page(site, path)
+        form = await _form(request)
+        path = local_path(form.get("next"))
+        now_s = site.clock().mono_s
+        wait_s = site.door.wait_s(now_s)
+        if wait_s > 0.0:
+            text = f"Too many wrong passwords. Try again in {wait_s:.0f} s."
+            return _page(site, path, text, 429)
+        may = site.hub.is_operator()
+        word = site.door.enter(form.get("password", ""), now_s) if may else None
+        if word is None:
+            return _page(site, path, "That is not the password.", 403)
+        answer = RedirectResponse(path, 303)
+        answer.set_cookie(
+            COOKIE, word, max_age=round(SESSION_S), httponly=True, samesite="strict",
+            secure=site.settings.scheme == "https",
+        )  # fmt: skip
+        return answer
+
+    async def logout(request: Request) -> Response:
+        site.door.leave(session_word(request.headers.get("cookie", "")))
+        answer = RedirectResponse("/", 303)
+        answer.delete_cookie(COOKIE)
+        return answer
+
+    async def artifact(request: Request) -> Response:
+        row = site.hub.seen.jobs.get(request.path_params["job_id"])
+        if row is None or row.artifact_id is None:
+            return PlainTextResponse("there is no such artifact\n", 404)
+        try:
+            path = await site.artifacts.get(row.job_id, row.artifact_id)
+        except (FleetError, OSError) as error:
+            return PlainTextResponse(f"the artifact did not come: {error}\n", 502)
+        name = _PLAIN.sub("_", row.name)[:80].lstrip("._") or row.job_id[:12]
+        return FileResponse(
+            path, media_type="application/zstd", filename=f"{name}.tar.zst",
+            headers={"x-artifact-sha256": row.artifact_id},
+        )  # fmt: skip
+
+    async def report(request: Request) -> Response:
+        artifact_id = request.path_params["artifact_id"]
+        found = site.artifacts.known_report(artifact_id) if _HEX.fullmatch(artifact_id) else None
+        if found is None or found.page is None:
+            return PlainTextResponse("there is no such report\n", 404)
+        headers = {"content-security-policy": REPORT_POLICY}
+        return FileResponse(found.page, media_type="text/html; charset=utf-8", headers=headers)
+
+    async def icon(_: Request) -> Response:
+        return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml")
+
+    return [
+        Route("/login", login, methods=["GET", "POST"]),
+        Route("/logout", logout, methods=["POST"]),
+        Route("/artifact/{job_id}", artifact),
+        Route("/report/{artifact_id}", report),
+        Route("/favicon.ico", icon),
+        Mount("/fleet", StaticFiles(directory=STATIC)),
+    ]
+
+
+def _page(site: Site, path: str, problem: str = "", code: int = 200) -> HTMLResponse:
+    may = site.hub.is_operator() and site.door.password is not None
+    said = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
+    hint = HINT if may else NOBODY.format(user=escape(site.hub.user))
+    text = _LOGIN.replace("{hint}", hint).replace("{problem}", said)
+    headers = {"cache-control": "no-store"}
+    return HTMLResponse(text.replace("{path}", escape(path)), code, headers)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Return a small form's fields; what is too large is empty."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_FORM_BYTES:
+            return {}
+    try:
+        fields = parse_qs(body.decode("utf-8"), max_num_fields=10)
+    except ValueError:
+        return {}
+    return {name: values[0] for name, values in fields.items()}

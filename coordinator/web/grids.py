@@ -1,0 +1,156 @@
+"""Tables of jobs and hosts: AG Grid with columns of ours, fed with what has changed.
+
+A grid's columns are hidden by its own width, least telling first (`from`, in pixels), so that the
+same table fits a phone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nicegui import ui
+
+from coordinator.web.rows import Delta, Row
+
+ROW_PX: Final = 32
+HEADER_PX: Final = 34
+
+
+def _column(
+    name: str, field: str, cell: str = "", *, from_px: int = 0, wide: int = 0, width: int = 0,
+    right: bool = False, time: bool = False, live: bool = False, sort: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return one column. `live`: its cell shows more fields than the one it is sorted by."""
+    made: dict[str, Any] = {
+        "headerName": name,
+        "field": field,
+        "colId": f"{field}-{cell}" if cell else field,
+        "sortable": True,
+        "resizable": True,
+        "minWidth": width or 90,
+        ":comparator": "fleet.nullsLast",
+        "context": {"from": from_px, "time": time},
+    }
+    made |= {"flex": wide} if wide else {"width": width or 100}
+    if cell:
+        made[":cellRenderer"] = f"fleet.cells.{cell}"
+    if live:
+        made[":equals"] = "() => false"
+    if right:
+        made["type"] = "rightAligned"
+    if sort:
+        made["sort"] = sort
+    return made
+
+
+def job_columns() -> list[dict[str, Any]]:
+    """Return the columns of the page of jobs."""
+    return [
+        _column("Job", "name", "job", wide=3, width=130),
+        _column("State", "state", "state", width=104, live=True),
+        _column("Host", "host", "host", wide=2, width=110, from_px=560),
+        _column("Progress", "share", "share", wide=2, width=110, live=True, from_px=480),
+        _column("Model", "model", wide=1, width=90, from_px=760),
+        _column("Mode", "mode", width=90, from_px=900),
+        _column("Loss", "loss", "loss", width=90, right=True, from_px=1160),
+        _column("Metric", "value", "metric", wide=2, width=120, live=True, from_px=700),
+        _column("Began", "started", "ago", width=104, time=True, from_px=640),
+        _column("Took", "finished", "took", width=80, time=True, live=True, from_px=1000),
+        _column("Ends", "ends", "until", width=96, time=True, from_px=1080),
+        _column("Priority", "priority", width=84, right=True, from_px=1260),
+    ]
+
+
+def running_columns() -> list[dict[str, Any]]:
+    """Return the columns of what runs now."""
+    return [
+        _column("Job", "name", "job", wide=3, width=120),
+        _column("Progress", "share", "share", wide=2, width=108, live=True),
+        _column("Ends", "ends", "until", width=96, time=True, sort="asc"),
+        _column("Host", "host", "host", wide=2, width=110, from_px=520),
+        _column("Epoch", "epoch", width=90, from_px=760),
+        _column("Loss", "loss", "loss", width=90, right=True, from_px=640),
+        _column("Began", "started", "ago", width=104, time=True, from_px=860),
+    ]
+
+
+def host_columns() -> list[dict[str, Any]]:
+    """Return the columns of the hosts."""
+    return [
+        _column("Host", "id", "host", wide=2, width=104),
+        _column("State", "state", "takes", wide=1, width=126, live=True),
+        _column("Job", "job", "current", wide=3, width=120, live=True),
+        _column("Progress", "share", "held", wide=1, width=108, from_px=600),
+        _column("CPU", "cpu", "percent", wide=1, width=100, from_px=760),
+        _column("RAM", "ram_used", "ram", wide=1, width=124, live=True, from_px=860),
+        _column("GPU", "gpu", "percent", wide=1, width=100, from_px=960),
+        _column("VRAM", "vram_used", "vram", wide=1, width=124, live=True, from_px=1060),
+        _column("Power", "power", "power", width=78, right=True, from_px=1160),
+        _column("Heard", "seen", "ago", width=90, time=True, from_px=700),
+    ]
+
+
+def grid(
+    label: str, columns: list[dict[str, Any]], rows: list[Row], *, height: str, keeps: str = ""
+) -> ui.aggrid:
+    """Return a table. `label` is its name for screen readers, `keeps` a filter of `fleet`'s."""
+    options: dict[str, Any] = {
+        "columnDefs": columns,
+        "rowData": rows,
+        ":getRowId": "(p) => p.data.id",
+        ":onGridReady": "fleet.ready",
+        ":onGridSizeChanged": "(e) => fleet.fit(e.api)",
+        ":onCellKeyDown": "fleet.open",
+        "rowHeight": ROW_PX,
+        "headerHeight": HEADER_PX,
+        "animateRows": False,
+        "ensureDomOrder": True,
+        "enableCellTextSelection": True,
+        "suppressDragLeaveHidesColumns": True,
+        "suppressMovableColumns": True,
+        "overlayNoRowsTemplate": "",
+        "localeText": {"noRowsToShow": "nothing here"},
+        "context": {"label": label},
+    }
+    if keeps == "filter":
+        options[":isExternalFilterPresent"] = "fleet.isFiltered"
+        options[":doesExternalFilterPass"] = "fleet.passes"
+        options[":onModelUpdated"] = "(e) => fleet.tell(e.api)"
+    made = ui.aggrid(options, theme="balham", auto_size_columns=False)
+    options["context"]["element"] = made.html_id
+    made.options["context"]["element"] = made.html_id
+    made.style(f"height: {height}")
+    return made
+
+
+def feed(table: ui.aggrid, delta: Delta) -> None:
+    """Tell a table what has changed."""
+    if delta:
+        removed = [{"id": key} for key in delta.remove]
+        table.run_grid_method(
+            "applyTransaction", {"add": delta.add, "update": delta.update, "remove": removed}
+        )
+
+
+class Part:
+    """The rows of a table that fit a condition, for a grid that shows those alone."""
+
+    def __init__(self, fits: Any, rows: list[Row]) -> None:
+        """Begin with these."""
+        self._fits = fits
+        self.rows = {row["id"]: row for row in rows if fits(row)}
+
+    def take(self, delta: Delta) -> Delta:
+        """Return what a change of the whole is for this part."""
+        made = Delta([], [], [])
+        for row in [*delta.add, *delta.update]:
+            here = row["id"] in self.rows
+            if self._fits(row):
+                (made.update if here else made.add).append(row)
+                self.rows[row["id"]] = row
+            elif here:
+                made.remove.append(row["id"])
+        made.remove.extend(key for key in delta.remove if key in self.rows)
+        for key in made.remove:
+            self.rows.pop(key, None)
+        return made

@@ -1,0 +1,131 @@
+"""The one place where the fleet's news and the open pages meet, on the server's event loop.
+
+The watcher's thread wakes it; it takes a snapshot, makes rows, and tells every open page what has
+changed. Messages that come close together are told together: the first at once, the next ones after
+`GAP_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from broker.acl import Principal, Role
+from broker.clock import Clock
+from broker.errors import ConfigError
+from broker.messages import Heartbeat, OperatorRequest
+from coordinator.live.mirror import Snapshot
+from coordinator.live.watcher import Watcher
+from coordinator.web.rows import Delta, Tables
+
+GAP_S: Final = 0.1
+BEATS: Final = 240  # heartbeats of each host that its page can draw
+MAX_HOSTS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an open page is told."""
+
+    seen: Snapshot
+    jobs: Delta
+    hosts: Delta
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """How a host fared at one moment (ms since the epoch)."""
+
+    at_ms: int
+    heartbeat: Heartbeat
+
+
+class Hub:
+    """The fleet, for pages. Everything but `wake` belongs to the event loop's thread."""
+
+    def __init__(self, watcher: Watcher, clock: Clock) -> None:
+        """Prepare; `start` begins."""
+        self.watcher = watcher
+        self.clock = clock
+        self.tables = Tables()
+        self.seen = watcher.snapshot()
+        self.beats: dict[str, deque[Beat]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._due = False
+        self._last_s = 0.0
+        self._listeners: dict[int, Callable[[News], object]] = {}
+        self._next = 0
+
+    @property
+    def user(self) -> str:
+        """Who this process is on the broker."""
+        return self.watcher.user
+
+    def is_operator(self) -> bool:
+        """Whether the fleet lets this process give commands at all."""
+        try:
+            return Principal.parse(self.user).role is Role.OPERATOR
+        except ConfigError:
+            return False
+
+    def start(self) -> None:
+        """Begin to listen, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self.watcher.start()
+
+    def wake(self) -> None:
+        """Something has changed; any thread may say so."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended before the watcher
+                loop.call_soon_threadsafe(self._wake)
+
+    def follow(self, listener: Callable[[News], object]) -> Callable[[], None]:
+        """Tell `listener` what changes from now on; return what ends that."""
+        self.refresh()
+        key = self._next
+        self._next += 1
+        self._listeners[key] = listener
+        return lambda: (self._listeners.pop(key, None), None)[1]
+
+    def refresh(self) -> None:
+        """Look now, and tell everybody."""
+        now = self.clock()
+        self._last_s = now.mono_s
+        before, self.seen = self.seen, self.watcher.snapshot()
+        self._keep_beats(before)
+        jobs, hosts = self.tables.update(self.seen, now)
+        news = News(self.seen, jobs, hosts)
+        for listener in list(self._listeners.values()):
+            listener(news)
+
+    async def ask(self, request: OperatorRequest) -> Any:
+        """Ask the coordinator. Raises `AskedInVain`, or `ConfigError` for an unusable key."""
+        return await asyncio.wrap_future(self.watcher.ask(request))
+
+    def _wake(self) -> None:
+        if self._due or self._loop is None:
+            return
+        self._due = True
+        wait_s = self._last_s + GAP_S - self.clock().mono_s
+        self._loop.call_later(max(0.0, wait_s), self._flush)
+
+    def _flush(self) -> None:
+        self._due = False
+        self.refresh()
+
+    def _keep_beats(self, before: Snapshot) -> None:
+        now_ms = round(self.clock().wall_s * 1000)
+        for name, host in self.seen.hosts.items():
+            old = before.hosts.get(name)
+            if host.heartbeat is None or (old and old.heartbeat is host.heartbeat):
+                continue
+            if name not in self.beats and len(self.beats) >= MAX_HOSTS:
+                continue
+            self.beats.setdefault(name, deque(maxlen=BEATS)).append(Beat(now_ms, host.heartbeat))
+        for name in [name for name in self.beats if name not in self.seen.hosts]:
+            del self.beats[name]

@@ -1,0 +1,133 @@
+"""The learning curves of all that runs, one over the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from coordinator.live.mirror import Curve, Snapshot
+from coordinator.web.hub import News
+from coordinator.web.parts import Tag, call
+from coordinator.web.rows import HELD
+from coordinator.web.site import Site, frame
+
+LABEL = "Losses of the running jobs by epoch"
+MOST_AT_FIRST = 300  # points of one curve
+
+
+def register(site: Site) -> None:
+    """Make the page known."""
+
+    @ui.page("/curves")
+    def curves() -> None:
+        visit = site.visit()
+        with frame(visit, "Learning curves", "/curves"):
+            site.hub.refresh()
+            seen = site.hub.seen
+            with Tag("div", classes="head"):
+                Tag("h1", "Learning curves")
+                count = Tag("small", "", "dim", role="status", aria_live="polite")
+            section = Tag("section", classes="card")
+            with section:
+                chart = ui.echart({}, renderer="svg").classes("chart")
+                chart.style("height: max(340px, calc(100dvh - 260px))")
+            _controls(seen, chart.id, section)
+            told = _Told()
+
+            def tell(seen: Snapshot, *, first: bool = False) -> None:
+                jobs, gone = told.news(seen)
+                if not (jobs or gone or first):
+                    return
+                news = {"jobs": jobs, "gone": gone, "label": LABEL}
+                call(visit.client, "feedCurves", chart.id, news)
+                running = len(told.known)
+                text = f"of {running} running jobs" if running else "nothing runs now"
+                if count.text != text:
+                    count.set_text(text)
+
+            tell(seen, first=True)
+
+            def on_news(news: News) -> None:
+                tell(news.seen)
+
+            visit.follow(on_news)
+
+
+def _controls(seen: Snapshot, chart_id: int, section: Tag) -> None:
+    models = sorted({job.model for job in seen.jobs.values()})
+    with Tag("form", classes="filters head", onsubmit="return false") as form:
+        with Tag("label", classes="field wide"):
+            Tag("span", "Search")
+            Tag("input", type="search", id="curve-text", placeholder="name of a job",
+                oninput=_match(chart_id))  # fmt: skip
+        with Tag("label", classes="field"):
+            Tag("span", "Model")
+            with Tag("select", id="curve-model", onchange=_match(chart_id)):
+                for model in ("", *models):
+                    Tag("option", model or "all", value=model)
+        with Tag("label", classes="field"):
+            Tag("span", "Loss")
+            feed = f"fleet.feedCurves({chart_id}, {{parts: [this.value]}})"
+            with Tag("select", onchange=feed):
+                Tag("option", "validation", value="val")
+                Tag("option", "training", value="train")
+        with Tag("label", classes="field"):
+            Tag("span", "Scale")
+            with Tag(
+                "select", onchange=f"fleet.feedCurves({chart_id}, {{log: this.value === 'log'}})"
+            ):
+                Tag("option", "linear", value="linear")
+                Tag("option", "logarithmic", value="log")
+    form.move(section, 0)
+
+
+def _match(chart_id: int) -> str:
+    return (
+        f"fleet.feedCurves({chart_id}, {{match: "
+        "{model: document.getElementById('curve-model').value, "
+        "text: document.getElementById('curve-text').value.slice(0, 100)}})"
+    )
+
+
+class _Told:
+    """What a page knows of the curves, so that it is told no more than what is new."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Curve] = {}
+
+    def news(self, seen: Snapshot) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the points that are new, by job, and the jobs that run no more."""
+        jobs = []
+        for key, curve in seen.curves.items():
+            job = seen.jobs.get(key)
+            if job is None or job.state not in HELD:
+                continue
+            before = self.known.get(key)
+            if before is not curve:
+                self.known[key] = curve
+                jobs.append(
+                    {"id": key, "name": job.name, "model": job.model} | news_of(before, curve)
+                )
+        gone = [
+            key
+            for key in self.known
+            if key not in seen.curves or key not in seen.jobs or seen.jobs[key].state not in HELD
+        ]
+        for key in gone:
+            del self.known[key]
+        return jobs, gone
+
+
+def news_of(before: Curve | None, curve: Curve) -> dict[str, Any]:
+    """Return `points` (epoch, training, validation loss) and `from` where they take over.
+
+    `from` none: they are all there are.
+    """
+    points = [(point.epoch, point.train_loss, point.val_loss) for point in curve.points]
+    if before is not None and before.points and len(before.points) <= len(points):
+        kept = len(before.points) - 1
+        if curve.points[:kept] == before.points[:kept]:
+            return {"from": points[kept][0], "points": points[kept:]}
+    step = max(1, len(points) // MOST_AT_FIRST)
+    return {"from": None, "points": [*points[:-1:step], *points[-1:]]}

@@ -1,0 +1,238 @@
+"""One host: what it is, how it fares, what it may do, its jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from broker.machine import new_id
+from broker.messages import AskDrain, AskResume, Capability
+from broker.topics import is_host
+from coordinator.live.mirror import HostSeen
+from coordinator.web.grids import HEADER_PX, ROW_PX, Part, feed, grid, job_columns
+from coordinator.web.hub import Beat, News
+from coordinator.web.parts import (
+    Facts,
+    Link,
+    Moment,
+    Tag,
+    Value,
+    button,
+    call,
+    css_word,
+    link,
+    size,
+)  # fmt: skip
+from coordinator.web.rows import Row
+from coordinator.web.site import Site, Visit, frame
+
+
+def register(site: Site) -> None:
+    """Make the page known."""
+
+    @ui.page("/host/{name}")
+    def host(name: str) -> None:
+        visit = site.visit()
+        site.hub.refresh()
+        row = site.hub.tables.hosts.rows.get(name) if is_host(name) else None
+        with frame(visit, name if row else "No such host", "/"):
+            if row is None:
+                Tag("h1", "No such host")
+                Tag("p", "No host of this name has been heard of.", "note")
+                link("All hosts", "/")
+                visit.client.status_code = 404
+                return
+            _Page(site, visit, row).build()
+
+
+class _Page:
+    """One open page of one host."""
+
+    def __init__(self, site: Site, visit: Visit, row: Row) -> None:
+        self.site, self.visit, self.row = site, visit, row
+        self.name: str = row["id"]
+        self._policy_told: Any = None
+        self._barred_told = False
+        self._seen: HostSeen | None = None
+
+    def build(self) -> None:
+        """Make the page, and have it told what changes."""
+        with Tag("div", classes="head"):
+            Tag("h1", self.name)
+            self._state = Tag("span", "", "state big", role="status", aria_live="polite")
+            self._heard = Tag("span", "", "dim")
+            Tag("span", "", "grow")
+            self._buttons = Tag("div", classes="filters")
+        self._note = Tag("p", "", "warn")
+        with Tag("div", classes="columns"):
+            with Tag("div"):
+                with Tag("section", classes="card", aria_label="Now"):
+                    Tag("h2", "Now")
+                    self._now = Facts({})
+                self._what = Tag("section", classes="card", aria_label="What it is")
+            with Tag("div"):
+                with Tag("section", classes="card", aria_label="Use"):
+                    Tag("h2", "Use")
+                    chart = ui.echart({}, renderer="svg").classes("chart").style("height: 220px")
+                self._policy = Tag("section", classes="card", aria_label="What it may do")
+        part = Part(
+            lambda row: row["host"] == self.name, list(self.site.hub.tables.jobs.rows.values())
+        )
+        with Tag("section", classes="card flush", aria_labelledby="jobs-title"):
+            Tag("h2", "Its jobs", id="jobs-title")
+            columns = [one for one in job_columns() if one["field"] != "host"]
+            table = grid(f"Jobs of {self.name}", columns, list(part.rows.values()),
+                         height=_height(len(part.rows)))  # fmt: skip
+        beats = self.site.hub.beats.get(self.name) or ()
+        call(self.visit.client, "feedBeats", chart.id, [self._point(beat) for beat in beats])
+        self._beats_told = beats[-1] if beats else None
+        self._tell(self.site.hub.seen.hosts.get(self.name))
+
+        def on_news(news: News) -> None:
+            change = part.take(news.jobs)
+            if change:
+                feed(table, change)
+                table.style(f"height: {_height(len(part.rows))}")
+            self.row = self.site.hub.tables.hosts.rows.get(self.name, self.row)
+            self._tell(news.seen.hosts.get(self.name))
+            self._tell_beats(chart.id)
+
+        self.visit.follow(on_news)
+
+    def _tell_beats(self, chart_id: int) -> None:
+        beats = self.site.hub.beats.get(self.name)
+        if beats and beats[-1] is not self._beats_told:
+            self._beats_told = beats[-1]
+            call(self.visit.client, "feedBeats", chart_id, [self._point(beats[-1])])
+
+    def _point(self, beat: Beat) -> list[float | int | None]:
+        """Return a moment and the use of CPU, RAM, GPU and VRAM, in percent."""
+        heard, made = beat.heartbeat, self.site.hub.seen.hosts[self.name].capability
+        ram = made.ram_total_bytes if made else None
+        total = sum(gpu.vram_total_bytes or 0 for gpu in heard.gpus)
+        free = sum(gpu.vram_free_bytes or 0 for gpu in heard.gpus)
+        uses = [gpu.use_percent for gpu in heard.gpus if gpu.use_percent is not None]
+        return [
+            beat.at_ms,
+            None if heard.cpu_percent is None else min(100.0, heard.cpu_percent),
+            100.0 * (1 - heard.ram_available_bytes / ram) if ram else None,
+            max(uses, default=None),
+            100.0 * (1 - free / total) if total else None,
+        ]
+
+    def _tell(self, host: HostSeen | None) -> None:
+        if host is None or host is self._seen:
+            return
+        known, self._seen = self._seen, host
+        row = self.row
+        self._state.set_text(row["state"])
+        self._state.classes(replace=f"state big {css_word(row['state'])}")
+        self._note.set_text(f"It is given no new jobs: {row['barred']}" if row["barred"] else "")
+        self._note.set_visibility(bool(row["barred"]))
+        self._tell_now(row)
+        if known is None or known.capability is not host.capability:
+            self._tell_what(host.capability)
+        policy = host.row.get("policy")
+        if known is None or self._policy_told != policy:
+            self._policy_told = policy
+            self._tell_policy(policy)
+        barred = bool(host.row.get("barred"))
+        if known is None or self._barred_told != barred:
+            self._barred_told = barred
+            self._tell_buttons(barred=barred)
+
+    def _tell_now(self, row: Row) -> None:
+        idle = "idle" if row["online"] else ""
+        self._now.tell({
+            "Heard": Moment(row["seen"]),
+            "Job": Link(row["job"], f"/job/{row['job_id']}") if row["job_id"] else idle,
+            "Jobs held": f"{row['jobs']} of {row['slots']} slots",
+            "CPU": "" if row["cpu"] is None else f"{row['cpu']:.0f} %",
+            "RAM": _of(row["ram_used"], row["ram_total"]),
+            "GPU": "" if row["gpu"] is None else f"{row['gpu']:.0f} %",
+            "VRAM": _of(row["vram_used"], row["vram_total"]),
+            "Power": "" if row["power"] is None else f"{row['power']:.0f} W",
+        })  # fmt: skip
+
+    def _tell_what(self, made: Capability | None) -> None:
+        self._what.clear()
+        with self._what:
+            Tag("h2", "What it is")
+            if made is None:
+                Tag("p", "It has not said yet.", "note")
+                return
+            gpus = {f"GPU {gpu.index}": f"{gpu.name}, {size(gpu.vram_total_bytes)}"
+                    for gpu in made.gpus}  # fmt: skip
+            Facts({
+                "Description": made.description,
+                "System": f"{made.os}, {made.arch}, Python {made.python}",
+                "CPU": f"{made.cpu or made.arch}, {made.physical_cores} cores",
+                "RAM": size(made.ram_total_bytes),
+                **gpus,
+                "GPU problem": made.gpu_problem,
+                "Trainers": ", ".join(sorted(made.trainers)),
+                "torch": made.torch,
+                "xgboost": made.xgboost,
+                "Slots": made.slots,
+                "Battery": "yes" if made.battery else "",
+                "Data": made.data_id or "no prepared data",
+                "Agent": made.agent_version,
+                "Certificate ends": made.certificate_expires_at,
+            })  # fmt: skip
+
+    def _tell_policy(self, policy: Any) -> None:
+        self._policy.clear()
+        with self._policy:
+            Tag("h2", "What it may do")
+            pairs: list[tuple[str, Value]] = [
+                (name.replace("_", " "), _words(policy.get(name)))
+                for name in ("priority", "allow_jobs", "deny_jobs", "max_ram_gib", "max_vram_gib",
+                             "cuda", "slots", "quiet_hours", "idle_only")
+            ] if isinstance(policy, dict) else []  # fmt: skip
+            said = [(name, value) for name, value in pairs if value]
+            if said:
+                Facts(dict(said))
+            else:
+                Tag("p", "The manifest says nothing of it.", "note")
+
+    def _tell_buttons(self, *, barred: bool) -> None:
+        self._buttons.clear()
+        if not self.visit.may_act():
+            return
+        with self._buttons:
+            if barred:
+                button("Resume", self._resume)
+            else:
+                button("Drain", self._drain, "button danger")
+
+    def _drain(self) -> None:
+        held = self.row["jobs"]
+        more = f" What it holds ({held}) goes on." if held else ""
+        self.visit.confirm(
+            f"Drain {self.name}?",
+            f"{self.name} is given no new jobs until somebody resumes it.{more}",
+            "Drain the host", lambda: AskDrain(id=new_id(), host=self.name),
+        )  # fmt: skip
+
+    def _resume(self) -> None:
+        self.visit.confirm(
+            f"Resume {self.name}?", f"{self.name} is given jobs again.", "Resume the host",
+            lambda: AskResume(id=new_id(), host=self.name),
+        )  # fmt: skip
+
+
+def _of(used: int | None, total: int | None) -> str:
+    if total is None:
+        return ""
+    return size(total) if used is None else f"{size(used)} of {size(total)}"
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(str(one) for one in value)
+    return "" if value in (None, "", 0) else str(value)
+
+
+def _height(rows: int) -> str:
+    return f"{HEADER_PX + 2 + ROW_PX * max(1, min(rows, 15))}px"

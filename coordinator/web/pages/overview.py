@@ -1,0 +1,105 @@
+"""The first page: how many jobs are in which state, what runs now, and every host."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from coordinator.web.grids import HEADER_PX, ROW_PX, Part, feed, grid, host_columns, running_columns
+from coordinator.web.hub import News
+from coordinator.web.parts import Tag
+from coordinator.web.rows import HELD, STATES, Row, counts
+from coordinator.web.site import Site, frame
+
+RUNNING_ROWS = 10
+
+
+def register(site: Site) -> None:
+    """Make the page known."""
+
+    @ui.page("/")
+    def overview() -> None:
+        visit = site.visit()
+        with frame(visit, "Overview", "/"):
+            Tag("h1", "Overview", "hidden-text")
+            hub = site.hub
+            hub.refresh()
+            tell_counts = _tiles(hub)
+            jobs, hosts = hub.tables.jobs.rows, hub.tables.hosts.rows
+            part = Part(_is_held, list(jobs.values()))
+            with Tag("section", classes="card flush", aria_labelledby="running-title"):
+                with Tag("h2", "Running now", id="running-title"):
+                    running = Tag("small", "")
+                now = grid(
+                    "Jobs that run now", running_columns(), list(part.rows.values()),
+                    height=_height(len(part.rows), RUNNING_ROWS),
+                )  # fmt: skip
+            with Tag("section", classes="card flush", aria_labelledby="hosts-title"):
+                with Tag("h2", "Hosts", id="hosts-title"):
+                    online = Tag("small", "")
+                all_hosts = grid(
+                    "Hosts", host_columns(), list(hosts.values()),
+                    height=f"max(320px, min(calc(100dvh - 180px), {_height(len(hosts), 400)}))",
+                )  # fmt: skip
+
+            def tell() -> None:
+                tell_counts()
+                _say(running, f"{len(part.rows)}" if part.rows else "nothing")
+                now.style(f"height: {_height(len(part.rows), RUNNING_ROWS)}")
+                alive = sum(row["online"] for row in hosts.values())
+                _say(online, f"{alive} of {len(hosts)} online")
+
+            def on_news(news: News) -> None:
+                if news.jobs:
+                    feed(now, part.take(news.jobs))
+                feed(all_hosts, news.hosts)
+                if news.jobs or news.hosts:
+                    tell()
+
+            tell()
+            visit.follow(on_news)
+
+
+def _is_held(row: Row) -> bool:
+    return row["state"] in HELD
+
+
+def _height(rows: int, most: int) -> str:
+    return f"{HEADER_PX + 2 + ROW_PX * max(1, min(rows, most))}px"
+
+
+def _say(tag: Tag, text: str) -> None:
+    if tag.text != text:
+        tag.set_text(text)
+
+
+def _tiles(hub):  # type: ignore[no-untyped-def]
+    """Show the counts; return what brings them up to date."""
+    numbers = {}
+    with Tag("div", classes="tiles", role="list", aria_label="Jobs by state"):
+        for state in STATES:
+            with Tag("div", role="listitem"), Tag("a", classes="tile", href=f"/jobs?state={state}"):
+                numbers[state] = Tag("div", "", "number")
+                with Tag("div", classes="label"):
+                    Tag("span", state, f"state {state}")
+    with Tag("div", classes="stack", role="img", aria_label="the plan") as stack:
+        shares = {name: Tag("i", classes=name) for name in ("completed", "running", "failed")}
+        shares["rest"] = Tag("i")
+
+    def tell() -> None:
+        found = counts(hub.tables.jobs.rows.values())
+        total = sum(found.values()) - found["cancelled"]
+        for state, tag in numbers.items():
+            _say(tag, str(found[state]))
+            tag.classes(**({"remove": "zero"} if found[state] else {"add": "zero"}))
+        running = found["running"] + found["claimed"]
+        parts = {"completed": found["completed"], "running": running, "failed": found["failed"]}
+        parts["rest"] = max(0, total - sum(parts.values())) or (0 if total else 1)
+        for name, count in parts.items():
+            shares[name].style(f"flex: {count} 1 0")
+        label = f"{found['completed']} of {total} jobs are completed, {found['failed']} failed"
+        if stack.props.get("aria-label") != label:
+            stack.props["aria-label"] = label
+            stack.props["title"] = label
+            stack.update()
+
+    return tell

@@ -1,0 +1,68 @@
+"""The fleet's timeline: one row a host, one bar a job, from its start to its end."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nicegui import ui
+
+from coordinator.web.hub import News
+from coordinator.web.parts import Tag, call
+from coordinator.web.rows import Row
+from coordinator.web.site import Site, frame
+
+HINT: Final = (
+    "The newest attempt of each job, on the host that has it. Press a bar for its job; drag to "
+    "move, Ctrl and the wheel to zoom."
+)
+FIELDS: Final = ("id", "name", "state", "host", "attempt", "started", "finished", "error")
+SPANS: Final = ((0, "everything"), (1, "1 hour"), (6, "6 hours"), (24, "1 day"), (168, "1 week"))
+
+
+def register(site: Site) -> None:
+    """Make the page known."""
+
+    @ui.page("/timeline")
+    def timeline() -> None:
+        visit = site.visit()
+        with frame(visit, "Timeline", "/timeline"):
+            site.hub.refresh()
+            with Tag("div", classes="head"):
+                Tag("h1", "Timeline")
+                Tag("span", "", "grow")
+                form = Tag("form", classes="filters", onsubmit="return false")
+            with Tag("section", classes="card"):
+                Tag("p", HINT, "note")
+                chart = ui.echart({}, renderer="svg").classes("chart")
+            _spans(form, chart.id)
+            rows = site.hub.tables.jobs.rows.values()
+            hosts = sorted(site.hub.tables.hosts.rows)
+            begun = [_bar(row) for row in rows if row["started"]]
+            call(visit.client, "feedTimeline", chart.id, {"jobs": begun, "hosts": hosts})
+            bars = {row["id"]: _bar(row) for row in rows}
+
+            def on_news(news: News) -> None:
+                made = {row["id"]: _bar(row) for row in (*news.jobs.add, *news.jobs.update)}
+                changed = [bar for key, bar in made.items() if bars.get(key) != bar]
+                bars.update(made)
+                if changed or news.jobs.remove or news.hosts.add or news.hosts.remove:
+                    call(visit.client, "feedTimeline", chart.id, {
+                        "jobs": changed, "gone": news.jobs.remove,
+                        "hosts": sorted(site.hub.tables.hosts.rows),
+                    })  # fmt: skip
+
+            visit.follow(on_news)
+
+
+def _bar(row: Row) -> dict[str, Any]:
+    return {name: row[name] for name in FIELDS}
+
+
+def _spans(form: Tag, chart_id: int) -> None:
+    with form, Tag("label", classes="field"):
+        Tag("span", "The last")
+        with Tag(
+            "select", onchange=f"fleet.feedTimeline({chart_id}, {{hours: Number(this.value)}})"
+        ):
+            for hours, name in SPANS:
+                Tag("option", name, value=str(hours))

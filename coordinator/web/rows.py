@@ -1,0 +1,274 @@
+"""What the pages' tables show, as plain rows, and what has changed in them.
+
+Pure: a snapshot in, rows out. A row is made anew only when something it is made of has changed, so
+that a fleet of a thousand jobs costs a thousand comparisons a message, and a browser is sent the
+few rows that differ. Times are milliseconds since the epoch: what is relative, the browser tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from broker.clock import Now
+from broker.messages import Gpu, JobRow, Progress
+from coordinator.live.mirror import HostSeen, Snapshot
+
+STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
+HELD: Final = frozenset({"claimed", "running"})
+MAIN_METRICS: Final = ("auroc", "f1", "macro_f1", "accuracy", "r2", "reconstruction_error")
+ERROR_CHARS: Final = 200
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What has changed in a table, as AG Grid's transactions have it; `remove` are ids."""
+
+    add: list[Row]
+    update: list[Row]
+    remove: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.add or self.update or self.remove)
+
+
+@dataclass(slots=True)
+class Table:
+    """The rows of one kind, by id. `made_of` are the values of which each was made."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    _made_of: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def update(self, sources: Mapping[str, tuple[Any, ...]], make: Callable[..., Row]) -> Delta:
+        """Take what each row is made of now, by id; return what has changed.
+
+        Sources are compared by identity: whoever changes something hands out something new.
+        """
+        delta = Delta([], [], [])
+        for key, source in sources.items():
+            before = self._made_of.get(key)
+            if before is not None and all(a is b for a, b in zip(before, source)):
+                continue
+            self._made_of[key] = source
+            row = make(*source)
+            if before is None:
+                delta.add.append(row)
+            elif row != self.rows[key]:
+                delta.update.append(row)
+            self.rows[key] = row
+        if len(self.rows) > len(sources):
+            delta.remove.extend(key for key in self.rows if key not in sources)
+        for key in delta.remove:
+            del self.rows[key], self._made_of[key]
+        return delta
+
+
+@dataclass(slots=True)
+class Tables:
+    """Jobs and hosts of one fleet as they were last shown."""
+
+    jobs: Table = field(default_factory=Table)
+    hosts: Table = field(default_factory=Table)
+
+    def update(self, seen: Snapshot, now: Now) -> tuple[Delta, Delta]:
+        """Take a snapshot; return what has changed among the jobs, and among the hosts."""
+        shares = _shares(seen.hosts.values())
+        jobs = self.jobs.update(
+            {
+                key: (job, *_how_far(job, seen.progress.get(key), shares))
+                for key, job in seen.jobs.items()
+            },
+            lambda job, progress, share: job_row(job, progress, share, now),
+        )
+        hosts = self.hosts.update(
+            {name: (host, self._first(host)) for name, host in seen.hosts.items()},
+            lambda host, job: host_row(host, job, now),
+        )
+        return jobs, hosts
+
+    def _first(self, host: HostSeen) -> Row | None:
+        """Return the row of the first job that a host holds, as far as it is known."""
+        held = host.heartbeat.jobs if host.heartbeat and host.online else ()
+        return next(
+            (self.jobs.rows[one.job_id] for one in held if one.job_id in self.jobs.rows), None
+        )
+
+
+def _how_far(
+    job: JobRow, progress: Progress | None, shares: Mapping[str, float]
+) -> tuple[Progress | None, float | None]:
+    """Return what tells how far a job is; a heartbeat counts only where there are no epochs.
+
+    Else each heartbeat would make the row anew, and shift what was said of its end.
+    """
+    if job.state not in HELD:
+        return None, None
+    return progress, None if progress and progress.epochs else shares.get(job.job_id)
+
+
+def _shares(hosts: Iterable[HostSeen]) -> dict[str, float]:
+    """Return how far each job is by the heartbeats, for trainers that tell no epochs."""
+    return {
+        held.job_id: held.progress
+        for host in hosts
+        if host.heartbeat and host.online
+        for held in host.heartbeat.jobs
+        if held.progress is not None
+    }
+
+
+def job_row(job: JobRow, progress: Progress | None, share: float | None, now: Now) -> Row:
+    """Return one job's row."""
+    metric, value, interval = main_metric(job.metrics)
+    running = progress is not None and job.state in HELD
+    return {
+        "id": job.job_id,
+        "name": job.name,
+        "model": job.model,
+        "mode": job.mode,
+        "state": job.state,
+        "host": job.host or "",
+        "attempt": job.attempt,
+        "priority": job.priority,
+        "phase": progress.phase if running and progress else "",
+        "share": share_of(job, progress, share),
+        "epoch": epoch_of(progress) if running and progress else "",
+        "ends": ends_ms(progress, now) if running and progress else None,
+        "loss": loss_of(progress) if running and progress else None,
+        "metric": metric,
+        "value": value,
+        "interval": interval,
+        "created": epoch_ms(job.created_at),
+        "started": epoch_ms(job.started_at),
+        "finished": epoch_ms(job.finished_at),
+        "error": (job.error or "").strip().partition("\n")[0][:ERROR_CHARS],
+        "planned": job.in_plan,
+        "artifact": job.artifact_id is not None,
+    }
+
+
+def share_of(job: JobRow, progress: Progress | None, share: float | None) -> float | None:
+    """Return how far a job is, 0 to 1; none: nobody has said."""
+    if job.state == "completed":
+        return 1.0
+    if job.state not in HELD:
+        return None
+    if progress is not None and progress.epochs and progress.epoch is not None:
+        return round(min(1.0, progress.epoch / progress.epochs), 4)
+    return share
+
+
+def epoch_of(progress: Progress) -> str:
+    """Return `12/60`, or nothing where there are no epochs."""
+    if progress.epoch is None:
+        return ""
+    return f"{progress.epoch}/{progress.epochs}" if progress.epochs else str(progress.epoch)
+
+
+def loss_of(progress: Progress) -> float | None:
+    """Return the newest loss: on what is held out, where it is known."""
+    return progress.train_loss if progress.val_loss is None else progress.val_loss
+
+
+def ends_ms(progress: Progress, now: Now) -> int | None:
+    """Return when a job will end by its own word, heard just now."""
+    return None if progress.eta_s is None else round((now.wall_s + progress.eta_s) * 1000)
+
+
+def main_metric(metrics: Mapping[str, Any] | None) -> tuple[str, float | None, str]:
+    """Return a result's most telling metric: its name, its value, its 95 % interval in words."""
+    for name in MAIN_METRICS:
+        value = (metrics or {}).get(name)
+        if isinstance(value, int | float):
+            return name, round(float(value), 4), interval_of((metrics or {}).get(f"{name}_ci"))
+    return "", None, ""
+
+
+def interval_of(interval: Any) -> str:
+    """Return `0.87 to 0.97` for a pair of numbers, nothing for anything else."""
+    if isinstance(interval, list | tuple) and len(interval) == 2:
+        low, high = interval
+        if isinstance(low, int | float) and isinstance(high, int | float):
+            return f"{low:.3f} to {high:.3f}"
+    return ""
+
+
+def host_row(host: HostSeen, job: Row | None, now: Now) -> Row:
+    """Return one host's row. Memory in bytes, power in W, use in percent."""
+    beat = host.heartbeat if host.online else None
+    made = host.capability
+    gpus = beat.gpus if beat else ()
+    held = len(beat.jobs) if beat else 0
+    total = made.ram_total_bytes if made else None
+    free = beat.ram_available_bytes if beat else None
+    known = {gpu.index: gpu.vram_total_bytes for gpu in (made.gpus if made else ())}
+    barred = [str(reason) for reason in host.row.get("barred", ())]
+    refuses = beat.refuses if beat else ""
+    return {
+        "id": host.name,
+        "state": host.presence,
+        "online": host.online,
+        "barred": "; ".join([*barred, *([refuses] if refuses else [])]),
+        "takes": not (barred or refuses),
+        "cpu": beat.cpu_percent if beat else None,
+        "ram_used": max(0, total - free) if total is not None and free is not None else None,
+        "ram_total": total,
+        "gpu": _most([gpu.use_percent for gpu in gpus]),
+        "gpus": len(made.gpus) if made else 0,
+        "vram_used": _sum([_used(gpu, known) for gpu in gpus]),
+        "vram_total": _sum(list(known.values())),
+        "power": _sum([gpu.power_w for gpu in gpus]),
+        "jobs": held,
+        "slots": made.slots if made else 1,
+        "job": job["name"] if job else "",
+        "job_id": job["id"] if job else "",
+        "share": job["share"] if job else None,
+        "ends": job["ends"] if job else None,
+        "seen": seen_ms(host, now),
+        "what": made.description if made else "",
+    }
+
+
+def seen_ms(host: HostSeen, now: Now) -> int | None:
+    """Return when a host was last heard of, by us or else by the coordinator."""
+    if host.heard_s is not None:
+        return round((now.wall_s - (now.mono_s - host.heard_s)) * 1000)
+    return epoch_ms(host.row.get("last_seen"))
+
+
+def _used(gpu: Gpu, known: Mapping[int, int | None]) -> int | None:
+    total = known.get(gpu.index) or gpu.vram_total_bytes
+    if total is None or gpu.vram_free_bytes is None:
+        return None
+    return max(0, total - gpu.vram_free_bytes)
+
+
+def _most(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _sum(values: list[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def epoch_ms(text: Any) -> int | None:
+    """Return an RFC 3339 time in milliseconds since the epoch; none for what is no time."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def counts(jobs: Iterable[Row]) -> dict[str, int]:
+    """Return how many jobs are in each state; of those that left the plan, only what is done."""
+    found = dict.fromkeys(STATES, 0)
+    for row in jobs:
+        found[row["state"]] += 1
+    return found

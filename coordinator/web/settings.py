@@ -1,0 +1,107 @@
+"""Where the web page is served, and to whom."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from broker import private
+from broker.errors import ConfigError
+
+DEFAULT_LISTEN: Final = "127.0.0.1:8086"
+MIN_PASSWORD_CHARS: Final = 12
+MAX_PASSWORD_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WebSettings:
+    """Where to listen (port 0 takes a free one), with which certificate, for whom.
+
+    `names` are further host names that browsers may use for it. `private`: nobody looks without
+    the password.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8086
+    certificate: Path | None = None
+    key: Path | None = None
+    plain: bool = False
+    private: bool = False
+    names: tuple[str, ...] = ()
+
+    @property
+    def scheme(self) -> str:
+        """What its addresses begin with."""
+        return "http" if self.certificate is None else "https"
+
+    def url(self, port: int) -> str:
+        """Return its address for this machine's browser, once the port is known."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - read, not bound
+        return f"{self.scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+
+    def is_loopback(self) -> bool:
+        """Whether this machine alone can reach it."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def check(self) -> None:
+        """Raise `ConfigError` with the remedy for what is not safe, or cannot be."""
+        where = f"--listen {self.host}:{self.port}"
+        if not self.host or not 0 <= self.port <= 65_535:
+            raise ConfigError(f"{where}: write it as HOST:PORT, such as {DEFAULT_LISTEN}")
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("--certificate and --key go together: name both, or none")
+        if self.certificate is not None and self.key is not None:
+            check_pair(self.certificate, self.key)
+        elif not (self.is_loopback() or self.plain):
+            raise ConfigError(
+                f"{where}: without TLS, anybody on the way can read everything, the password "
+                "too; name a certificate with --certificate FILE --key FILE, listen on 127.0.0.1 "
+                "and come by `ssh -L 8086:127.0.0.1:8086 THIS-MACHINE`, or say --plain where the "
+                "network is to be trusted"
+            )
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Return host and port. Raises `ConfigError` for anything else than HOST:PORT."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdecimal() and len(port) <= 5):
+        raise ConfigError(f"--listen {text}: write it as HOST:PORT, such as {DEFAULT_LISTEN}")
+    return host.strip("[]"), int(port)
+
+
+def check_pair(certificate: Path, key: Path) -> None:
+    """Raise `ConfigError` when the two files are not a certificate and its key."""
+    for option, path in (("--certificate", certificate), ("--key", key)):
+        if not path.is_file():
+            raise ConfigError(f"{option} {path}: there is no such file")
+    private.check_secret(key)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (OSError, ssl.SSLError):
+        raise ConfigError(
+            f"--certificate {certificate}, --key {key}: these are not a certificate and its key "
+            "in PEM, without a password"
+        ) from None
+
+
+def read_password(path: Path) -> str:
+    """Return the password in a file, its first line.
+
+    Raises `ConfigError` for one that cannot be read, that others may read, or that is too short.
+    """
+    private.check_secret(path)
+    try:
+        text = private.read(path, MAX_PASSWORD_BYTES).decode("utf-8").partition("\n")[0].strip()
+    except UnicodeDecodeError:
+        raise ConfigError(f"--password-file {path}: is not text in UTF-8") from None
+    if len(text) < MIN_PASSWORD_CHARS:
+        raise ConfigError(
+            f"--password-file {path}: a password has {MIN_PASSWORD_CHARS} characters or more"
+        )
+    return text

@@ -1,0 +1,141 @@
+"""What the pages share: the fleet, who may act, and the frame around each page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from nicegui import Client, ui
+
+from broker.clock import Clock
+from broker.errors import FleetError
+from broker.messages import OperatorRequest
+from coordinator.web.artifacts import Artifacts
+from coordinator.web.guard import session_word
+from coordinator.web.hub import Hub, News
+from coordinator.web.parts import Tag, link, notify
+from coordinator.web.question import Question
+from coordinator.web.sessions import Door
+from coordinator.web.settings import WebSettings
+
+PAGES: Final = (
+    ("/", "Overview"), ("/jobs", "Jobs"), ("/curves", "Curves"), ("/timeline", "Timeline"),
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Site:
+    """The whole web page."""
+
+    hub: Hub
+    door: Door
+    settings: WebSettings
+    artifacts: Artifacts
+    clock: Clock
+
+    def visit(self) -> Visit:
+        """Return who has opened the page that is being made."""
+        client = ui.context.client
+        return Visit(self, client, session_word(client.request.headers.get("cookie", "")))
+
+
+@dataclass(slots=True)
+class Visit:
+    """One open page, and whose browser it is in."""
+
+    site: Site
+    client: Client
+    word: str | None
+    _question: Question | None = None
+
+    def may_act(self) -> bool:
+        """Whether this browser may give commands now; asked again at each of them."""
+        site = self.site
+        return site.hub.is_operator() and site.door.is_open(self.word, site.clock().mono_s)
+
+    def follow(self, listener: Callable[[News], object]) -> None:
+        """Tell the page what changes, until it is closed."""
+        end = self.site.hub.follow(listener)
+        self.client.on_delete(end)
+
+    def confirm(
+        self, title: str, text: str, verb: str, request: Callable[[], OperatorRequest]
+    ) -> None:
+        """Ask whether it is meant, and have it done."""
+        if self._question is None:
+            with self.client.content:
+                self._question = Question()
+
+        async def act() -> None:
+            await self.command(request(), f"{title.rstrip('?')}: done")
+
+        self._question.ask(title, text, verb, act)
+
+    async def command(self, request: OperatorRequest, done: str) -> None:
+        """Give a command in this process's name, and say what came of it."""
+        if not self.may_act():
+            notify(self.client, "log in first; this session is over", bad=True)
+            return
+        try:
+            await self.site.hub.ask(request)
+        except FleetError as error:
+            notify(self.client, str(error), bad=True)
+            return
+        self.site.hub.watcher.refresh()
+        notify(self.client, done)
+
+
+@contextmanager
+def frame(visit: Visit, title: str, active: str = "") -> Iterator[Tag]:
+    """Put the bar and the page's main part around what is made within."""
+    ui.page_title(f"{title} · training fleet")
+    # Quasar's page is a <main> around everything, the bar too.
+    visit.client.content.parent_slot.parent.props["role"] = "none"
+    Tag("a", "Skip to the page", "skip", href="#main")
+    with Tag("header", classes="top", role="banner"):
+        link("training fleet", "/", "brand")
+        with Tag("nav", aria_label="Pages"):
+            for path, name in PAGES:
+                Tag("a", name, href=path, aria_current="page" if path == active else None)
+        with Tag("div", classes="who"):
+            _who(visit)
+    with Tag("div", id="main", classes="page", role="main", tabindex="-1") as main:
+        yield main
+    Tag("div", classes="notice", id="notice", role="status", aria_live="polite")
+
+
+def _who(visit: Visit) -> None:
+    hub = visit.site.hub
+    connected = Tag("span", classes="link-state", role="status", aria_live="polite")
+
+    def tell(_: Any = None) -> None:
+        text = _connection(hub)
+        if connected.text != text:
+            connected.set_text(text)
+            connected.classes(**({"remove": "off"} if text == "live" else {"add": "off"}))
+
+    tell()
+    visit.follow(tell)
+    if not hub.is_operator() or visit.site.door.password is None:
+        Tag("span", f"{hub.user} · read only", "name")
+    elif visit.may_act():
+        Tag("span", hub.user, "name")
+        with Tag("form", method="post", action="/logout"):
+            Tag("button", "Log out", "plain-button", type="submit")
+    else:
+        path = visit.client.request.url.path
+        link("Log in", f"/login?next={quote(path)}", "plain-button")
+    Tag("button", "◐", "plain-button", type="button", id="theme", aria_label="colours")
+
+
+def _connection(hub: Hub) -> str:
+    """Say in a few words whether what is shown is current."""
+    if not hub.watcher.connected:
+        return "no broker"
+    coordinator = hub.seen.coordinator
+    if coordinator is None or coordinator.state != "online":
+        return "no coordinator"
+    return "live"

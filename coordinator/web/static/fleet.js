@@ -1,0 +1,474 @@
+"use strict";
+/* What the pages do in the browser: cells, times, filters, two charts.
+   Text from the fleet goes into the document as text (textContent), never as HTML. */
+window.fleet = (() => {
+  const make = (tag, cls, text) => {
+    const node = document.createElement(tag);
+    if (cls) node.className = cls;
+    if (text !== undefined && text !== null) node.textContent = String(text);
+    return node;
+  };
+  const grids = new Set();
+
+  // Figures and times
+
+  const span = (s) => {
+    if (s < 90) return `${Math.round(s)} s`;
+    if (s < 5400) return `${Math.round(s / 60)} min`;
+    if (s < 129600) return `${(s / 3600).toFixed(1)} h`;
+    return `${Math.round(s / 86400)} d`;
+  };
+  const ago = (ms) => {
+    if (ms === null || ms === undefined) return "";
+    const s = (Date.now() - ms) / 1000;
+    return s < 2 ? "now" : `${span(s)} ago`;
+  };
+  const until = (ms) => {
+    if (ms === null || ms === undefined) return "";
+    const s = (ms - Date.now()) / 1000;
+    return s <= 1 ? "any moment" : `in ${span(s)}`;
+  };
+  const at = (ms) => (ms ? new Date(ms).toLocaleString() : "");
+  const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const gib = (bytes) => (bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 1 : 0);
+  const figure = (value) =>
+    value === null || value === undefined ? "" : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)
+      ? value.toExponential(2) : value.toPrecision(4);
+
+  // Cells
+
+  const link = (path, text) => {
+    const node = make("a", "", text);
+    node.href = path;
+    return node;
+  };
+  const bar = (share, text, title, high) => {
+    const node = make("span", "bar");
+    const track = make("span", "track");
+    const fill = make("span", high ? "fill high" : "fill");
+    fill.style.width = `${Math.round(Math.max(0, Math.min(1, share)) * 100)}%`;
+    track.append(fill);
+    track.setAttribute("aria-hidden", "true");
+    node.append(track, make("span", "text", text));
+    if (title) node.title = title;
+    return node;
+  };
+  const dim = (text) => make("span", "dim", text);
+  const word = (text) => (/^[a-z-]+$/.test(text) ? text : "unknown");
+  const state = (text) => make("span", `state ${word(text)}`, text);
+  const cells = {
+    job: (p) => link(`/job/${encodeURIComponent(p.data.id)}`, p.data.name),
+    host: (p) => (p.value ? link(`/host/${encodeURIComponent(p.value)}`, p.value) : ""),
+    current: (p) => {
+      if (!p.data.job_id) return p.data.jobs ? dim(`${p.data.jobs} held`) : dim(p.data.online ? "idle" : "");
+      const node = link(`/job/${encodeURIComponent(p.data.job_id)}`, p.data.job);
+      if (p.data.jobs < 2) return node;
+      const both = make("span");
+      both.append(node, dim(`  and ${p.data.jobs - 1} more`));
+      return both;
+    },
+    state: (p) => {
+      const node = state(p.value);
+      if (p.data.error) node.title = p.data.error;
+      if (p.data.planned === false) node.title = "no longer in the manifest";
+      return node;
+    },
+    takes: (p) => {
+      const node = state(p.data.state);
+      if (p.data.takes) return node;
+      const both = make("span");
+      both.append(node, make("span", "bad", p.data.online ? " · barred" : ""));
+      both.title = p.data.barred;
+      return both;
+    },
+    share: (p) => {
+      const { share, epoch, phase } = p.data;
+      if (p.data.state === "completed" || (share === null && !phase)) return "";
+      const more = phase && phase !== "train" ? phase : epoch;
+      if (share === null) return dim(more || "");
+      return bar(share, `${Math.round(share * 100)} %`, more);
+    },
+    held: (p) => (p.data.share === null ? "" : bar(p.data.share, `${Math.round(p.data.share * 100)} %`)),
+    percent: (p) => (p.value === null ? "" : bar(p.value / 100, `${Math.round(p.value)} %`)),
+    ram: (p) => memory(p.data.ram_used, p.data.ram_total),
+    vram: (p) => memory(p.data.vram_used, p.data.vram_total),
+    power: (p) => (p.value === null ? "" : `${Math.round(p.value)} W`),
+    ago: (p) => timed(ago(p.value), p.value),
+    until: (p) => timed(until(p.value), p.value),
+    took: (p) => {
+      if (!p.data.started) return "";
+      const end = p.data.finished ?? (p.data.state === "running" ? Date.now() : null);
+      return end === null ? "" : timed(span(Math.max(0, end - p.data.started) / 1000), p.data.started, "since ");
+    },
+    loss: (p) => figure(p.value),
+    metric: (p) => {
+      if (p.value === null) return "";
+      const node = make("span", "", p.value.toFixed(3));
+      if (p.data.interval) node.append(dim(`  ${p.data.interval.replace(" to ", "–")}`));
+      node.title = p.data.metric + (p.data.interval ? `, 95 % interval ${p.data.interval}` : "");
+      return node;
+    },
+  };
+  const timed = (text, ms, before = "") => {
+    if (!text) return "";
+    const node = make("time", "", text);
+    node.dateTime = new Date(ms).toISOString();
+    node.title = before + at(ms);
+    return node;
+  };
+  const memory = (used, total) => {
+    if (total === null) return "";
+    if (used === null) return dim(`${gib(total)} GiB`);
+    return bar(used / total, `${gib(used)}/${gib(total)}`, `${gib(used)} of ${gib(total)} GiB used`, used / total > 0.92);
+  };
+
+  const nullsLast = (a, b, _a, _b, isDescending) => {
+    if ((a ?? "") === "" || (b ?? "") === "") {
+      const order = ((a ?? "") === "" ? 1 : 0) - ((b ?? "") === "" ? 1 : 0);
+      return isDescending ? -order : order;
+    }
+    return a < b ? -1 : a > b ? 1 : 0;
+  };
+
+  // Grids
+
+  const fit = (api) => {
+    const columns = api.getColumns() ?? [];
+    const root = document.getElementById(api.getGridOption("context").element);
+    const width = root ? root.clientWidth : window.innerWidth;
+    if (!width) return;
+    const hide = columns.filter((c) => (c.getColDef().context?.from ?? 0) > width && c.isVisible());
+    const show = columns.filter((c) => (c.getColDef().context?.from ?? 0) <= width && !c.isVisible());
+    if (hide.length) api.setColumnsVisible(hide, false);
+    if (show.length) api.setColumnsVisible(show, true);
+  };
+  const ready = (event) => {
+    const { label, element } = event.context;
+    const root = document.getElementById(element);
+    root?.querySelector('[role="grid"], [role="treegrid"]')?.setAttribute("aria-label", label);
+    grids.add(event.api);
+    fit(event.api);
+    root?.setAttribute("data-ready", "1");
+  };
+  const open = (event) => {
+    const link = event.event?.target?.querySelector?.("a");
+    if (event.event?.key === "Enter" && link) link.click();
+  };
+  const tellTimes = () => {
+    for (const node of document.querySelectorAll("time[data-ms]")) {
+      const ms = Number(node.dataset.ms);
+      const text = node.dataset.ahead ? until(ms) : ago(ms);
+      if (node.textContent !== text) node.textContent = text;
+      if (!node.title) node.title = at(ms);
+    }
+  };
+  const later = () => {
+    for (const api of grids) {
+      if (api.isDestroyed()) grids.delete(api);
+      else {
+        const columns = api.getColumns().filter((c) => c.getColDef().context?.time).map((c) => c.getColId());
+        if (columns.length) api.refreshCells({ columns, force: true });
+      }
+    }
+    tellTimes();
+  };
+  setInterval(later, 5000);
+
+  // The filters of the page of jobs
+
+  let wanted = { states: [], model: "", mode: "", host: "", text: "" };
+  const passes = (node) => {
+    const row = node.data;
+    if (wanted.states.length && !wanted.states.includes(row.state)) return false;
+    if (wanted.model && row.model !== wanted.model) return false;
+    if (wanted.mode && row.mode !== wanted.mode) return false;
+    if (wanted.host && row.host !== wanted.host) return false;
+    if (!wanted.text) return true;
+    const words = wanted.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const all = `${row.name} ${row.model} ${row.mode} ${row.state} ${row.host} ${row.id} ${row.error}`.toLowerCase();
+    return words.every((one) => all.includes(one));
+  };
+  const isFiltered = () =>
+    wanted.states.length > 0 || Boolean(wanted.model || wanted.mode || wanted.host || wanted.text);
+  const tell = (api) => {
+    const shown = api.getDisplayedRowCount();
+    let all = 0;
+    api.forEachNode(() => (all += 1));
+    const node = document.getElementById("shown-jobs");
+    const text = shown === all ? `${all} jobs` : `${shown} of ${all} jobs`;
+    if (node && node.textContent !== text) node.textContent = text;
+  };
+  const filter = (given) => {
+    wanted = { ...wanted, ...given };
+    for (const api of grids) if (!api.isDestroyed()) api.onFilterChanged();
+    const query = new URLSearchParams();
+    for (const one of wanted.states) query.append("state", one);
+    for (const name of ["model", "mode", "host", "text"]) if (wanted[name]) query.set(name, wanted[name]);
+    const text = query.toString();
+    history.replaceState(null, "", text ? `?${text}` : location.pathname);
+  };
+  const onlyHeld = (node) => node.data.state === "running" || node.data.state === "claimed";
+
+  // Light, dark, or as the system has it
+
+  const modes = { auto: "as the system", light: "light", dark: "dark" };
+  const themeOf = () => {
+    try { return modes[localStorage.getItem("fleet-theme")] ? localStorage.getItem("fleet-theme") : "auto"; }
+    catch { return "auto"; }
+  };
+  const theme = (name) => {
+    try { localStorage.setItem("fleet-theme", name); } catch { /* a private window */ }
+    Quasar.Dark.set(name === "auto" ? "auto" : name === "dark");
+    const scheme = document.getElementById("nicegui-color-scheme");
+    scheme?.setAttribute("content", name === "auto" ? "light dark" : name);
+    const button = document.getElementById("theme");
+    if (button) {
+      button.textContent = { auto: "◐", light: "○", dark: "●" }[name];
+      button.setAttribute("aria-label", `colours: ${modes[name]}; press to change`);
+      button.title = `colours: ${modes[name]}`;
+    }
+  };
+  const nextTheme = () => theme({ auto: "light", light: "dark", dark: "auto" }[themeOf()]);
+
+  // Charts
+
+  const axis = {
+    axisLine: { lineStyle: { color: "var(--line)" } }, axisTick: { lineStyle: { color: "var(--line)" } },
+    axisLabel: { color: "var(--dim)", hideOverlap: true }, splitLine: { lineStyle: { color: "var(--line)", width: 0.6 } },
+    nameTextStyle: { color: "var(--dim)" },
+  };
+  const tooltip = {
+    backgroundColor: "var(--raised)", borderColor: "var(--line)", confine: true, appendTo: "body",
+    textStyle: { color: "var(--ink)" },
+  };
+  const colour = (index) => `var(--series-${index % 8})`;
+  const dash = (index) => ["solid", [6, 3], [2, 2]][Math.floor(index / 8) % 3];
+  const whenReady = (id, act, tries = 200) => {
+    const chart = window.getElement?.(id)?.chart;
+    if (chart) act(chart);
+    else if (tries) setTimeout(() => whenReady(id, act, tries - 1), 25);
+  };
+
+  /* Curves: by chart a map from job to its points; `parts` are "val", "train" or both. */
+  const curves = new Map();
+  const drawCurves = (id) => {
+    const it = curves.get(id);
+    it.due = false;
+    whenReady(id, (chart) => {
+      const series = [];
+      for (const job of it.jobs.values()) {
+        if (it.match && !it.match(job)) continue;
+        for (const part of it.parts) {
+          const pick = part === "val" ? 2 : 1;
+          let points = job.points.filter((p) => p[pick] !== null).map((p) => [p[0], p[pick]]);
+          if (!points.length && it.parts.length === 1) points = job.points.filter((p) => p[3 - pick] !== null).map((p) => [p[0], p[3 - pick]]);
+          if (it.log) points = points.filter((p) => p[1] > 0);
+          series.push({
+            id: `${job.id} ${part}`, name: it.parts.length > 1 ? { val: "validation", train: "training" }[part] : job.name,
+            type: "line", data: points, showSymbol: points.length < 2, symbolSize: 4, sampling: "lttb",
+            lineStyle: { width: 1.6, type: dash(it.parts.length > 1 ? 0 : job.order), color: colour(it.parts.length > 1 ? (part === "val" ? 1 : 0) : job.order) },
+            itemStyle: { color: colour(it.parts.length > 1 ? (part === "val" ? 1 : 0) : job.order) },
+            emphasis: { disabled: true },
+          });
+        }
+      }
+      chart.setOption({
+        animation: false, textStyle: { fontFamily: "system-ui, sans-serif" },
+        aria: { enabled: true, label: { description: it.label } },
+        grid: { left: 52, right: 18, top: 16, bottom: series.length > 1 ? 66 : 44 },
+        xAxis: { type: "value", name: "epoch", nameLocation: "middle", nameGap: 24, minInterval: 1, min: "dataMin", max: "dataMax", ...axis, splitLine: { show: false } },
+        yAxis: { type: it.log ? "log" : "value", scale: true, ...axis },
+        legend: { show: series.length > 1, type: "scroll", bottom: 2, icon: "roundRect", itemWidth: 12, itemHeight: 8, padding: [5, 5, 3, 5], textStyle: { color: "var(--ink)" }, pageTextStyle: { color: "var(--dim)" }, pageIconColor: "var(--accent)", pageIconInactiveColor: "var(--line)" },
+        tooltip: { ...tooltip, trigger: "axis", axisPointer: { lineStyle: { color: "var(--dim)" } }, formatter: (found) => {
+          const box = make("div", "tip");
+          box.append(make("b", "", `epoch ${found[0]?.axisValue ?? ""}`));
+          for (const one of found.slice(0, 12)) {
+            const row = make("div", "row");
+            row.append(make("span", "", one.seriesName), make("span", "", figure(one.value[1])));
+            box.append(row);
+          }
+          if (found.length > 12) box.append(make("div", "dim", `and ${found.length - 12} more`));
+          return box;
+        } },
+        series,
+      }, { replaceMerge: ["series"] });
+      const root = document.getElementById(`c${id}`);
+      root?.setAttribute("data-series", String(series.length));
+    });
+  };
+  const later2 = (map, id, draw, wait) => {
+    const it = map.get(id);
+    if (!it.due) { it.due = true; setTimeout(() => draw(id), wait); }
+  };
+  const feedCurves = (id, news) => {
+    const it = curves.get(id) ?? { jobs: new Map(), parts: ["val"], order: 0, label: "", due: false };
+    curves.set(id, it);
+    if (news.parts) it.parts = news.parts;
+    if (news.log !== undefined) it.log = news.log;
+    if (news.label) it.label = news.label;
+    if (news.match) {
+      const { model, text } = news.match;
+      it.match = (job) => (!model || job.model === model) && (!text || job.name.toLowerCase().includes(text.toLowerCase()));
+    }
+    for (const one of news.jobs ?? []) {
+      const job = it.jobs.get(one.id) ?? { ...one, points: [], order: it.order++ };
+      job.points = one.from === null ? one.points : [...job.points.filter((p) => p[0] < one.from), ...one.points];
+      it.jobs.set(one.id, job);
+    }
+    for (const key of news.gone ?? []) it.jobs.delete(key);
+    later2(curves, id, drawCurves, 30);
+  };
+
+  /* The timeline: one row a host, one bar a job's newest attempt. */
+  const timelines = new Map();
+  const drawBar = (it) => (params, api) => {
+    const start = api.coord([api.value(0), api.value(2)]);
+    const end = api.coord([api.value(1), api.value(2)]);
+    const height = Math.min(16, Math.max(6, api.size([0, 1])[1] * 0.66));
+    const left = Math.max(start[0], params.coordSys.x);
+    const right = Math.min(end[0], params.coordSys.x + params.coordSys.width);
+    if (right < params.coordSys.x || left > params.coordSys.x + params.coordSys.width) return null;
+    const width = Math.max(2, right - left - 1);
+    const text = width > 46 ? String(it.shown[api.value(4)]?.name ?? "") : "";
+    return {
+      type: "rect", shape: { x: left, y: start[1] - height / 2, width, height, r: 2 },
+      style: { fill: `var(--${word(["completed", "running", "failed", "cancelled", "claimed"][api.value(3)] ?? "cancelled")})`, opacity: 0.85 },
+      textContent: text ? { type: "text", style: { text, fill: "var(--raised)", fontSize: 11, overflow: "truncate", ellipsis: "…", width: width - 8 } } : undefined,
+      textConfig: { position: "insideLeft", distance: 4 },
+    };
+  };
+  const codes = { completed: 0, running: 1, failed: 2, cancelled: 3, claimed: 4 };
+  const drawTimeline = (id) => {
+    const it = timelines.get(id);
+    it.due = false;
+    const now = Date.now();
+    const from = it.hours ? now - it.hours * 3600e3 : -Infinity;
+    const jobs = [...it.jobs.values()].filter((j) => j.host && j.started && (j.finished ?? now) >= from && j.state !== "pending");
+    const hosts = [...new Set([...it.hosts, ...jobs.map((j) => j.host)])].sort().reverse();
+    const place = new Map(hosts.map((name, index) => [name, index]));
+    it.shown = jobs;
+    const first = jobs.reduce((low, j) => Math.min(low, j.started), now - 60e3);
+    const root = document.getElementById(`c${id}`);
+    const narrow = (root?.clientWidth ?? 1000) < 600;
+    if (root) root.style.height = `${Math.max(260, hosts.length * 22 + 110)}px`;
+    whenReady(id, (chart) => {
+      chart.resize();
+      chart.setOption({
+        animation: false, textStyle: { fontFamily: "system-ui, sans-serif" },
+        aria: { enabled: true, label: { description: `Timeline of ${hosts.length} hosts and ${jobs.length} jobs. The page of jobs has the same as a table.` } },
+        grid: { left: narrow ? 92 : 140, right: 18, top: 30, bottom: 60 },
+        xAxis: { type: "time", position: "top", min: Math.max(from, first), max: now, ...axis },
+        yAxis: { type: "category", data: hosts, ...axis, axisTick: { show: false }, axisLabel: { color: "var(--ink)", width: narrow ? 84 : 128, overflow: "truncate", interval: 0 }, splitLine: { show: true, lineStyle: { color: "var(--line)", width: 0.6 } } },
+        dataZoom: [
+          { type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false },
+          { type: "slider", filterMode: "weakFilter", height: 20, bottom: 12, borderColor: "var(--line)", fillerColor: "rgba(120,140,170,.22)", handleStyle: { color: "var(--accent)" }, moveHandleStyle: { color: "var(--dim)" }, textStyle: { color: "var(--dim)" }, showDataShadow: false, labelFormatter: clock },
+        ],
+        tooltip: { ...tooltip, formatter: (one) => {
+          const job = it.shown[one.value[4]];
+          const box = make("div", "tip");
+          if (!job) return box;
+          box.append(make("b", "", job.name), make("div", "", `${job.state} on ${job.host}, attempt ${job.attempt}`));
+          box.append(make("div", "dim", `${at(job.started)}, ${span(((job.finished ?? Date.now()) - job.started) / 1000)}`));
+          if (job.error) box.append(make("div", "bad", job.error));
+          return box;
+        } },
+        series: [{
+          id: "jobs", type: "custom", renderItem: drawBar(it), clip: true, emphasis: { disabled: true },
+          encode: { x: [0, 1], y: 2 },
+          data: jobs.map((j, index) => [j.started, j.finished ?? now, place.get(j.host), codes[j.state] ?? 3, index]),
+        }],
+      });
+      if (!it.clicks) {
+        it.clicks = true;
+        chart.on("click", (event) => {
+          const job = it.shown[event.value?.[4]];
+          if (job) location.href = `/job/${encodeURIComponent(job.id)}`;
+        });
+        setInterval(() => drawTimeline(id), 10000);
+      }
+      root?.setAttribute("data-bars", String(jobs.length));
+    });
+  };
+  const feedTimeline = (id, news) => {
+    const it = timelines.get(id) ?? { jobs: new Map(), hosts: [], shown: [], hours: 0, due: false };
+    timelines.set(id, it);
+    if (news.hours !== undefined) it.hours = news.hours;
+    if (news.hosts) it.hosts = news.hosts;
+    for (const job of news.jobs ?? []) it.jobs.set(job.id, job);
+    for (const key of news.gone ?? []) it.jobs.delete(key);
+    later2(timelines, id, drawTimeline, 60);
+  };
+
+  /* A host's heartbeats: a few lines over time, each of [ms, value]. */
+  const beats = new Map();
+  const drawBeats = (id) => {
+    const it = beats.get(id);
+    it.due = false;
+    whenReady(id, (chart) => chart.setOption({
+      animation: false, textStyle: { fontFamily: "system-ui, sans-serif" },
+      aria: { enabled: true, label: { description: "CPU, memory and GPU use of this host over the last heartbeats, in percent" } },
+      grid: { left: 40, right: 18, top: 30, bottom: 26 },
+      legend: { top: 0, icon: "roundRect", itemWidth: 12, itemHeight: 8, textStyle: { color: "var(--ink)" } },
+      xAxis: { type: "time", ...axis, splitLine: { show: false } },
+      yAxis: { type: "value", min: 0, max: 100, ...axis, axisLabel: { color: "var(--dim)", formatter: "{value} %" } },
+      tooltip: { ...tooltip, trigger: "axis", formatter: (found) => {
+        const box = make("div", "tip");
+        box.append(make("b", "", at(found[0]?.value[0])));
+        for (const one of found) {
+          const row = make("div", "row");
+          row.append(make("span", "", one.seriesName), make("span", "", `${Math.round(one.value[1])} %`));
+          box.append(row);
+        }
+        return box;
+      } },
+      series: ["CPU", "RAM", "GPU", "VRAM"].map((name, index) => ({
+        id: name, name, type: "line", showSymbol: false, emphasis: { disabled: true },
+        lineStyle: { width: 1.6, color: colour(index) }, itemStyle: { color: colour(index) },
+        data: it.points.filter((p) => p[index + 1] !== null).map((p) => [p[0], p[index + 1]]),
+      })).filter((one) => one.data.length),
+    }, { replaceMerge: ["series"] }));
+  };
+  const feedBeats = (id, points) => {
+    const it = beats.get(id) ?? { points: [], due: false };
+    beats.set(id, it);
+    it.points = [...it.points, ...points].slice(-240);
+    later2(beats, id, drawBeats, 60);
+  };
+
+  // Words that come and go
+
+  const notice = (text, bad) => {
+    const box = document.getElementById("notice");
+    if (!box) return;
+    const node = make("div", bad ? "bad" : "", text);
+    box.append(node);
+    setTimeout(() => node.remove(), bad ? 12000 : 6000);
+  };
+  const log = (id, lines, fresh) => {
+    const node = document.getElementById(`c${id}`);
+    if (!node) return;
+    const end = node.scrollHeight - node.scrollTop - node.clientHeight < 40;
+    if (fresh) node.replaceChildren();
+    for (const line of lines) node.append(document.createTextNode(`${line}\n`));
+    while (node.childNodes.length > 1000) node.firstChild.remove();
+    if (end || fresh) node.scrollTop = node.scrollHeight;
+  };
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const begin = () => {
+      if (!window.Quasar || !document.getElementById("theme")) return void setTimeout(begin, 20);
+      theme(themeOf());
+      document.getElementById("theme").addEventListener("click", nextTheme);
+      let due = false;
+      new MutationObserver(() => {
+        if (due) return;
+        due = true;
+        requestAnimationFrame(() => { due = false; tellTimes(); });
+      }).observe(document.body, { childList: true, subtree: true });
+      later();
+    };
+    begin();
+  });
+
+  return { cells, nullsLast, ready, fit, open, filter, passes, isFiltered, onlyHeld, tell, feedCurves, feedTimeline, feedBeats, notice, log, ago, at };
+})();

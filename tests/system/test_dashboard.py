@@ -1,0 +1,468 @@
+"""The web page in a headless Chromium, on a real broker, coordinator and (simulated) hosts.
+
+The tests click, and look at the ledger afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from broker import messages as m
+from broker.topics import Topics
+from tests.harness.browser import Browser, Page, find_chromium
+from tests.harness.fleet import Fleet, Program
+from tests.harness.swarm import Swarm
+
+pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
+]
+PASSWORD = "a password for the tests"  # noqa: S105 - of a fleet that lives a minute
+EVIL = "<img src=x onerror=\"window.hurt='yes'\">`${window.hurt='yes'}`</script>"
+PAGES = ("/", "/jobs", "/curves", "/timeline")
+WORKERS, JOBS = 6, 40
+
+
+class Shown:
+    """A fleet, its dashboard, and a browser."""
+
+    def __init__(self, fleet: Fleet, browser: Browser, *options: str) -> None:
+        self.fleet, self.browser = fleet, browser
+        password = fleet.tmp / "password"
+        password.write_text(PASSWORD, "utf-8")
+        password.chmod(0o600)
+        self.program = Program(
+            "coordinator.cli",
+            ["dashboard", "--listen", "127.0.0.1:0", "--password-file", str(password), *options],
+            fleet.environment | {"PYTHONUNBUFFERED": "1"},
+            fleet.tmp / "dashboard.log",
+        )
+        self.program.start(wait=False)
+        assert self.program.process.stdout is not None
+        line = self.program.process.stdout.readline().decode()
+        found = re.search(r"http://\S+", line)
+        assert found, f"{line!r}\n{self.program.said()}"
+        self.url = found[0].rstrip("/")
+
+    def page(self, path: str = "/", **options: Any) -> Page:
+        """A new browser window at a page."""
+        page = self.browser.page(**options)
+        page.open(self.url + path)
+        return page
+
+    def log_in(self, page: Page, path: str = "/") -> None:
+        """Give the password, as a person would."""
+        page.open(f"{self.url}/login?next={path}")
+        page.until("document.activeElement?.id === 'password'")
+        page.type(PASSWORD)
+        page.run("window.stale = true; 1")
+        page.click("button", "Log in")
+        page.until("!window.stale && document.readyState === 'complete'")
+        page.until_text("Log out")
+
+    def job(self, state: str, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
+        """A job in a state, waited for."""
+        end_s = time.monotonic() + 60
+        while time.monotonic() < end_s:
+            found = [
+                row for row in self.fleet.client.list_jobs([state]) if row["name"] not in skip
+            ]  # fmt: skip
+            if found:
+                return found[0]
+            self.fleet.look(0.2)
+        raise AssertionError(f"no job became {state}")
+
+    def until_ledger(self, job: str, state: str, page: Page) -> None:
+        """Wait until the coordinator says that a job is in a state."""
+        end_s = time.monotonic() + 60
+        while (found := self.fleet.show(job)["state"]) != state:
+            assert time.monotonic() < end_s, f"{found}: {page.text()}"
+            self.fleet.look(0.2)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests; each page has cookies of its own."""
+    made = Browser()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shown(
+    tmp_path_factory: pytest.TempPathFactory, system_broker: str, browser: Browser
+) -> Iterator[Shown]:
+    """Six simulated hosts that train slowly, some forty jobs."""
+    tmp = tmp_path_factory.mktemp("fleet")
+    fleet = Fleet(tmp, system_broker, tmp)
+    fleet.plan(
+        *(f'model = "gbt"\nmode = "oracle"\nname = "gbt-{n:02}"\nseed = {n}' for n in range(JOBS)),
+        'model = "mlp"\nmode = "realistic"\nname = "big-one"\nrequire_cuda = true\n'
+        "min_vram_gib = 900",
+    )
+    fleet.coordinator()
+    over = threading.Event()
+    swarm = Swarm(
+        system_broker, fleet.root, WORKERS, rng=random.Random(1), speed=0.05, beat_s=0.5,
+        fail_rate=0.0,
+    )  # fmt: skip
+    thread = threading.Thread(target=swarm.run, args=(over.is_set,), daemon=True)
+    thread.start()
+    made = Shown(fleet, browser)
+    fleet.programs.append(made.program)
+    yield made
+    over.set()
+    thread.join(20)
+    fleet.close()
+
+
+def test_the_overview_shows_the_fleet_and_follows_it(shown: Shown) -> None:
+    """Without a word to anybody else than the page's own host."""
+    page = shown.page()
+    page.until_text("gaming-pc-1")
+    page.until_text(f"{WORKERS} of {WORKERS} online")
+    page.until("document.querySelectorAll('.bar .fill').length > 4")
+    running = shown.job("running")
+    before = page.text(".tile[href='/jobs?state=cancelled'] .number")
+    shown.fleet.cancel(running["job_id"])
+    page.until(
+        "document.querySelector(\".tile[href='/jobs?state=cancelled'] .number\").innerText === "
+        f"'{int(before) + 1}'",
+        "the number of cancelled jobs",
+    )
+    for path in PAGES:
+        page.open(shown.url + path)
+        page.until("document.querySelector('[data-ready], [data-series], [data-bars]')")
+    assert page.elsewhere == []
+    assert page.complaints == []
+
+
+def test_who_has_not_logged_in_may_look_and_nothing_else(shown: Shown) -> None:
+    """There is no button to press, and the page says how to get one."""
+    job = shown.job("running")
+    page = shown.page(f"/job/{job['job_id']}")
+    page.until_text("epoch", ".log")
+    page.until_text("assigned", "table")
+    assert page.run("document.querySelectorAll('.danger').length") == 0
+    assert "Log in" in page.text("header")
+    assert shown.fleet.show(job["job_id"])["state"] == "running"
+
+
+def test_a_running_job_is_cancelled_by_two_clicks_and_requeued_by_two(shown: Shown) -> None:
+    """The ledger says so, and who it was; the page shows it by itself."""
+    job = shown.job("running")
+    page = shown.browser.page()
+    shown.log_in(page, f"/job/{job['job_id']}")
+    page.click("button", "Cancel")
+    page.until_text("its work is thrown away", ".dialog")
+    page.click(".dialog button", "No, leave it")
+    page.until("!document.querySelector('.dialog')")
+    assert shown.fleet.show(job["job_id"])["state"] == "running"
+
+    page.click("button", "Cancel")
+    page.click("#confirm")
+    shown.until_ledger(job["job_id"], "cancelled", page)
+    page.until_text("cancelled", ".state.big")
+    page.until_text("operator:local", "table")
+    page.click("button", "Requeue")
+    page.click("#confirm")
+    page.until("document.querySelector('.state.big').innerText !== 'cancelled'")
+    events = shown.fleet.show(job["job_id"])["events"]
+    said = [(event["event"], event["who"]) for event in events]
+    assert ("cancelled", "operator:local") in said
+    assert ("requeued", "operator:local") in said
+    assert page.complaints == []
+
+
+def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
+    """With a dialog each, and with the keyboard alone."""
+    page = shown.browser.page()
+    shown.log_in(page, "/host/lab-ws-1")
+    page.click("button", "Drain")
+    page.until_text("no new jobs until somebody resumes", ".dialog")
+    page.until("document.activeElement?.innerText === 'No, leave it'")
+    page.key("Tab", 9)
+    page.until("document.activeElement?.id === 'confirm'")
+    page.key("Enter", 13)
+    page.until_text("drained by operator:local", ".warn")
+    hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
+    assert "drained by operator:local" in hosts["lab-ws-1"]["barred"][0]
+    page.click("button", "Resume")
+    page.click("#confirm")
+    page.until("![...document.querySelectorAll('.warn')].some(one => one.checkVisibility())")
+    hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
+    assert hosts["lab-ws-1"]["barred"] == []
+
+
+def test_a_logout_in_one_window_ends_the_other_windows_rights(shown: Shown) -> None:
+    """A page that is still open, with a button still on it, does nothing any more."""
+    job = shown.job("running")
+    page = shown.browser.page()
+    shown.log_in(page, f"/job/{job['job_id']}")
+    page.click("button", "Cancel")
+    page.until_text("its work is thrown away", ".dialog")
+    page.run("fetch('/logout', {method: 'POST'}).then(() => 1)")
+    page.click("#confirm")
+    page.until_text("log in first", "#notice")
+    assert shown.fleet.show(job["job_id"])["state"] == "running"
+
+
+def test_a_wrong_password_lets_nobody_in(shown: Shown) -> None:
+    """And leads back to where it is asked for."""
+    page = shown.page("/login?next=//evil.example")
+    page.until("document.activeElement?.id === 'password'")
+    page.type("not the password")
+    page.click("button", "Log in")
+    page.until_text("That is not the password.")
+    assert page.run("document.cookie") == ""
+    assert page.run("document.querySelector('[name=next]').value") == "/"
+
+
+def test_words_from_the_wire_are_shown_as_words(shown: Shown, client: Callable[..., Any]) -> None:
+    """Whatever is in a name, an error, or a line of output: no script of it runs, on any page."""
+    fleet, topics = shown.fleet, Topics(shown.fleet.root)
+    port = int(fleet.broker_url.rpartition(":")[2])
+    somebody = client(port, f"evil-{fleet.root}")
+    held = shown.job("running")
+    bad_id = "e" * 64
+    row = m.JobRow(
+        job_id=bad_id, name=EVIL, model=EVIL, mode=EVIL, state="failed", priority=0, attempt=1,
+        host="../" + EVIL, error=EVIL, artifact_id=None,
+        metrics={":evil": 1.0, "auroc": 0.5}, created_at=EVIL,
+        started_at="2026-05-28T20:26:57Z", finished_at="2026-05-28T20:46:57Z",
+    )  # fmt: skip
+    somebody.publish(topics.job(bad_id), m.encode(row), retain=True)
+    try:
+        page = shown.page("/jobs?text=onerror")
+        page.until_text(EVIL, ".ag-cell")
+        somebody.publish(topics.log(held["host"], held["job_id"]), EVIL.encode())
+        for path in ("/", "/timeline", f"/job/{bad_id}", f"/job/{held['job_id']}"):
+            page.open(shown.url + path)
+            page.until("document.querySelector('[data-ready], [data-bars], .log')")
+        page.until_text(EVIL, ".log")
+        page.open(f"{shown.url}/job/{bad_id}")
+        page.until_text(EVIL, "h1")
+        assert page.run("window.hurt ?? 'no'") == "no"
+        assert page.run("document.querySelectorAll('img[src=x]').length") == 0
+    finally:
+        somebody.publish(topics.job(bad_id), b"", retain=True)
+
+
+def test_jobs_are_filtered_searched_and_sorted(shown: Shown) -> None:
+    """What is chosen stands in the address, so that it can be sent to somebody."""
+    page = shown.page("/jobs")
+    page.until_text(f"{JOBS + 1} jobs", "#shown-jobs")
+    page.run("document.querySelector('input[type=search]').focus(); 1")
+    page.type("big")
+    page.until_text(f"1 of {JOBS + 1} jobs", "#shown-jobs")
+    assert page.run("location.search") == "?text=big"
+    page.open(f"{shown.url}/jobs?state=pending&model=gbt")
+    page.until_text(f" of {JOBS + 1} jobs", "#shown-jobs")
+    states = "[...document.querySelectorAll('.ag-row .state')].map(one => one.innerText)"
+    page.until(f"{states}.length > 3 && {states}.every(one => one === 'pending')")
+    page.open(f"{shown.url}/jobs")
+    names = "[...document.querySelectorAll('.ag-row:not(.ag-opacity-zero) [col-id=name-job] a')]"
+    page.until(f"{names}.length > 5")
+    page.click(".ag-header-cell-text", "Job")
+    page.click(".ag-header-cell-text", "Job")
+    page.until(
+        "document.querySelector('.ag-row[row-index=\"0\"] a')?.innerText === 'gbt-39'",
+        "the last name first",
+    )
+
+
+def test_a_pending_job_says_why(shown: Shown) -> None:
+    """Host by host, in the words of `fleet why`."""
+    job = next(row for row in shown.fleet.client.list_jobs(["pending"]) if row["name"] == "big-one")
+    page = shown.page(f"/job/{job['job_id']}")
+    page.until_text("Why it waits", "h2")
+    page.until_text("needs CUDA; this host has none", "table")
+
+
+def test_curves_and_timeline_are_drawn_and_grow(shown: Shown) -> None:
+    """A line for each job that runs, a bar for each that has begun."""
+    page = shown.page("/curves")
+    page.until("Number(document.querySelector('[data-series]')?.dataset.series) > 2")
+    page.open(f"{shown.url}/timeline")
+    bars = "Number(document.querySelector('[data-bars]')?.dataset.bars)"
+    before = page.until(f"{bars} > 2 && {bars}")
+    shown.fleet.cancel(shown.job("running")["job_id"])  # its host takes the next one
+    page.until(f"{bars} > {before}", "one more bar")
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/login", "/host/gaming-pc-1", "/job"])
+def test_nothing_is_cut_off_on_a_phone(shown: Shown, path: str) -> None:
+    """At 360 pixels no page is wider than the window."""
+    if path == "/job":
+        path = f"/job/{shown.job('running')['job_id']}"
+    page = shown.page(path, width=360, height=740)
+    page.until("document.querySelector('h1')")
+    page.until("document.documentElement.scrollWidth <= 360", f"{path} to fit")
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/login", "/host/gaming-pc-1", "/job"])
+def test_a_screen_reader_finds_its_way(shown: Shown, path: str) -> None:
+    """One heading of the first rank, one main part, a name on everything that can be used."""
+    if path == "/job":
+        path = f"/job/{shown.job('running')['job_id']}"
+    page = shown.page(path)
+    page.until("document.querySelector('[data-ready], [data-series], [data-bars], .log, .login')")
+    nodes = page.accessible()
+    assert sum(node["role"] == "main" for node in nodes) == 1
+    headings = [node for node in nodes if node["role"] == "heading" and node.get("level") == 1]
+    assert len(headings) == 1
+    assert headings[0]["name"]
+    usable = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "grid", "table"}
+    unnamed = [node for node in nodes if node["role"] in usable and not node["name"]]
+    assert unnamed == []
+    if path != "/login":
+        page.key("Tab", 9)
+        assert page.run("document.activeElement.innerText") == "Skip to the page"
+    if path in {"/", "/jobs"}:
+        titles = [node["name"] for node in nodes if node["role"] == "columnheader"]
+        assert "State" in titles
+        assert any(node["role"] == "status" for node in nodes)
+
+
+def test_colours_follow_the_system_and_a_switch(shown: Shown) -> None:
+    """What is chosen stays, and text stands out from its ground in either."""
+    page = shown.page(dark=True)
+    page.until("document.body.classList.contains('body--dark')")
+    ground = page.run("getComputedStyle(document.body).backgroundColor")
+    page.dark(on=False)
+    page.until("!document.body.classList.contains('body--dark')")
+    assert page.run("getComputedStyle(document.body).backgroundColor") != ground
+    page.click("#theme")  # from the system's to light
+    page.click("#theme")  # to dark
+    page.until("document.body.classList.contains('body--dark')")
+    page.open(f"{shown.url}/jobs")
+    page.until("document.body.classList.contains('body--dark')")
+    for name in ("light", "dark"):
+        page.run(f"Quasar.Dark.set({json.dumps(name == 'dark')}); 1")
+        assert page.run(CONTRAST) == [], name
+
+
+# Pairs of our colours that stand out from each other by less than WCAG 2's AA asks of text.
+CONTRAST = """(() => {
+  const style = getComputedStyle(document.body);
+  const light = (name) => {
+    const hex = style.getPropertyValue(name).trim().slice(1);
+    const part = (at) => {
+      const value = parseInt(hex.slice(at, at + 2), 16) / 255;
+      return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    };
+    return 0.2126 * part(0) + 0.7152 * part(2) + 0.0722 * part(4);
+  };
+  const inks = ["ink", "dim", "accent", "pending", "claimed", "running", "completed", "failed",
+    "cancelled"];
+  const found = [];
+  for (const ink of inks) for (const ground of ["ground", "raised", "hover"]) {
+    const both = [light("--" + ink), light("--" + ground)].sort((a, b) => b - a);
+    const ratio = (both[0] + 0.05) / (both[1] + 0.05);
+    if (ratio < 4.5) found.push(`${ink} on ${ground}: ${ratio.toFixed(2)}`);
+  }
+  return found;
+})()"""
+
+
+def _answer(url: str, data: bytes | None = None, **headers: str) -> tuple[int, str]:
+    try:
+        request = Request(url, data=data, headers=headers)  # noqa: S310 - our own address
+        with urlopen(request, timeout=30) as answer:  # noqa: S310 - likewise
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_another_site_gets_nothing(shown: Shown) -> None:
+    """Not by a name of its own that points here, not from its own pages, not by a websocket."""
+    code, words = _answer(shown.url, Host="evil.example")
+    assert (code, "--name evil.example" in words) == (403, True)
+    assert _answer(shown.url)[0] == 200
+    port = shown.url.rpartition(":")[2]
+    assert _answer(shown.url, Host=f"localhost:{port}")[0] == 200
+    assert _answer(f"{shown.url}/logout", b"", Origin="https://evil.example")[0] == 403
+    assert _answer(f"{shown.url}/logout", b"")[0] == 403
+    page = shown.page()
+    page.until_text("live")
+    opened = (
+        "new Promise(done => {{ const it = new WebSocket({url!r}); it.onopen = () => done('open');"
+        " it.onerror = () => done('refused') }})"
+    )
+    url = shown.url.replace("http", "ws") + "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    assert page.run(opened.format(url=url)) == "open"
+    page.run("location.href = 'about:blank'; 1")
+    page.until("location.href === 'about:blank'")
+    assert page.run(opened.format(url=url)) == "refused"
+
+
+def test_a_result_is_shown_and_its_artifact_comes_whole(
+    fleet: Fleet, browser: Browser, short: str, tmp_path: Path
+) -> None:
+    """A real training: metrics with intervals, the loss, the report's own page, the download."""
+    fleet.plan(short)
+    fleet.coordinator()
+    fleet.agent()
+    row = fleet.until("gbt-oracle", "completed")
+    shown = Shown(fleet, browser)
+    fleet.programs.append(shown.program)
+    page = shown.page(f"/job/{row['job_id']}")
+    page.until_text("95 % interval", "th")
+    page.until("document.querySelector('iframe.report')", "the report")
+    page.until("Number(document.querySelector('[data-series]')?.dataset.series) === 2", "the loss")
+    code, words = _answer(f"{shown.url}/report/{row['artifact_id']}")
+    assert (code, "<svg" in words) == (200, True)
+    sha256 = page.run(
+        "fetch(document.querySelector('a[download]').href).then(it => it.arrayBuffer())"
+        ".then(it => crypto.subtle.digest('SHA-256', it)).then(it => "
+        "[...new Uint8Array(it)].map(one => one.toString(16).padStart(2, '0')).join(''))"
+    )
+    assert sha256 == row["artifact_id"]
+    assert page.complaints == []
+    assert shown.program.end(signal.SIGTERM) == 0
+    assert "Traceback" not in shown.program.said()
+
+
+def test_read_only_is_read_only(shown: Shown) -> None:
+    """Nobody can log in where nobody may do anything, with the right password neither."""
+    other = Shown(shown.fleet, shown.browser, "--read-only")
+    try:
+        page = other.page("/login")
+        page.until_text("read only")
+        answer = page.run(
+            f"fetch('/login', {{method: 'POST', body: new URLSearchParams({{password: "
+            f"{json.dumps(PASSWORD)}}})}}).then(it => it.status)"
+        )
+        assert answer == 403
+        page.open(other.url)
+        page.until_text("read only", "header")
+    finally:
+        assert other.program.end(signal.SIGINT) == 0
+
+
+def test_what_is_private_shows_nothing_without_the_password(shown: Shown) -> None:
+    """Neither a page nor a websocket nor an artifact."""
+    other = Shown(shown.fleet, shown.browser, "--private")
+    try:
+        page = other.page("/jobs")
+        page.until_text("Log in", "h1")
+        assert page.run("location.pathname") == "/login"
+        assert "gaming-pc" not in _answer(f"{other.url}/artifact/{'a' * 64}")[1]
+        other.log_in(page, "/jobs")
+        page.until_text("gbt-", ".ag-cell")
+    finally:
+        other.program.end(signal.SIGTERM)

@@ -1,0 +1,165 @@
+"""What the web page's tables show of a fleet, and what they are told when it changes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from broker.clock import Now
+from broker.messages import Capability, Gpu, Heartbeat, HeldJob, Progress, Status, encode
+from broker.topics import Topics
+from coordinator.live.mirror import Mirror
+from coordinator.web.rows import Delta, Tables, counts, epoch_ms, main_metric
+
+TOPICS = Topics()
+JOB, OTHER = "a" * 64, "b" * 64
+GIB = 1024**3
+
+
+class _Fleet:
+    """A mirror that hears messages, and the tables that are made of it."""
+
+    def __init__(self) -> None:
+        self.mirror = Mirror()
+        self.tables = Tables()
+        self.now = Now(0.0, 1_000_000.0)
+
+    def passes(self, seconds: float) -> None:
+        self.now = Now(self.now.mono_s + seconds, self.now.wall_s + seconds)
+
+    def hears(self, topic: str, payload: bytes) -> None:
+        self.mirror.apply(TOPICS.parse(topic), payload, self.now)
+
+    def job(self, job_id: str = JOB, **row: Any) -> None:
+        made = {
+            "v": 1, "job_id": job_id, "name": "gbt-oracle", "model": "gbt", "mode": "oracle",
+            "state": "running", "priority": 0, "attempt": 1, "host": "pi", "error": None,
+            "artifact_id": None, "metrics": None, "created_at": "2026-05-28T20:26:57.250Z",
+            "started_at": None, "finished_at": None,
+        } | row  # fmt: skip
+        self.hears(TOPICS.job(job_id), json.dumps(made).encode())
+
+    def host(self) -> None:
+        status = Status(state="online", session="s", instance="i", boot_id="b")
+        self.hears(TOPICS.status("pi"), encode(status))
+        gpu = Gpu(index=0, vram_total_bytes=12 * GIB)
+        self.hears(TOPICS.capability("pi"), encode(Capability(
+            session="s", instance="i", os="Linux", arch="aarch64", python="3.12", physical_cores=4,
+            ram_total_bytes=8 * GIB, ram_available_bytes=6 * GIB, gpus=(gpu,),
+        )))  # fmt: skip
+
+    def beats(self, seq: int, *jobs: HeldJob, **more: Any) -> None:
+        gpu = Gpu(index=0, vram_free_bytes=3 * GIB, use_percent=91.0, power_w=170.0)
+        self.hears(TOPICS.heartbeat("pi"), encode(Heartbeat(
+            session="s", instance="i", seq=seq, ram_available_bytes=2 * GIB, cpu_percent=80.0,
+            gpus=(gpu,), jobs=jobs, **more,
+        )))  # fmt: skip
+
+    def epoch(self, epoch: int, eta_s: float = 100.0) -> None:
+        progress = Progress(attempt=1, epoch=epoch, epochs=10, val_loss=0.5, eta_s=eta_s)
+        self.hears(TOPICS.progress("pi", JOB), encode(progress))
+
+    def update(self) -> tuple[Delta, Delta]:
+        return self.tables.update(self.mirror.snapshot(), self.now)
+
+
+def test_a_table_is_told_what_has_changed_and_no_more() -> None:
+    """A thousand jobs that stay as they are cost nothing to send."""
+    fleet = _Fleet()
+    fleet.job()
+    fleet.job(OTHER, state="pending", host=None)
+    jobs, _ = fleet.update()
+    assert [row["id"] for row in jobs.add] == [JOB, OTHER]
+    assert fleet.update() == (Delta([], [], []), Delta([], [], []))
+    fleet.job(OTHER, state="running")
+    jobs, _ = fleet.update()
+    assert (jobs.add, jobs.remove) == ([], [])
+    assert [(row["id"], row["state"]) for row in jobs.update] == [(OTHER, "running")]
+    fleet.hears(TOPICS.job(OTHER), b"")
+    jobs, _ = fleet.update()
+    assert jobs == Delta([], [], [OTHER])
+    assert list(fleet.tables.jobs.rows) == [JOB]
+
+
+def test_progress_is_the_trainers_and_its_end_does_not_drift() -> None:
+    """When a job ends was said at its last epoch; heartbeats since do not put it off."""
+    fleet = _Fleet()
+    fleet.host()
+    fleet.job()
+    held = HeldJob(job_id=JOB, attempt=1, phase="running", progress=0.9)
+    fleet.epoch(4)
+    fleet.beats(1, held)
+    fleet.update()
+    row = fleet.tables.jobs.rows[JOB]
+    assert (row["share"], row["epoch"], row["loss"]) == (0.4, "4/10", 0.5)
+    assert row["ends"] == round((fleet.now.wall_s + 100.0) * 1000)
+    fleet.passes(5.0)
+    fleet.beats(2, held.model_copy(update={"progress": 0.95}))
+    jobs, hosts = fleet.update()
+    assert not jobs
+    assert [row["seen"] for row in hosts.update] == [round(fleet.now.wall_s * 1000)]
+    assert hosts.update[0]["ends"] == row["ends"]
+
+
+def test_a_trainer_without_epochs_is_as_far_as_its_heartbeat_says() -> None:
+    """So that a trainer of one's own shows a bar, too."""
+    fleet = _Fleet()
+    fleet.host()
+    fleet.job()
+    fleet.beats(1, HeldJob(job_id=JOB, attempt=1, phase="running", progress=0.25))
+    fleet.update()
+    assert fleet.tables.jobs.rows[JOB]["share"] == 0.25
+
+
+def test_a_host_shows_its_use_and_what_it_does() -> None:
+    """Memory that is used, of all there is; an offline host shows none of it."""
+    fleet = _Fleet()
+    fleet.host()
+    fleet.job()
+    fleet.beats(1, HeldJob(job_id=JOB, attempt=1, phase="running"), refuses="quiet hours")
+    fleet.update()
+    row = fleet.tables.hosts.rows["pi"]
+    assert (row["ram_used"], row["ram_total"]) == (6 * GIB, 8 * GIB)
+    assert (row["vram_used"], row["vram_total"]) == (9 * GIB, 12 * GIB)
+    assert (row["gpu"], row["power"], row["cpu"]) == (91.0, 170.0, 80.0)
+    assert (row["job"], row["job_id"], row["jobs"]) == ("gbt-oracle", JOB, 1)
+    assert (row["takes"], row["barred"]) == (False, "quiet hours")
+    gone = Status(state="offline", reason="lost", session="s", instance="i", boot_id="b")
+    fleet.hears(TOPICS.status("pi"), encode(gone))
+    _, hosts = fleet.update()
+    assert [(row["online"], row["cpu"], row["job"]) for row in hosts.update] == [(False, None, "")]
+
+
+def test_no_name_of_a_field_comes_from_the_wire() -> None:
+    """A field whose name begins with a colon would be run as a script by the browser's side."""
+    fleet = _Fleet()
+    evil = ":onclick"
+    fleet.job(metrics={evil: 1.0, "auroc": 0.9}, name=evil, error=evil, state="failed")
+    fleet.host()
+    fleet.beats(1)
+    jobs, hosts = fleet.update()
+    for row in (*jobs.add, *hosts.add):
+        assert all(field.isidentifier() for field in row)
+        assert all(not isinstance(value, dict | list) for value in row.values())
+
+
+def test_the_most_telling_metric_is_shown_with_its_interval() -> None:
+    """AUROC where there is one; what is no number is no metric."""
+    metrics = {"f1": 0.8, "auroc": 0.93456, "auroc_ci": [0.9, 0.96]}
+    assert main_metric(metrics) == ("auroc", 0.9346, "0.900 to 0.960")
+    assert main_metric({"auroc": None, "macro_f1": 0.5}) == ("macro_f1", 0.5, "")
+    assert main_metric({"auroc": 0.9, "auroc_ci": ["x", None]}) == ("auroc", 0.9, "")
+    assert main_metric(None) == ("", None, "")
+
+
+def test_counts_and_times() -> None:
+    """Every state is counted; what is no time is none."""
+    fleet = _Fleet()
+    fleet.job()
+    fleet.job(OTHER, state="failed", error="x")
+    fleet.update()
+    found = counts(fleet.tables.jobs.rows.values())
+    assert (found["running"], found["failed"], found["pending"]) == (1, 1, 0)
+    assert epoch_ms("2026-05-28T20:26:57.250Z") == 1_780_000_017_250
+    for text in (None, "", "yesterday", 7, "9999-99-99"):
+        assert epoch_ms(text) is None

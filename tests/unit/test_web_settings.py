@@ -1,0 +1,88 @@
+"""Where the web page may be served, and what is said where it may not."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ConfigError
+from coordinator.cli import main
+from coordinator.web.settings import WebSettings, parse_listen, read_password
+from tests.harness.secure import House
+
+
+def test_this_machine_alone_needs_nothing() -> None:
+    """As it is by default."""
+    for host in ("127.0.0.1", "::1", "localhost"):
+        WebSettings(host).check()
+    assert WebSettings("::1").url(8086) == "http://[::1]:8086/"
+    assert WebSettings("0.0.0.0").url(1) == "http://127.0.0.1:1/"  # noqa: S104 - no socket here
+
+
+def test_beyond_this_machine_it_wants_tls_or_word_that_the_network_is_to_be_trusted() -> None:
+    """And says what to do."""
+    with pytest.raises(ConfigError, match=r"--certificate FILE --key FILE.*ssh -L.*--plain"):
+        WebSettings("0.0.0.0").check()  # noqa: S104 - no socket here
+    WebSettings("192.168.1.2", plain=True).check()
+
+
+def test_a_certificate_goes_with_its_key(tmp_path: Path) -> None:
+    """Another's key, a missing file, one that others may read: each is told."""
+    house = House.make(tmp_path)
+    certificate, key = (
+        house.folder / "broker" / "broker.crt",
+        house.folder / "broker" / "broker.key",
+    )
+    WebSettings("0.0.0.0", certificate=certificate, key=key).check()  # noqa: S104 - no socket here
+    with pytest.raises(ConfigError, match="go together"):
+        WebSettings(certificate=certificate).check()
+    with pytest.raises(ConfigError, match="no such file"):
+        WebSettings(certificate=certificate, key=tmp_path / "none").check()
+    other = house.identity("observer:bob", at_s=time.time()) / "client.key"
+    with pytest.raises(ConfigError, match="not a certificate and its key"):
+        WebSettings(certificate=certificate, key=other).check()
+    key.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        WebSettings(certificate=certificate, key=key).check()
+
+
+@pytest.mark.parametrize("text", ["", "8086", ":8086", "pi:", "pi:http", "pi:123456"])
+def test_where_to_listen_is_host_and_port(text: str) -> None:
+    """Anything else is told with an example."""
+    with pytest.raises(ConfigError, match=r"HOST:PORT, such as 127\.0\.0\.1:8086"):
+        parse_listen(text)
+
+
+def test_the_password_is_in_a_file_of_its_owner_alone(tmp_path: Path) -> None:
+    """The first line of it, long enough."""
+    path = tmp_path / "password"
+    path.write_text("correct horse battery\nnot this\n", "utf-8")
+    path.chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        read_password(path)
+    path.chmod(0o600)
+    assert read_password(path) == "correct horse battery"
+    path.write_text("short\n", "utf-8")
+    with pytest.raises(ConfigError, match="12 characters"):
+        read_password(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_password(tmp_path / "none")
+
+
+def test_the_verb_says_what_is_wrong_before_it_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    """With exit code 2, as all wrong settings."""
+    pytest.importorskip("nicegui")
+    assert main(["dashboard", "--listen", "0.0.0.0:8086"]) == 2
+    assert "--plain where the network is to be trusted" in capsys.readouterr().err
+    assert main(["dashboard", "--private", "--read-only"]) == 2
+
+
+def test_without_the_extra_it_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, and not with a traceback."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert main(["dashboard"]) == 1
+    assert "pip install '.[dashboard]'" in capsys.readouterr().err
