@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.access import AGENT, COORDINATOR, PEOPLE, open_access
+from broker.address import text_of
 from broker.bundle import Bundle, install
 from broker.ca import Authority
 from broker.errors import ConfigError
@@ -39,9 +40,9 @@ def test_who_has_joined_need_not_name_the_broker(authority: Authority, identitie
     """The address comes with the certificate; what is said wins."""
     _join(authority, identities / "attic", "attic", "mqtts://pi.lan:8883")
     access = open_access(BrokerSettings(), AGENT, time.time())
-    assert (str(access.address), access.user) == ("mqtts://pi.lan:8883", "attic")
+    assert (text_of(access.addresses), access.user) == ("mqtts://pi.lan:8883", "attic")
     said = open_access(BrokerSettings(url="mqtts://other"), AGENT, time.time())
-    assert str(said.address) == "mqtts://other:8883"
+    assert text_of(said.addresses) == "mqtts://other:8883"
     here = open_access(BrokerSettings(url="mqtt://127.0.0.1"), AGENT, time.time())
     assert here.identity is None
 
@@ -53,9 +54,9 @@ def test_a_folder_that_is_named_says_where_its_broker_is(
     assert not identities.exists()
     folder = _join(authority, tmp_path / "else", "operator:alice", "mqtts://pi.lan:9000")
     named = open_access(BrokerSettings(identity=folder), PEOPLE, time.time())
-    assert str(named.address) == "mqtts://pi.lan:9000"
+    assert text_of(named.addresses) == "mqtts://pi.lan:9000"
     _join(authority, identities / "operator@bob", "operator:bob", "mqtts://pi.lan:9000")
-    assert open_access(BrokerSettings(), AGENT, time.time()).address.is_loopback()
+    assert open_access(BrokerSettings(), AGENT, time.time()).addresses[0].is_loopback()
 
 
 @pytest.mark.parametrize("text", ["mqtt://pi.lan", "evil; rm -rf /", "", "\0"])

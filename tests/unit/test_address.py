@@ -110,7 +110,7 @@ def test_a_cluster_has_several_addresses(urls: str, addresses: list[Address]) ->
 @pytest.mark.parametrize(
     ("urls", "fault"),
     [
-        ("mqtts://a,b", "the scheme is 'missing'"),
+        ("mqtts://a,b", "the scheme is missing"),
         ("mqtt://a,", "the scheme is 'missing'"),
         ("mqtts://a,mqtt://b", "all of them with mqtts://"),
         ("mqtts://ann:s3cret@a,mqtts://b", "all with a user or none"),

@@ -94,12 +94,14 @@ def test_release_gives_back_what_the_host_holds(home: Any) -> None:
     pi.runs()
     two = fleet.host("two")
     fleet.told("pi", "release")
-    assert len(pi.heard(m.Cancel)) == 1
+    job = fleet.job()
+    assert [one.attempt for one in pi.heard(m.Release)] == [job.attempt]
+    pi.reports(m.Released, job, reason="drained")
     assert [one.job_id for one in two.heard(m.Assign)] == [fleet.job().job_id]
     fleet.passes(2)
     assert fleet.state()["accepts"] is False
     events = [(one["event"], one["who"]) for one in fleet.ledger.events(fleet.job().job_id)]
-    assert ("requeued", ME) in events
+    assert ("released", "host:pi") in events
     assert (ME, "drain", "done", "pi") in fleet.story()
 
 

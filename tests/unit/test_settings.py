@@ -87,7 +87,7 @@ def test_a_clusters_addresses_are_a_list_or_have_commas(config: Any) -> None:
     assert BrokerSettings.load(None, None, {"FLEET_BROKER": joined}).url == joined
     with pytest.raises(ConfigError, match=r"\[broker\] url: .*valid string"):
         BrokerSettings.load(config("[broker]\nurl = []"), None, {})
-    with pytest.raises(ConfigError, match=r"\[broker\] url: the scheme is 'missing'"):
+    with pytest.raises(ConfigError, match=r"\[broker\] url: the scheme is missing"):
         BrokerSettings.load(config('[broker]\nurl = ["mqtts://a", "b"]'), None, {})
 
 
