@@ -21,7 +21,8 @@ from coordinator.cli.workers import _draw as draw_hosts
 JOB = {
     "job_id": "a" * 64, "name": "transformer_ssl-realistic-0027", "state": "running",
     "host": "gaming-pc-12", "metrics": {"auroc": 0.912}, "started_at": "2026-01-02T11:00:00Z",
-    "finished_at": None, "attempt": 1, "priority": 10, "artifact_id": None, "error": None, "in_plan": True,
+    "finished_at": None, "attempt": 1, "priority": 10, "artifact_id": None, "error": None,
+    "in_plan": True,
     "progress": {"phase": "train", "epoch": 24, "epochs": 60, "eta_s": 200.0},
     "held": {"phase": "running", "progress": 0.4},
 }  # fmt: skip
