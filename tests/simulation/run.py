@@ -42,7 +42,7 @@ _TOLD: Final = (
 )  # fmt: skip
 QUIET_S: Final = 3000.0
 POLL_S: Final = 5.0
-GIVEN_BACK_S: Final = 240.0  # after the last fault
+GIVEN_BACK_S: Final = 150.0  # after the last fault
 
 
 @dataclass(slots=True)
