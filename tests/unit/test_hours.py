@@ -39,7 +39,7 @@ def at(text: str) -> datetime:
     ],
 )
 def test_when_it_is_quiet_and_until_when(hours: str, now: str, end: str) -> None:
-    """A stretch over midnight belongs to the day that it begins on; stretches that touch are one."""
+    """A stretch over midnight belongs to the day that it begins on."""
     until = quiet_until([parse_hours(hours)], at(now))
     assert ("" if until is None else told(until, at(now))) == end
 
