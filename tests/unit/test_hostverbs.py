@@ -68,10 +68,14 @@ def test_a_release_is_asked_for_until_the_host_is_at_it() -> None:
     pi.heard(m.Release)
     fleet.passes(30)
     assert len(pi.heard(m.Release)) >= 2
-    for _ in range(8):
-        fleet.passes(20)
-        pi.beats((job.job_id, 1, "running"))
+    for _ in range(30):
+        fleet.passes(5)
+        pi.beats((job.job_id, 1, "fetching"))
     pi.heard(m.Release)
+    fleet.passes(5)
+    pi.beats((job.job_id, 1, "running"))
+    fleet.passes(20)
+    assert pi.heard(m.Release), "still asked for after many a try"
     pi.beats((job.job_id, 1, "stopping"))
     fleet.passes(60)
     assert not pi.heard(m.Release)
@@ -85,6 +89,7 @@ def test_after_a_restart_of_the_coordinator_it_is_asked_for_again() -> None:
     fleet.start()
     fleet.plan(spec())
     pi.joins()
+    assert pi.heard(m.Release), "sent before the restart"
     pi.beats((fleet.job().job_id, 1, "running"))
     assert pi.heard(m.Release)
 
