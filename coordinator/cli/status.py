@@ -41,7 +41,7 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
         return
     out = render.console()
     for line in holds.paused(data):
-        out.print(line, soft_wrap=True)
+        out.print(line)
     who = data["coordinator"]
     out.print(f"Coordinator  {who['host']}, version {who['version']}, since ", end="")
     out.print(render.ago(who["started_at"]))
@@ -55,7 +55,7 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
             line.append(f"{count} ").append(render.state(name))
         out.print(line if shown else render.Text(f"{title:<13}none"))
     for line in holds.restrained(data):
-        out.print(line, soft_wrap=True)
+        out.print(line)
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
         out.print("\nNothing that is pending can start; `fleet why JOB` says why.")
     if data["dropped"]:

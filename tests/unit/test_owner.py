@@ -176,7 +176,7 @@ def test_the_manifest_lifts_nothing_that_the_owner_has_said() -> None:
     agent = Agent(owner=_owner(quiet_hours=("00:00-24:00",)))
     _tells_rules(agent, m.HostRules())
     agent.passes(6)
-    assert _refuses(agent) == "quiet always by its owner"
+    assert _refuses(agent) == "always quiet by its owner"
 
 
 def test_before_it_has_looked_it_takes_nothing() -> None:
