@@ -35,6 +35,7 @@ def _done(finished: subprocess.CompletedProcess[str]) -> str:
     return finished.stdout
 
 
+@pytest.mark.slow
 def test_a_job_moves_away_from_a_host_that_is_wanted_back(fleet: Any, cli: Any, long: str) -> None:
     """By an operator's drain, then by the owner on the machine, whom no operator overrules."""
     fleet.plan(long)
@@ -83,14 +84,11 @@ def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
     assert "nobody" in failed.stderr
 
 
-def test_all_that_is_pending_is_cancelled_only_when_somebody_says_yes(
-    fleet: Any, cli: Any, short: str
-) -> None:
+def test_all_that_is_pending_is_cancelled_only_when_somebody_says_yes(fleet: Any, cli: Any) -> None:
     """Without a terminal nobody can be asked; a paused fleet keeps them pending, and says so."""
     fleet.plan()
     fleet.coordinator()
     _done(cli("pause"))
-    fleet.agent()
     for seed in ("1", "2"):
         _done(cli("run", "--model", "gbt", "--mode", "oracle", "--seed", seed))
     assert "PAUSED" in _done(cli("status")).splitlines()[0]
