@@ -87,7 +87,8 @@ def _holds(own: OwnerSettings, manifest: HostRules, seen: Looked) -> Iterator[Ho
         release = rules.on_busy == "release"
         until = quiet_until(_parsed(rules), seen.local)
         if until is not None:
-            yield Hold("quiet", f"quiet {told(until, seen.local)} by {whose}", release)
+            words = f"quiet {told(until, seen.local)}".replace("quiet always", "always quiet")
+            yield Hold("quiet", f"{words} by {whose}", release)
     idle_only = [rules for rules in (own.rules, manifest) if rules.idle_only]
     signs = list(_signs(own, seen)) if idle_only else []
     if signs:

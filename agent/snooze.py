@@ -73,8 +73,7 @@ def _state(arguments: argparse.Namespace) -> Path:
                 settings = AgentSettings.load(arguments.config, {"host": access.identity.name})
     if not settings.state.is_dir():
         raise ConfigError(
-            f"{settings.state}: no agent has kept its state there; name its folder with --state, "
-            "or its name with --host"
+            f"{settings.state}: no agent has kept its state there; name its folder with --state"
         )
     return settings.state
 

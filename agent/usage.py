@@ -67,7 +67,7 @@ class Eyes:
 def sources() -> tuple[list[str], list[str]]:
     """Return what can be known here of who uses the machine, and what cannot."""
     known, unknown = ["load"], []
-    told = sorted({name for name, _ in input_idle()})
+    told = sorted({*(name for name, _ in input_idle()), *_silent()})
     if told:
         known.insert(0, f"keyboard and mouse ({', '.join(told)})")
     else:
@@ -95,6 +95,13 @@ def input_idle() -> Iterator[tuple[str, float]]:
         yield from by_logind(_ask_logind(), now_s)
         yield from _by_x()
         yield from _by_terminals(now_s)
+
+
+def _silent() -> list[str]:
+    """Return who would tell, but has nothing to tell of: nobody is logged in."""
+    if sys.platform in {"win32", "darwin"} or _answer(["loginctl", "list-sessions"]) is None:
+        return []
+    return ["logind"]
 
 
 # Linux
@@ -258,9 +265,14 @@ def _family() -> list[psutil.Process]:
 
 
 def _said(command: list[str]) -> str:
-    """Return what a program prints; nothing if it is not there, fails, or takes too long."""
+    """Return what a program prints; nothing if it does not answer."""
+    return _answer(command) or ""
+
+
+def _answer(command: list[str]) -> str | None:
+    """Return what a program prints; none if it is not there, fails, or takes too long."""
     try:
         done = answer_of(command, ANSWER_S)
     except OSError:  # a TimeoutError is one
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -16,6 +16,7 @@ from broker.errors import ConfigError
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 DAY_MIN: Final = 24 * 60
+MAX_CHARS: Final = 100
 _FORM: Final = re.compile(
     r"(?:(?P<days>[A-Za-z][A-Za-z, -]*?))?\s*(?:(?P<from>\d{1,2}:\d\d)\s*-\s*(?P<to>\d{1,2}:\d\d))?"
 )
@@ -46,7 +47,7 @@ class Hours:
 
 def parse_hours(text: str) -> Hours:
     """Return the stretch that `text` describes. Raises `ConfigError` with the remedy."""
-    found = _FORM.fullmatch(text.strip())
+    found = _FORM.fullmatch(text.strip()) if len(text) <= MAX_CHARS else None
     if found is None or not text.strip():
         raise ConfigError(f"{text[:60]!r} are no hours; {_EXAMPLES}")
     days = _days(found["days"], text)

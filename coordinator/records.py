@@ -69,8 +69,10 @@ class FleetRecord:
 
     def why_paused(self) -> str:
         """Return that no new jobs are given out, and the remedy; empty when they are."""
-        lifts = "`fleet pause --off` lifts it"
-        return f"the fleet was paused by {self.who} at {self.at}; {lifts}" if self.paused else ""
+        if not self.paused:
+            return ""
+        at = f"{self.at[:16].replace('T', ' ')} UTC"
+        return f"the fleet was paused by {self.who} at {at}; `fleet pause --off` lifts it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("cancel")
-@click.argument("job", metavar="JOB", required=False)
+@click.argument("job", metavar="[JOB]", required=False)
 @click.option("--all-pending", is_flag=True, help="Every job that is pending; asks first.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option

@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from rich.padding import Padding
+
 from coordinator.cli import render
 
 SHOWN: Final = 8
+INDENT: Final = 13  # as far as the facts of `fleet status`
 
 
-def paused(status: dict[str, Any]) -> Iterator[render.Text]:
+def paused(status: dict[str, Any]) -> Iterator[Any]:
     """Yield that the fleet is paused, if it is: nobody should have to look for that."""
     if status.get("paused"):
-        words = f"PAUSED: no new jobs are given out; {status['paused']}"
-        yield render.Text(render.printable(words), style="bold yellow")
+        yield render.Text("PAUSED       no new jobs are given out", style="bold yellow")
+        yield _indented(status["paused"])
 
 
-def restrained(status: dict[str, Any]) -> Iterator[render.Text]:
-    """Yield the hosts that are given no jobs, a line each, the first few."""
+def restrained(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield the first few hosts that are given no jobs, a line for each reason."""
     rows = status.get("restrained", [])
     for row in rows[:SHOWN]:
-        words = f"{'':<13}{row['host']}: {'; '.join(row['reasons'])}"
-        yield render.Text(render.printable(words), style="yellow")
+        for reason in row["reasons"]:
+            yield _indented(f"{row['host']}: {reason}")
     if len(rows) > SHOWN:
-        yield render.Text(f"{'':<13}... and {len(rows) - SHOWN} more; see `fleet workers`")
+        yield _indented(f"... and {len(rows) - SHOWN} more; see `fleet workers`")
+
+
+def _indented(words: str) -> Padding:
+    text = render.Text(render.printable(words), style="yellow")
+    return Padding(text, (0, 0, 0, INDENT), expand=False)

@@ -25,7 +25,8 @@ model, mode, state, priority, attempt, host, error, artifact_id, metrics, create
 finished_at`; `fleet show --json` one such object with `spec` and `events`; `fleet workers --json` an
 array with `host, status, capability, policy, jobs, last_seen`; `fleet why --json` an object with
 `job_id, state, hosts: [{host, eligible, reasons}]`; `fleet status --json` one with `jobs`, `hosts`,
-`coordinator`, `broker`; `fleet events --json` an array of `at, who, event, outcome, job_id, name, host,
+`coordinator`, `broker`, `paused` (empty: it is not); `fleet run --json` one with `job_id, name, state, added`, and with
+`--wait` the job's row; `fleet events --json` an array of `at, who, event, outcome, job_id, name, host,
 attempt, from, to, why`, oldest first (with `--follow` an object a line); `fleet check --json` one with `ok, jobs, errors: [{file, job, key, message}]`.
 Times are RFC 3339 in UTC.
 """

@@ -93,6 +93,9 @@ def _fleet(record: list[tuple[str, bytes]]) -> Fleet:
         m.AskFetch(id="12", job=names[0]), m.AskLogs(id="13", job=names[1]),
         m.AskEvents(id="14", job=names[0], who="operator", since=1.8e9, after=(3, 4)),
         m.AskCancel(id="15", job=names[3], auth=m.Auth(at=1.8e9, mac="a" * 64)),
+        m.AskRun(id="16", job={"model": "gbt", "mode": "oracle", "hyper": {"a": [1.5, "b"]}}),
+        m.AskDrain(id="17", host="h1", now=True), m.AskSnooze(id="18", host="h3", for_s=60.0),
+        m.AskPause(id="19"), m.AskPause(id="20", off=True), m.AskCancelPending(id="21", most=0),
     ):  # fmt: skip
         fleet.asks(ask)
     hosts[1].says(fleet.topics.progress("h1", job.job_id), m.Progress(attempt=1, epoch=1, epochs=2))
@@ -144,6 +147,9 @@ def _agent(record: list[tuple[str, bytes]]) -> Agent:
     topic = agent.topics.checkpoint_chunk("pi", checkpoint.artifact_id, 0)
     agent.handle(Incoming(topic, bytes(1024)))
     agent.hears(m.Cancel(id="c", job_id="dd" * 32, attempt=1))
+    agent.hears(m.Release(id="e", job_id="cc" * 32, attempt=1, why="drained"))
+    rules = m.HostRules(quiet_hours=("Sat,Sun 10:00-11:00",), idle_only=True)
+    agent.hears(m.Rules(id="u", digest="d", rules=rules))
     agent.hears(m.Rebirth(id="r"))
     status = m.Status(state="online", session="c1", instance="c", boot_id="b")
     agent.handle(Incoming(agent.topics.coordinator_status(), m.encode(status)))

@@ -68,9 +68,8 @@ def mutate_json(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
                 holder.pop(key, None) if isinstance(holder, dict) else None
             case 1:
                 if isinstance(holder, dict):
-                    holder[rng.choice(("extra", "v", "type", "attempt", "x" * 200))] = rng.choice(
-                        _ODD
-                    )
+                    added = rng.choice(("extra", "v", "type", "attempt", "x" * 200))
+                    holder[added] = copy.deepcopy(rng.choice(_ODD))
             case 2:
                 other = json.loads(rng.choice(others))
                 if isinstance(other, dict) and isinstance(holder, dict):

@@ -15,7 +15,7 @@ from coordinator.core import Core
 from coordinator.effects import ManifestRead, OpenPart, PartOpened, PartStored, Tick, VerifyStored
 from coordinator.jobs import Change, Job
 from coordinator.plan import JobSpec, Plan, job_id
-from coordinator.records import Action, HostForgotten, HostRecord
+from coordinator.records import Action, FleetRecord, HostForgotten, HostRecord
 from coordinator.world import CoreSettings
 
 HEX = "5a" * 32
@@ -53,6 +53,7 @@ class Fleet:
         self.settings = CoreSettings(instance="c1", boot_id="b", manifest="plan.toml", **settings)
         self.ledger: dict[str, Job] = {}
         self.records: dict[str, HostRecord] = {}
+        self.fleet_record = FleetRecord()
         self.actions: list[Action] = []
         self.history: list[tuple[str, str]] = []
         self.sent: list[tuple[Any, Any]] = []
@@ -74,6 +75,7 @@ class Fleet:
         self.core = Core(
             self.settings, self.topics, self.ledger, self.stored,
             rng=random.Random(1), new_id=self.new_id, now=self.now, records=self.records,
+            fleet=self.fleet_record,
             answers={
                 one.key: (one.at, one.answer) for one in self.actions if one.key and one.answer
             },
@@ -94,6 +96,9 @@ class Fleet:
                 continue
             if isinstance(change, HostForgotten):
                 self.records.pop(change.host, None)
+                continue
+            if isinstance(change, FleetRecord):
+                self.fleet_record = change
                 continue
             if isinstance(change, Action):
                 self.actions.append(change)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 GRACE_S: Final = 5.0  # after which a trainer that was asked to end is ended
 SLACK_S: Final = 3.0
 LOOK_S: Final = 15.0
+GIVEN_BACK_S: Final = 100.0  # links are down for a minute at most
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is called
@@ -100,6 +101,8 @@ class Checker:
             self._barred[name] = why
         if isinstance(record, HostRecord):
             self.hosts[name] = record
+            if record.gives_back():
+                self._expect_given_back(record)
 
     def _is_allowed(self, changes: Sequence[Change], before: dict[str, str]) -> None:
         """A host that was barred before this commit and is so after it is given nothing in it."""
@@ -112,6 +115,28 @@ class Checker:
                         f"{change.after.spec.name} on {change.after.host}: {before[name]}",
                         change.after.job_id,
                     )
+
+    def _expect_given_back(self, record: HostRecord) -> None:
+        """If nothing else happens meanwhile, what runs there now does not run for long."""
+        run = self._run
+        if run.broker.cut_off:
+            return
+        struck, generation = run.struck, run.coordinator.generation
+        nodes = [(one, one.generation) for one in run.agents if one.host.name == record.host]
+        children = [child for one, _ in nodes for child in one.machine.children.values()]
+
+        def look() -> None:
+            calm = run.struck == struck and run.coordinator.generation == generation
+            same = self.hosts.get(record.host) == record
+            there = all(one.up and one.generation == was for one, was in nodes)
+            left = [child for child in children if child.alive]
+            if calm and same and there and left:
+                raise Violation(
+                    "what is to be given back is given back",
+                    f"attempt {left[0].attempt} still runs on {record.host}", left[0].job_id,
+                )  # fmt: skip
+
+        run.timeline.after(GIVEN_BACK_S, look)
 
     def given_back(self) -> None:
         """In the quiet: what a host had to give back is not there any more."""

@@ -11,15 +11,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent import core as agent_core
-from agent import owed, runs
+from agent import owed, owner, runs
 from agent.checkpoints import Checkpoints
 from agent.shell import Shell as AgentShell
 from agent.spool import Spool
 from agent.state import State
 from broker.clock import Now
-from coordinator import assignment, handover, presence
+from coordinator import assignment, handover, presence, release
 from coordinator.core import Core
 from coordinator.jobs import Job
+from coordinator.ledger import Ledger
+from coordinator.records import FleetRecord
 from coordinator.shell import Shell
 from coordinator.states import FINAL, Event, JobState
 from coordinator.store import Part, Store
@@ -228,6 +230,18 @@ def _clears_unasked(patch: Patch) -> None:
     patch(AgentShell, "_keep", keep)
 
 
+def _owner_not_heard(patch: Patch) -> None:
+    patch(owner, "give_back", lambda *_: None)
+
+
+def _releases_not_asked_for(patch: Patch) -> None:
+    patch(release, "send", lambda *_: None)
+
+
+def _pause_lost_by_restart(patch: Patch) -> None:
+    patch(Ledger, "load_fleet", lambda ledger: FleetRecord())
+
+
 MUTANTS = (
     Mutant("no fencing at all", 100, _no_fencing),
     Mutant("the attempt is not compared", 300, _attempt_not_checked),
@@ -252,6 +266,9 @@ MUTANTS = (
     Mutant("bundle cleared too early", 100, _clears_unasked),
     Mutant("checkpoints not hashed", 2000, _checkpoints_not_hashed),
     Mutant("checkpoints of others taken", 300, _checkpoints_of_others),
+    Mutant("owner not heard", 300, _owner_not_heard),
+    Mutant("releases not asked for", 1000, _releases_not_asked_for),
+    Mutant("pause lost by a restart", 1000, _pause_lost_by_restart),
 )
 
 

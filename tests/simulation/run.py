@@ -42,7 +42,7 @@ _TOLD: Final = (
 )  # fmt: skip
 QUIET_S: Final = 3000.0
 POLL_S: Final = 5.0
-GIVEN_BACK_S: Final = 240.0  # after the last fault
+GIVEN_BACK_S: Final = 150.0  # after the last fault
 
 
 @dataclass(slots=True)
@@ -72,6 +72,7 @@ class Run:
         self._pids = itertools.count(100)
         self._jobs = {job.spec.job_id: job for job in (*scenario.jobs, *extra_jobs())}
         self._removed: set[int] = set()
+        self.struck = 0  # by what nobody has asked for
         self.broker = Broker(
             self.timeline, random.Random(f"network {scenario.seed}"), scenario.quirks
         )
@@ -169,6 +170,7 @@ class Run:
 
     def _strike(self, fault: Fault) -> None:
         self.faults[fault.kind] += 1
+        self.struck += fault.kind not in {"operator", "owner"}
         self.note(f"FAULT {fault.kind} {' '.join(fault.who)} {fault.for_s:.1f} s {fault.detail}")
         getattr(self, "_" + fault.kind.replace("-", "_"))(fault)
 

@@ -44,7 +44,8 @@ def test_a_run_meets_many_faults_and_gets_its_jobs_done() -> None:
     assert {
         "message lost", "message repeated", "message overtaken", "chunk corrupted", "broker",
         "partition", "half-open", "kill of agent", "kill of coordinator", "power cut of agent",
-        "power cut of coordinator", "disk", "clock", "twin", "sleep", "operator", "rot", "leave",
+        "power cut of coordinator", "disk", "clock", "twin", "sleep", "operator", "owner", "rot",
+        "leave",
     } <= faults  # fmt: skip
     done = sum(outcome.jobs["completed"] for outcome in outcomes)
     assert done > 10 * len(outcomes)

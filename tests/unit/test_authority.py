@@ -26,6 +26,8 @@ REVOKE = m.AskIdentity(id="c", action="revoke", name="pi", made_at=1.8e9)
 COMMANDS = [
     m.AskCancel(id="c", job="job"), m.AskRequeue(id="c", job="job"), m.AskReload(id="c"),
     m.AskDrain(id="c", host="pi"), m.AskResume(id="c", host="pi"), REVOKE,
+    m.AskSnooze(id="c", host="pi", for_s=9.0), m.AskPause(id="c"),
+    m.AskCancelPending(id="c", most=9), m.AskRun(id="c", job={"model": "gbt", "mode": "oracle"}),
 ]  # fmt: skip
 READING = [
     m.AskStatus(id="r"), m.AskList(id="r"), m.AskWhy(id="r", job="job"), m.AskWorkers(id="r"),

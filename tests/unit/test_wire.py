@@ -40,6 +40,8 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.AGENT_REQUEST, m.Cancel(id="a", job_id=HEX, attempt=1, why="w")),
     (m.AGENT_REQUEST, m.Noted(id="a", report_id="r", job_id=HEX, attempt=1, verdict="wanted")),
     (m.AGENT_REQUEST, m.Rebirth(id="a")),
+    (m.AGENT_REQUEST, m.Release(id="a", job_id=HEX, attempt=1, why="w")),
+    (m.AGENT_REQUEST, m.Rules(id="a", digest="d", rules=m.HostRules(quiet_hours=("Sat",)))),
     (m.AGENT_RESPONSE, m.Accepted(**ABOUT, request_id="q")),
     (m.AGENT_RESPONSE, m.Refused(**ABOUT, request_id="q", reasons=("no",))),
     (m.AGENT_RESPONSE, m.Started(**ABOUT, slot=0, pid=7)),
@@ -63,7 +65,11 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
         finished_at=None)),
     *[(m.OPERATOR_REQUEST,
        kind(id="a", **{key: word for key, word in SAID.items() if key in kind.model_fields}))
-      for kind in get_args(get_args(m.OperatorRequest)[0])],
+      for kind in get_args(get_args(m.OperatorRequest)[0]) if kind not in
+      (m.AskRun, m.AskSnooze, m.AskCancelPending)],
+    (m.OPERATOR_REQUEST, m.AskRun(id="a", job={"model": "gbt", "hyper": {"a": 1.5}})),
+    (m.OPERATOR_REQUEST, m.AskSnooze(id="a", host="x", for_s=60.0, finish=True)),
+    (m.OPERATOR_REQUEST, m.AskCancelPending(id="a", most=3)),
     (m.OPERATOR_RESPONSE, m.OperatorResponse(id="a", ok=True, data={"x": [1, None, "é"]})),
     (m.HOME_STATE, m.HomeHost(
         state="working", online=True, accepts=True, problem=False, job="n", progress=50,

@@ -1,0 +1,104 @@
+"""Hosts that are wanted back, and a job beside the manifest: real programs, the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def cli(fleet: Any) -> Any:
+    """The command line, aimed at the test's fleet."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("FLEET_")
+        } | {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root, "COLUMNS": "80"}
+        return subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *arguments], stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=90, env=environment, cwd=ROOT, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def _done(finished: subprocess.CompletedProcess[str]) -> str:
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+@pytest.mark.slow
+def test_a_job_moves_away_from_a_host_that_is_wanted_back(fleet: Any, cli: Any, long: str) -> None:
+    """By an operator's drain, then by the owner on the machine, whom no operator overrules."""
+    fleet.plan(long)
+    fleet.coordinator()
+    fleet.agent("one")
+    first = fleet.until("gbt-oracle", "running")
+    assert first["host"] == "one"
+    fleet.agent("two")
+    assert "it gives back gbt-oracle" in _done(cli("drain", "one", "--now"))
+    second = fleet.until("gbt-oracle", lambda row: row["state"] == "running" and row["attempt"] > 1)
+    assert second["host"] == "two"
+    _done(cli("resume", "one"))
+    state = str(fleet.tmp / "two")
+    assert "takes no jobs until " in _done(cli("snooze", "--here", "3h", "--state", state))
+    third = fleet.until("gbt-oracle", lambda row: row["state"] == "running" and row["attempt"] > 2)
+    assert third["host"] == "one"
+    assert "two: takes no jobs now: snoozed until " in _done(cli("workers"))
+    refused = cli("resume", "two")
+    assert refused.returncode == 1
+    assert "by its owner" in refused.stderr
+    told = [row["event"] for row in json.loads(_done(cli("events", "--host", "one", "--json")))]
+    assert {"drain", "resume", "released"} <= {*told}
+
+
+def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
+    fleet: Any, cli: Any, tmp_path: Path
+) -> None:
+    """In one command; asked for again it is there already; a mistake is named by its option."""
+    fleet.plan()
+    fleet.coordinator()
+    fleet.agent()
+    job = ("run", "--model", "gbt", "--mode", "oracle", "-H", "epochs=3", "--n-resamples", "20")
+    wrong = cli(*job, "-H", "epoch=3", "--min-ram-gib", "-1")
+    assert wrong.returncode == 1
+    assert "-H epoch: unknown hyperparameter" in wrong.stderr
+    assert "--min-ram-gib: must be more than 0" in wrong.stderr
+    out = tmp_path / "out"
+    said = _done(cli(*job, "--name", "mine", "--get", str(out)))
+    assert "mine completed on pi" in said
+    assert (out / "mine" / "gbt_oracle_train.json").is_file()
+    _done(cli("reload"))
+    again = json.loads(_done(cli(*job, "--json")))
+    assert (again["name"], again["state"], again["added"]) == ("mine", "completed", False)
+    failed = cli(*job, "--name", "bad", "--seed", "7", "--train-host", "nobody", "--wait")
+    assert failed.returncode == 1
+    assert "nobody" in failed.stderr
+
+
+def test_all_that_is_pending_is_cancelled_only_when_somebody_says_yes(fleet: Any, cli: Any) -> None:
+    """Without a terminal nobody can be asked; a paused fleet keeps them pending, and says so."""
+    fleet.plan()
+    fleet.coordinator()
+    _done(cli("pause"))
+    for seed in ("1", "2"):
+        _done(cli("run", "--model", "gbt", "--mode", "oracle", "--seed", seed))
+    assert "PAUSED" in _done(cli("status")).splitlines()[0]
+    unsaid = cli("cancel", "--all-pending")
+    assert unsaid.returncode == 2
+    assert "2 jobs are pending; say --yes" in unsaid.stderr
+    assert "cancelled 2 pending jobs" in _done(cli("cancel", "--all-pending", "--yes"))
+    assert "nothing is pending" in _done(cli("cancel", "--all-pending"))
+    assert cli("cancel", "x", "--all-pending").returncode == 2
+    assert cli("snooze", "pi").returncode == 2
+    assert cli("snooze", "pi", "soon").returncode == 2
+    assert cli("resume").returncode == 2
+    _done(cli("pause", "--off"))

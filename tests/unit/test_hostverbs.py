@@ -1,0 +1,267 @@
+"""What operators decide about hosts and the fleet: drained at once, snoozed, paused, resumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker import messages as m
+from coordinator.effects import ManifestRead
+from coordinator.ledger import Ledger
+from coordinator.plan import HostPolicy, Plan
+from coordinator.records import FleetRecord, HostRecord
+from tests.harness.coordinator import Fleet, Host, spec
+
+
+def _ask(fleet: Fleet, kind: Any, **fields: Any) -> m.OperatorResponse:
+    answer = fleet.asks(kind(id=fleet.new_id(), **fields))
+    assert isinstance(answer, m.OperatorResponse)
+    return answer
+
+
+def _busy() -> tuple[Fleet, Host]:
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    pi.runs()
+    return fleet, pi
+
+
+def _why(fleet: Fleet, name: str = "job") -> Any:
+    answer = _ask(fleet, m.AskWhy, job=name)
+    return answer.data
+
+
+def test_a_drain_at_once_has_the_host_give_back_what_it_holds() -> None:
+    """At no cost to the job; it goes on elsewhere, and the answer says what is given back."""
+    fleet, pi = _busy()
+    answer = _ask(fleet, m.AskDrain, host="pi", now=True)
+    assert answer.data == {"host": "pi", "drained": True, "jobs": ["job"], "gives_back": True}
+    (release,) = pi.heard(m.Release)
+    assert (release.attempt, release.why) == (1, "drained by operator:op")
+    pi.reports(m.Released, fleet.job(), reason=release.why)
+    job = fleet.job()
+    assert (job.state, job.losses, job.failures) == ("pending", 0, 0)
+    other = fleet.host("other").joins()
+    assert other.heard(m.Assign)[0].attempt == 2
+    assert not pi.heard(m.Assign)
+
+
+def test_without_now_what_runs_goes_on_and_can_be_ended_later() -> None:
+    """`drain`, then `drain --now`; a third time there is nothing to do."""
+    fleet, pi = _busy()
+    assert _ask(fleet, m.AskDrain, host="pi").data["gives_back"] is False  # type: ignore[index,call-overload]
+    pi.beats((fleet.job().job_id, 1, "running"))
+    assert not pi.heard(m.Release)
+    assert not _ask(fleet, m.AskDrain, host="pi").ok
+    assert _ask(fleet, m.AskDrain, host="pi", now=True).ok
+    assert pi.heard(m.Release)
+    assert not _ask(fleet, m.AskDrain, host="pi", now=True).ok
+
+
+def test_a_release_is_asked_for_until_the_host_is_at_it() -> None:
+    """Soon again, then at each heartbeat that lists the job; not when it is ending there."""
+    fleet, pi = _busy()
+    job = fleet.job()
+    _ask(fleet, m.AskDrain, host="pi", now=True)
+    pi.heard(m.Release)
+    fleet.passes(30)
+    assert len(pi.heard(m.Release)) >= 2
+    for _ in range(30):
+        fleet.passes(5)
+        pi.beats((job.job_id, 1, "fetching"))
+    pi.heard(m.Release)
+    fleet.passes(5)
+    pi.beats((job.job_id, 1, "running"))
+    fleet.passes(20)
+    assert pi.heard(m.Release), "still asked for after many a try"
+    pi.beats((job.job_id, 1, "stopping"))
+    fleet.passes(60)
+    assert not pi.heard(m.Release)
+    assert not fleet.core.world.releases
+
+
+def test_after_a_restart_of_the_coordinator_it_is_asked_for_again() -> None:
+    """What a host may not hold stands in the ledger."""
+    fleet, pi = _busy()
+    _ask(fleet, m.AskDrain, host="pi", now=True)
+    fleet.start()
+    fleet.plan(spec())
+    pi.joins()
+    assert pi.heard(m.Release), "sent before the restart"
+    pi.beats((fleet.job().job_id, 1, "running"))
+    assert pi.heard(m.Release)
+
+
+def test_a_result_that_is_on_its_way_is_not_given_back() -> None:
+    """It is finished: it goes home."""
+    fleet, pi = _busy()
+    pi.finishes(fleet.job())
+    _ask(fleet, m.AskDrain, host="pi", now=True)
+    assert not pi.heard(m.Release)
+    pi.uploads(fleet.job())
+
+
+def test_a_snooze_ends_by_itself_and_is_in_the_story() -> None:
+    """No jobs until then; what runs is given back, unless it may be finished."""
+    fleet, pi = _busy()
+    answer = _ask(fleet, m.AskSnooze, host="pi", for_s=3600.0)
+    assert pi.heard(m.Release)
+    pi.reports(m.Released, fleet.job(), reason="r")
+    (row,) = _why(fleet)["hosts"]
+    assert row["reasons"][0].startswith("snoozed until 2027-")
+    assert "by operator:op; `fleet resume pi` ends it" in row["reasons"][0]
+    fleet.passes(3590)
+    pi.beats()
+    assert not pi.heard(m.Assign)
+    fleet.passes(20)
+    pi.beats()
+    assert pi.heard(m.Assign)
+    over = fleet.actions[-1]
+    assert (over.who, over.action, over.host) == ("coordinator", "resume", "pi")
+    assert over.what == "the snooze by operator:op is over"
+    assert answer.data["until"]  # type: ignore[index,call-overload]
+
+
+def test_a_snooze_that_lets_what_runs_finish() -> None:
+    """`--finish`."""
+    fleet, pi = _busy()
+    _ask(fleet, m.AskSnooze, host="pi", for_s=3600.0, finish=True)
+    pi.beats((fleet.job().job_id, 1, "running"))
+    assert not pi.heard(m.Release)
+
+
+@pytest.mark.parametrize(("jump_s", "left_s"), [(0.0, 1800.0), (-86_400.0, 3600.0), (1e6, 0.0)])
+def test_a_snooze_goes_on_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch, jump_s: float, left_s: float
+) -> None:
+    """By the wall clock; one that was set back does not lengthen it beyond what it was."""
+    fleet = Fleet(spec())
+    fleet.host().joins()
+    _ask(fleet, m.AskCancel, job="job")
+    _ask(fleet, m.AskSnooze, host="pi", for_s=3600.0)
+    fleet.passes(1800)
+    now = fleet.now
+    shifted = property(
+        lambda self: replace(now, mono_s=self.mono_s, wall_s=1.8e9 + self.mono_s + jump_s)
+    )
+    monkeypatch.setattr(Fleet, "now", shifted)
+    fleet.start()
+    fleet.passes(max(0.0, left_s - 10))
+    assert bool(fleet.records["pi"].snoozed_until) == (left_s > 0)
+    fleet.passes(11)
+    assert not fleet.records["pi"].snoozed_until
+
+
+def test_resume_lifts_a_snooze_and_a_drain_and_says_what_else_holds() -> None:
+    """What the owner has said is not the operator's to lift."""
+    fleet = Fleet()
+    pi = fleet.host().joins()
+    _ask(fleet, m.AskSnooze, host="pi", for_s=60.0)
+    _ask(fleet, m.AskDrain, host="pi")
+    pi.beats(refuses="quiet until 18:00 by its owner")
+    data: Any = _ask(fleet, m.AskResume, host="pi").data
+    assert [text.split()[0] for text in data["was"]] == ["drained", "snoozed"]
+    assert data["refuses"] == "quiet until 18:00 by its owner"
+    again = _ask(fleet, m.AskResume, host="pi")
+    assert not again.ok
+    assert "it refuses jobs by itself: quiet until 18:00 by its owner" in again.message
+    status: Any = _ask(fleet, m.AskStatus).data
+    assert status["restrained"] == [
+        {"host": "pi", "reasons": ["takes no jobs now: quiet until 18:00 by its owner"]}
+    ]
+
+
+def test_a_paused_fleet_gives_nothing_out_and_says_so() -> None:
+    """Over restarts; what runs goes on, and operators see it at once."""
+    fleet = Fleet(spec("one", 9), spec("two"))
+    assert _ask(fleet, m.AskPause).ok
+    pi = fleet.host().joins()
+    fleet.passes(60)
+    assert not pi.heard(m.Assign)
+    status: Any = _ask(fleet, m.AskStatus).data
+    assert "paused by operator:op" in status["paused"]
+    assert status["runnable"] == 0
+    assert "`fleet pause --off` lifts it" in _why(fleet, "one")["summary"]
+    assert not _ask(fleet, m.AskPause).ok
+    fleet.start()
+    pi.joins()
+    assert not pi.heard(m.Assign)
+    assert _ask(fleet, m.AskPause, off=True).ok
+    pi.beats()
+    assert [assign.name for assign in pi.heard(m.Assign)] == ["one"]
+    assert not _ask(fleet, m.AskPause, off=True).ok
+
+
+@pytest.mark.parametrize("kind", [m.AskDrain, m.AskResume, m.AskSnooze])
+def test_a_host_that_nobody_knows_is_told(kind: Any) -> None:
+    """With where to look."""
+    more = {"for_s": 60.0} if kind is m.AskSnooze else {}
+    answer = _ask(Fleet(), kind, host="nope", **more)
+    assert answer.code == "not_found"
+    assert "fleet workers" in answer.message
+
+
+def test_every_decision_comes_out_of_the_ledger_as_it_went_in() -> None:
+    """In a real one."""
+    ledger = Ledger(":memory:")
+    records = [
+        HostRecord("a", drained=True, at="t", who="w", drained_now=True),
+        HostRecord("b", quarantine="q", at="t", who="w", snoozed_until="u", snoozed_by="x",
+                   snooze_s=9.5, snooze_finish=True),
+        HostRecord("c", at="t", who="w"),
+    ]  # fmt: skip
+    assert ledger.load_fleet() == FleetRecord()
+    ledger.commit([*records, FleetRecord(paused=True, at="t", who="w")])
+    assert ledger.load_hosts() == {record.host: record for record in records}
+    assert ledger.load_fleet() == FleetRecord(paused=True, at="t", who="w")
+    ledger.commit([replace(records[1], snoozed_until="", snoozed_by="", snooze_s=0.0)])
+    assert not ledger.load_hosts()["b"].snoozed_until
+
+
+# the manifest's rules
+
+
+def _ruled(fleet: Fleet, **rules: Any) -> None:
+    policy = HostPolicy("pi", **rules)
+    fleet.handle(ManifestRead(Plan((spec(),), {"pi": policy})))
+
+
+def test_a_host_with_quiet_hours_is_given_nothing_before_it_knows_them() -> None:
+    """It is told until a heartbeat confirms them; `why` says what is awaited."""
+    fleet = Fleet()
+    _ruled(fleet, quiet_hours=("22:00-07:00",))
+    pi = fleet.host().joins()
+    (rules,) = pi.heard(m.Rules)
+    assert rules.rules == m.HostRules(quiet_hours=("22:00-07:00",))
+    assert not pi.heard(m.Assign)
+    (row,) = _why(fleet)["hosts"]
+    assert "has not taken the manifest's quiet hours yet" in row["reasons"][0]
+    pi.beats()
+    assert not pi.heard(m.Rules), "not with every heartbeat"
+    fleet.passes(6)
+    pi.beats()
+    assert pi.heard(m.Rules)
+    pi.beats(rules=rules.digest)
+    assert pi.heard(m.Assign)
+    fleet.passes(6)
+    pi.beats(rules=rules.digest)
+    assert not pi.heard(m.Rules)
+
+
+def test_rules_that_the_manifest_gives_up_are_taken_back() -> None:
+    """And a host without any is told nothing."""
+    fleet = Fleet()
+    _ruled(fleet, idle_only=True)
+    pi = fleet.host().joins()
+    (rules,) = pi.heard(m.Rules)
+    pi.beats(rules=rules.digest)
+    fleet.sent.clear()
+    fleet.plan(spec())
+    (none,) = pi.heard(m.Rules)
+    assert (none.digest, none.rules) == ("", m.HostRules())
+    pi.beats()
+    fleet.passes(6)
+    pi.beats()
+    assert not pi.heard(m.Rules)

@@ -1,0 +1,229 @@
+"""Whose the machine is: the agent's own word on when it takes jobs, which nobody else can lift."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from agent.effects import Looked, SignalTrainer, Snooze, StartTrainer
+from agent.owner import judge
+from agent.state import OwnerSettings
+from broker import messages as m
+from tests.harness.agent import HEX, JOB, MONDAY, Agent
+
+OFFICE = m.HostRules(quiet_hours=("Mon-Fri 09:30-18:00",))
+
+
+def _owner(**rules: Any) -> OwnerSettings:
+    return OwnerSettings(m.HostRules(**rules), idle_after_s=300.0, busy_grace_s=30.0)
+
+
+def _refuses(agent: Agent) -> str:
+    """What the newest heartbeat says."""
+    agent.said(m.Heartbeat)
+    agent.passes(31)
+    return str(agent.said(m.Heartbeat)[-1].refuses)
+
+
+def _tells_rules(agent: Agent, rules: m.HostRules, digest: str = "d1") -> None:
+    agent.hears(m.Rules(id=agent.new_id(), digest=digest, rules=rules))
+
+
+def test_what_speaks_against_is_said_in_words() -> None:
+    """By whom, and until when; the owner's and the manifest's side by side."""
+    own = _owner(quiet_hours=("08:00-10:00",), idle_only=True)
+    seen = Looked(
+        MONDAY, Snooze(MONDAY + timedelta(hours=3)), 125.0, ("blender",), others_percent=80.0
+    )
+    holds = judge(own, m.HostRules(quiet_hours=("Sat,Sun", "Mon")), seen)
+    assert [hold.text for hold in holds] == [
+        "snoozed until 12:00 by its owner",
+        "quiet until 10:00 by its owner",
+        "quiet until 00:00 by the manifest",
+        "in use: keyboard 2 min ago, GPU by blender, 80 % of the CPU by others",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "in_use"),
+    [
+        (Looked(MONDAY, None, 299.0), True),
+        (Looked(MONDAY, None, 300.0), False),
+        (Looked(MONDAY, None, None, (), 50.0), True),
+        (Looked(MONDAY, None, None, (), 49.0), False),
+        (Looked(MONDAY), False),
+    ],
+)
+def test_when_somebody_uses_it(seen: Looked, in_use: bool) -> None:
+    """What cannot be known speaks against nothing; without idle-only nothing of it counts."""
+    assert bool(judge(_owner(idle_only=True), m.HostRules(), seen)) == in_use
+    assert bool(judge(_owner(), m.HostRules(idle_only=True), seen)) == in_use
+    assert not judge(_owner(), m.HostRules(), seen)
+
+
+def test_when_quiet_hours_begin_jobs_are_given_back_and_none_is_taken() -> None:
+    """When they end, the host says so, too."""
+    agent = Agent(owner=_owner(quiet_hours=("Mon-Fri 09:30-18:00",)))
+    agent.runs()
+    agent.said(m.Heartbeat)
+    agent.passes(30 * 60 - 1)
+    assert not agent.took(SignalTrainer)
+    agent.said(m.Heartbeat)
+    agent.passes(6)
+    (term,) = agent.took(SignalTrainer)
+    assert not term.kill
+    assert agent.said(m.Heartbeat)[-1].refuses == "quiet until 18:00 by its owner"
+    released = agent.leaves_off(artifact_id=HEX)
+    assert released.reason == "quiet until 18:00 by its owner"
+    assert released.artifact_id == HEX
+    agent.assigned(2)
+    assert "quiet until 18:00 by its owner" in agent.said(m.Refused)[0].reasons
+    agent.passes(9 * 3600)
+    assert not _refuses(agent)
+    agent.assigned(3)
+    assert agent.took(StartTrainer)
+
+
+def test_it_is_said_before_anything_is_given_back() -> None:
+    """Or the job that comes back would be given to this host again."""
+    agent = Agent()
+    agent.runs()
+    agent.core.handle(Looked(MONDAY, Snooze()), agent.now)
+    kinds = [type(effect).__name__ for effect in agent.core.take()]
+    assert kinds.index("Outgoing") < kinds.index("SignalTrainer")
+
+
+def test_what_runs_may_be_finished_if_the_owner_says_so() -> None:
+    """`on_busy = "finish"`: no new job, and no signal."""
+    agent = Agent(owner=_owner(quiet_hours=("09:30-18:00",), on_busy="finish"))
+    agent.runs()
+    agent.passes(3600)
+    assert _refuses(agent)
+    assert not agent.took(SignalTrainer)
+    agent.finishes()
+
+
+def test_an_owner_who_sits_down_gets_the_machine_after_a_grace() -> None:
+    """A touch that is over within the grace ends nothing; one that is not does, once."""
+    agent = Agent(owner=_owner(idle_only=True))
+    agent.seen = replace(agent.seen, input_idle_s=4000.0)
+    agent.passes(6)
+    assert agent.looked_for[-1].idle
+    agent.runs()
+    agent.seen = replace(agent.seen, input_idle_s=0.0)
+    agent.passes(20)
+    agent.seen = replace(agent.seen, input_idle_s=4000.0)
+    agent.passes(60)
+    assert not agent.took(SignalTrainer)
+    agent.seen = replace(agent.seen, input_idle_s=0.0)
+    agent.passes(20)
+    assert not agent.took(SignalTrainer)
+    agent.passes(20)
+    assert len(agent.took(SignalTrainer)) == 1
+    assert agent.leaves_off().reason == "in use: keyboard now"
+
+
+def test_nobody_looks_over_the_shoulder_unless_it_is_asked_for() -> None:
+    """Keyboard and load are no business of a host without idle-only."""
+    agent = Agent()
+    agent.passes(60)
+    assert agent.looked_for
+    assert not any(one.idle for one in agent.looked_for)
+    _tells_rules(agent, m.HostRules(idle_only=True))
+    agent.passes(6)
+    assert agent.looked_for[-1].idle
+
+
+def test_the_owners_snooze_takes_effect_at_the_next_look_and_holds_against_everybody() -> None:
+    """Whatever the coordinator assigns; without an end it holds until the owner ends it."""
+    agent = Agent()
+    agent.runs()
+    agent.seen = replace(agent.seen, snooze=Snooze())
+    agent.passes(6)
+    assert agent.took(SignalTrainer)
+    agent.leaves_off()
+    _tells_rules(agent, m.HostRules())
+    for attempt in (2, 3):
+        agent.assigned(attempt)
+        assert agent.said(m.Refused)[0].reasons == ("snoozed by its owner",)
+    agent.seen = replace(agent.seen, snooze=None)
+    agent.passes(6)
+    agent.assigned(4)
+    assert agent.took(StartTrainer)
+
+
+def test_the_manifests_rules_are_taken_at_once_and_confirmed() -> None:
+    """The next heartbeat names them; rules that the agent cannot read are not confirmed."""
+    agent = Agent()
+    agent.runs()
+    _tells_rules(agent, m.HostRules(quiet_hours=("Mon 08:00-18:00",)))
+    assert agent.took(SignalTrainer)
+    agent.passes(1)
+    beat = agent.said(m.Heartbeat)[-1]
+    assert (beat.rules, beat.refuses) == ("d1", "quiet until 18:00 by the manifest")
+    _tells_rules(agent, m.HostRules(quiet_hours=("when the cock crows",)), "d2")
+    agent.passes(31)
+    assert agent.said(m.Heartbeat)[-1].rules == "d1"
+    _tells_rules(agent, m.HostRules(), "")
+    assert not _refuses(agent)
+
+
+def test_the_manifest_lifts_nothing_that_the_owner_has_said() -> None:
+    """More restrictive wins, whoever it is."""
+    agent = Agent(owner=_owner(quiet_hours=("00:00-24:00",)))
+    _tells_rules(agent, m.HostRules())
+    agent.passes(6)
+    assert _refuses(agent) == "always quiet by its owner"
+
+
+def test_before_it_has_looked_it_takes_nothing() -> None:
+    """It might be the middle of the quiet hours."""
+    agent = Agent(owner=_owner(quiet_hours=("00:00-24:00",)))
+    assert agent.core.state.looked
+    fresh = type(agent.core)(
+        agent.core.state.settings, agent.topics, rng=agent.core.state.rng, new_id=agent.new_id
+    )
+    assert fresh.state.refuses == "it is starting"
+
+
+# what the coordinator asks for: release
+
+
+def _release(agent: Agent, attempt: int = 1) -> None:
+    agent.hears(m.Release(id=agent.new_id(), job_id=JOB, attempt=attempt, why="drained by al"))
+
+
+def test_a_release_ends_the_trainer_and_gives_its_checkpoint_back() -> None:
+    """SIGTERM once, however often it is asked; then the job with what it left off at."""
+    agent = Agent()
+    agent.runs()
+    _release(agent)
+    _release(agent)
+    assert [one.kill for one in agent.took(SignalTrainer)] == [False]
+    released = agent.leaves_off(artifact_id=HEX)
+    assert (released.reason, released.artifact_id) == ("drained by al", HEX)
+    agent.assigned(2)
+    assert agent.took(StartTrainer), "a drain is the coordinator's business"
+
+
+def test_a_release_of_what_is_finished_brings_the_result() -> None:
+    """Nothing that is done is thrown away."""
+    agent = Agent()
+    agent.runs()
+    finished = agent.finishes()
+    _release(agent)
+    assert agent.said(m.Finished)[0].id == finished.id
+
+
+def test_a_release_of_what_is_not_here_is_answered_and_keeps_it_from_starting() -> None:
+    """Its assignment may still be on the way."""
+    agent = Agent()
+    _release(agent, 3)
+    assert agent.said(m.Released)[0].attempt == 3
+    agent.assigned(3)
+    assert not agent.took(StartTrainer)
+    agent.assigned(4)
+    assert agent.took(StartTrainer)
