@@ -13,7 +13,6 @@ from typing import Final
 
 from coordinator.cli.words import span
 
-
 BAR: Final = 20  # characters
 
 
