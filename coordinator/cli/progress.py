@@ -9,8 +9,11 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from coordinator.cli.words import span
+
+BAR: Final = 20  # characters
 
 
 def _is_shown() -> bool:
@@ -26,17 +29,11 @@ def transfer(what: str, size_bytes: int) -> Iterator[Callable[[int], None]]:
     from rich import progress as rich
 
     from coordinator.cli import render
+    from coordinator.cli.window import Figures
 
-    columns = (
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(),
-        rich.DownloadColumn(binary_units=True),
-        rich.TransferSpeedColumn(),
-        rich.TimeRemainingColumn(),
-    )
-    with rich.Progress(
-        *columns, console=render.console(stderr=True), transient=True
-    ) as bar:  # fmt: skip
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(BAR), Figures())
+    console = render.console(stderr=True)
+    with rich.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(render.printable(what), total=size_bytes)
         yield lambda count: bar.advance(task, count)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import click
@@ -39,6 +39,7 @@ __all__ = [
     "ago",
     "console",
     "done",
+    "drawn",
     "figure",
     "first_line",
     "left",
@@ -115,7 +116,7 @@ def _column(name: str, index: int, count: int, *, wrap: bool) -> Column:
 
 
 class Line:
-    """A line of text. On a terminal it goes on indented; for a program it stays one line."""
+    """A line of text. In a window it goes on indented; for a program it stays one line."""
 
     def __init__(self, text: str | Text, *, indent: int = 4, style: str = "") -> None:
         """Take a text, which is made printable unless it is a `Text`."""
@@ -124,12 +125,13 @@ class Line:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines that fit."""
-        if not console.is_terminal or self._text.cell_len <= options.max_width:
-            yield self._text
-            return
-        width = max(20, options.max_width - self._indent)
-        for index, part in enumerate(self._text.wrap(console, width)):
-            yield Text(" " * self._indent if index else "").append_text(part)
+        width = options.max_width
+        for line in self._text.split("\n", allow_blank=True):
+            if line.cell_len <= width or console.width >= PIPE_WIDTH:
+                yield line
+                continue
+            for index, part in enumerate(line.wrap(console, max(20, width - self._indent))):
+                yield Text(" " * self._indent if index else "").append_text(part)
 
 
 def put(out: Console, parts: Iterable[Any]) -> None:
@@ -137,7 +139,15 @@ def put(out: Console, parts: Iterable[Any]) -> None:
     for part in parts:
         shown = Line(part) if isinstance(part, str) else part
         # Neither wrapped nor cut: for a program, a line is a line.
-        out.print(shown, soft_wrap=isinstance(shown, Line) and not out.is_terminal)
+        out.print(shown, soft_wrap=isinstance(shown, Line) and out.width >= PIPE_WIDTH)
+
+
+def drawn(paint: Callable[[Console], None]) -> list[Line]:
+    """Return what a function prints on a console, as a part of a view."""
+    out = console()
+    with out.capture() as printed:
+        paint(out)
+    return [Line(Text.from_ansi(printed.get().rstrip("\n")))]
 
 
 def print_event(row: dict[str, Any]) -> None:

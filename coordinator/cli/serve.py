@@ -58,8 +58,11 @@ broker_command.add_command(config_command)
 def coordinator_command(**options: Any) -> int:
     """Run the coordinator.
 
-    Example: fleet coordinator --manifest plan.toml --broker mqtts://pi.lan
-    """
+    \b
+    Examples:
+      fleet coordinator --manifest plan.toml
+      fleet coordinator --manifest plan.toml --ca ~/.config/fleet/ca
+    """  # noqa: D301 - \b is click's
     return become_module("coordinator.service", options)
 
 
@@ -74,8 +77,13 @@ def coordinator_command(**options: Any) -> int:
 def agent_command(**options: Any) -> int:
     """Run this host's agent.
 
-    Example: fleet agent --broker mqtts://pi.lan --data /srv/telemetry
-    """
+    After `fleet join` it knows its name and its broker.
+
+    \b
+    Examples:
+      fleet agent --data /srv/telemetry
+      fleet agent --broker mqtts://pi.lan --data /srv/telemetry --slots 2
+    """  # noqa: D301 - \b is click's
     return become_module("agent.service", options)
 
 

@@ -1,4 +1,4 @@
-"""A view that fills the window of a terminal, cut where the window ends."""
+"""Things for a terminal: a view that fills the window, the figures beside a bar."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.progress import ProgressColumn, Task
 from rich.segment import Segment
 from rich.text import Text
+
+from coordinator.cli.words import size, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +37,16 @@ class Window:
             yield Segment.line()
         if more := len(lines) - len(shown):
             yield Text(f"… {more} more lines; a higher window shows them", "dim", no_wrap=True)
+
+
+class Figures(ProgressColumn):
+    """How much of a transfer is done, how fast it goes, and how long it will take."""
+
+    def render(self, task: Task) -> Text:
+        """Return it in the units that all of the command line has."""
+        said = f"{size(task.completed)} of {size(task.total)}"
+        if task.speed:
+            said += f", {size(task.speed)}/s"
+        if task.time_remaining is not None:
+            said += f", {span(task.time_remaining)} left"
+        return Text(said)

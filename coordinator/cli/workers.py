@@ -34,7 +34,7 @@ def workers_command(client: OperatorClient) -> View:
 
 def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     if not rows:
-        yield "no hosts; start an agent on each with `fleet agent --broker URL --data DIR`"
+        yield "no hosts; start an agent on each with `fleet agent --data DIR`"
         return
     from coordinator.cli import render
     from coordinator.cli.render import Column

@@ -136,6 +136,17 @@ def test_the_same_client_id_takes_over(any_broker: Any, ear: Any, topic_root: st
     newer.link.stop()
 
 
+def test_two_programs_of_one_name_are_told_what_it_may_be(
+    any_broker: Any, ear: Any, topic_root: str
+) -> None:
+    """They throw each other off again and again."""
+    names = (f"{topic_root}-same", f"{topic_root}/#")
+    one, _other = (ear(any_broker.url, *names) for _ in range(2))
+    whys = [one.next(Disconnected).why for _ in range(4)]
+    assert f"does another program connect as '{topic_root}-same', too?" in whys[-1]
+    assert "another program" not in whys[0]
+
+
 @pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
 def test_it_comes_back_after_the_broker_was_killed(
     new_broker: Any, ear: Any, topic_root: str, kind: str
@@ -182,7 +193,8 @@ def test_nobody_there_is_told_with_the_address(ear: Any) -> None:
     one = ear("mqtt://127.0.0.1:1", "nobody")
     assert not one.link.publish(Outgoing("x", b"lost"))
     for _ in range(3):
-        assert "127.0.0.1:1" in one.next(Disconnected).why
+        why = one.next(Disconnected).why
+        assert why == "mqtt://127.0.0.1:1: Connection refused"
 
 
 def test_nagle_is_off(any_broker: Any, ear: Any, topic_root: str) -> None:

@@ -121,7 +121,9 @@ def test_init_makes_everything_once(owner: Owner) -> None:
     """What it made, what to do next; a second time nothing happens."""
     said = owner.done("init", "--broker", "pi.lan", "--broker", "192.0.2.7", "--operator", "alice")
     assert "fleet enroll HOST" in said
-    assert "mqtts://pi.lan:8883" in said
+    for name in ("coordinator", "operator@alice"):
+        written = (owner.fleet / "identities" / name / "broker.url").read_text()
+        assert written == "mqtts://pi.lan:8883\n"
     assert max(map(len, said.splitlines())) < 200
     assert {path.name for path in owner.fleet.iterdir()} == {"ca", "broker", "identities"}
     assert {path.name for path in (owner.fleet / "broker").iterdir()} == {

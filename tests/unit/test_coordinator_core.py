@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,11 +13,15 @@ from broker.wire import Incoming
 from coordinator.effects import (
     AppendIndex,
     FinishPart,
+    ManifestRefused,
     OpenPart,
     PartFailed,
     PartStored,
     WriteChunk,
 )
+from coordinator.jobs import Change
+from coordinator.manifest import Problem
+from coordinator.states import Event
 from tests.harness.coordinator import HEX, Fleet, spec
 
 
@@ -415,6 +420,30 @@ def test_a_reload_changes_in_place_and_orphans_are_not_assigned() -> None:
     assert [event for name, event in fleet.history if name == "b"] == [
         "added", "orphaned", "adopted", "assigned"
     ]  # fmt: skip
+
+
+def test_a_manifest_with_errors_is_marked_until_it_is_mended() -> None:
+    """Whoever looks at the fleet sees that the plan is older than the file."""
+    fleet = Fleet(spec("a"))
+
+    def fault() -> str:
+        said = fleet.asks(m.AskStatus(id=fleet.new_id()))
+        return str(said.data["coordinator"]["manifest_fault"])
+
+    assert fault() == ""
+    fleet.handle(ManifestRefused((Problem("plan.toml", "jobs[0]", "model", "unknown"),)))
+    assert fault() == "plan.toml: jobs[0]: model: unknown"
+    assert fleet.job("a").state == "pending"
+    fleet.plan(spec("a"))
+    assert fault() == ""
+
+
+def test_a_job_is_told_in_a_line_whatever_a_host_says_of_it() -> None:
+    """For the coordinator's log: what became of it, where, and why."""
+    fleet = Fleet(spec("a"))
+    after = replace(fleet.job("a"), host="pi", attempt=2, error="out of\x1b[2J memory\nmore")
+    change = Change(Event.FAILED, fleet.job("a"), after, "now", "host:pi", "")
+    assert str(change) == f"job a ({after.job_id[:12]}), attempt 2: failed on pi: out of [2J memory"
 
 
 def test_a_stale_offline_of_our_own_is_overruled() -> None:

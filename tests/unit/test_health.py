@@ -223,6 +223,8 @@ def test_two_agents_of_one_name_are_seen_and_get_no_jobs() -> None:
     pi.joins()
     assert _worker(fleet)["presence"] == "twins"
     assert any("two agents use this name" in reason for reason in _why(fleet))
+    told = [effect.text for effect in fleet.effects if isinstance(effect, Warn)]
+    assert sum("two agents use the name 'pi'" in text for text in told) == 1, "once, in the log"
     assert fleet.job().state == "pending"
     fleet.passes(181)
     pi.beats()

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from coordinator.cli import Unreachable, views, words
 from coordinator.cli.list_ import _draw as draw_jobs
-from coordinator.cli.render import Line, put
+from coordinator.cli.render import PIPE_WIDTH, Line, drawn, put
 from coordinator.cli.tables import Column, fit, make_table
 from coordinator.cli.views import View
 from coordinator.cli.window import Window
@@ -109,12 +109,20 @@ def test_no_window_is_too_narrow(window: int) -> None:
 def test_a_line_is_whole_for_a_program_and_goes_on_indented_for_people() -> None:
     """So that grep finds it, and people can read it."""
     said = "pi: " + "needs CUDA; this host has none; " * 5
-    assert _text([Line(said)], 40).splitlines() == [said]
-    out = io.StringIO()
-    Console(file=out, width=40, force_terminal=True, no_color=True).print(Line(said))
-    lines = out.getvalue().splitlines()
+    assert _text([Line(said)], PIPE_WIDTH).splitlines() == [said]
+    long = "x" * 2 * PIPE_WIDTH
+    assert _text([long], PIPE_WIDTH).splitlines() == [long]
+    lines = _text([Line(said)], 40).splitlines()
     assert max(map(len, lines)) <= 40
     assert all(line.startswith("    ") for line in lines[1:])
+
+
+def test_what_a_function_prints_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines and tables alike; nothing is lost on the way."""
+    monkeypatch.setenv("COLUMNS", "40")
+    parts = drawn(lambda out: put(out, ["one", "", Line("two " * 20)]))
+    assert _text(parts, 40).split("\n")[:2] == ["one", ""]
+    assert _text(parts, 40).split().count("two") == 20
 
 
 def test_how_far_a_job_is() -> None:
