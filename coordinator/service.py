@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,11 +41,15 @@ from broker.wire import Connected, Disconnected, Incoming, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
 from coordinator.effects import ManifestRead, ManifestRefused, ReloadAsked
+from coordinator.faces import metrics
+from coordinator.faces.tally import Tally
 from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.manifest import ManifestError, load_manifest
+from coordinator.metering import MeteredLedger, MeteredStore
 from coordinator.plan import Plan
 from coordinator.renewal import Renewals
+from coordinator.scrape import DEADLINE_S, Scrapes, parse_door
 from coordinator.settings import CoordinatorSettings
 from coordinator.shell import DAY_S, Event, Retention, Schemas, Shell, Surroundings
 from coordinator.store import Store
@@ -59,6 +63,13 @@ LAST_GOOD: Final = "manifest.last-good.toml"
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Somebody on this machine asked the coordinator to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsAsked:
+    """Somebody scrapes: the deciding thread is to take the readings."""
+
+    answer: Future[metrics.Readings]
 
 
 class Service:
@@ -89,8 +100,13 @@ class Service:
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "coordinator")
         self._hasher = ThreadPoolExecutor(1, thread_name_prefix="fleet-hasher")
-        self.mailbox: Mailbox[Event | Stop] = Mailbox()
-        self._store = Store(settings.state)
+        self.mailbox: Mailbox[Event | Stop | MetricsAsked] = Mailbox()
+        self._connected = False
+        self._tally = None if settings.metrics is None else Tally()
+        ledger_path, tally = settings.state / FILE_NAME, self._tally
+        self._store = (
+            Store(settings.state) if tally is None else MeteredStore(settings.state, tally)
+        )
         self._link = Link(
             LinkSettings(
                 access.address, Role.COORDINATOR, topics.for_coordinator(), tls=access.tls
@@ -120,7 +136,7 @@ class Service:
         self._shell = Shell(
             self._core_settings(str(access.address), now.text(), broker.operator_key()),
             around,
-            Ledger(settings.state / FILE_NAME),
+            Ledger(ledger_path) if tally is None else MeteredLedger(ledger_path, tally),
             self._store,
             JobLogs(settings.state / "logs", settings.max_log_bytes),
             now,
@@ -129,6 +145,7 @@ class Service:
                 artifacts_s=settings.keep_unreferenced_days * DAY_S,
             ),
         )
+        self._scrapes = self._open_scrapes()
         plan = self._first_plan()
         if plan is not None:
             self._shell.turn([ManifestRead(plan)], now)
@@ -136,6 +153,8 @@ class Service:
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until `Stop`; `ready` is called at the first connection."""
         self._link.start()
+        if self._scrapes is not None:
+            self._scrapes.start()
         # A broker that is not there yet is no reason to be started again: the loop runs, so ready.
         self._manager.ready("connecting to the broker")
         try:
@@ -143,6 +162,8 @@ class Service:
                 self._manager.alive(system_clock().mono_s)
         finally:
             self._manager.stopping()
+            if self._scrapes is not None:
+                self._scrapes.stop()
             self._hasher.shutdown(wait=False, cancel_futures=True)
             goodbye = self._shell.goodbye()
             self._link.stop([] if goodbye is None else [goodbye])
@@ -158,6 +179,9 @@ class Service:
         for event in self.mailbox.take(self._manager.wait_s(timeout_s, mono_s)):
             if isinstance(event, Stop):
                 return False
+            if isinstance(event, MetricsAsked):
+                self._take_readings(event)
+                continue
             if isinstance(event, Connected):
                 ready()
             self._tell_manager(event)
@@ -173,8 +197,10 @@ class Service:
     def _tell_manager(self, event: Event) -> None:
         match event:
             case Connected():
+                self._connected = True
                 self._manager.status("connected to the broker")
             case Disconnected():
+                self._connected = False
                 self._manager.status(f"not connected: {event.why}")
             case ReloadAsked():
                 # What it reads comes by the mailbox: the next turn is the one that ends it.
@@ -185,6 +211,29 @@ class Service:
                 self._manager.status(f"manifest reloaded: {len(plan.jobs)} jobs")
             case ManifestRefused():
                 self._manager.status("the manifest has errors; the running plan is unchanged")
+
+    def _open_scrapes(self) -> Scrapes | None:
+        settings = self._settings
+        if settings.metrics is None:
+            return None
+        door = parse_door(
+            settings.metrics, plain=settings.metrics_plain, source="[coordinator] metrics"
+        )
+        scrapes = Scrapes(door, self._scrape, metrics.CONTENT_TYPE)
+        log.info("metrics are at http://%s/metrics", settings.metrics)
+        return scrapes
+
+    def _scrape(self) -> str:
+        """Have the deciding thread take the readings, and make text of them on this one."""
+        asked = MetricsAsked(Future())
+        self.mailbox.put(asked, Lane.LOCAL)
+        return metrics.render(asked.answer.result(DEADLINE_S - 1))
+
+    def _take_readings(self, asked: MetricsAsked) -> None:
+        inbox = metrics.Inbox(self.mailbox.unread(), self.mailbox.dropped(), self._connected)
+        if self._tally is not None:
+            world = self._shell.core.world
+            asked.answer.set_result(metrics.read(world, self._tally, inbox, system_clock()))
 
     def _will(self, session: str) -> Outgoing:
         return self._shell.will(session)

@@ -250,7 +250,7 @@ def test_a_refusal_is_told_in_its_words(fleet: Any, long: str) -> None:
             await _sees(app, pilot, "gbt-oracle")
             await pilot.press("c", "y")
             await _sees(app, pilot, "Not done")
-            await _sees(app, pilot, "not signed")
+            await _sees(app, pilot, "takes signed commands only")
 
     asyncio.run(story())
     assert fleet.events("gbt-oracle") == ["added"]
