@@ -233,7 +233,12 @@ def capture(folder: Path, data: Path) -> dict[str, list[Heard]]:
 
 def _play(fleet: Fleet, listener: Listener) -> dict[str, list[Heard]]:
     traces: dict[str, list[Heard]] = {}
-    good = f'name = "gbt-oracle"\nmodel = "gbt"\nmode = "oracle"\n{SHORT}'
+    # Long enough that an agent, which holds progress back when it comes quickly, tells of epochs.
+    # Long enough that an agent, which holds progress back when it comes quickly, tells of epochs.
+    good = (
+        'name = "gbt-oracle"\nmodel = "gbt"\nmode = "oracle"\nn_resamples = 20\n'
+        "hyper.epochs = 400\nhyper.patience = 400"
+    )
     bad = ('name = "no-such-host"\nmodel = "gbt"\nmode = "oracle"\ntrain_hosts = ["nobody"]\n'
            f"retries = 0\n{SHORT}")  # fmt: skip
     long = f'name = "gbt-long"\nmodel = "gbt"\nmode = "oracle"\nseed = 7\n{LONG}'
