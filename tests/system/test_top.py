@@ -195,6 +195,7 @@ def test_a_coordinator_that_is_away_is_told_loudly(
     asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_keys_change_a_real_fleet(fleet: Any, long: str) -> None:
     """A job that runs is shown, cancelled after a question, and requeued; a host is drained."""
     fleet.plan(long)
