@@ -84,6 +84,11 @@ class Mailbox(Generic[E]):
         with self._ready:
             return {lane.value: count for lane, count in self._dropped.items()}
 
+    def unread(self) -> dict[str, int]:
+        """Return how many events of each lane wait to be taken."""
+        with self._ready:
+            return {lane.value: self._unread[lane] for lane in Lane}
+
     def _pop(self) -> E:
         cell = self._cells.popleft()
         self._unread[cell.lane] -= 1

@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,16 +44,20 @@ from broker.wire import Connected, Disconnected, Incoming, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
 from coordinator.effects import ManifestRead, ManifestRefused, ReloadAsked
+from coordinator.faces import metrics
 from coordinator.faces.face import Face
 from coordinator.faces.homeassistant import HomeAssistant
 from coordinator.faces.homeassistant_farewell import Farewell
+from coordinator.faces.tally import Tally
 from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.loading import load
 from coordinator.manifest import ManifestError, load_manifest
+from coordinator.metering import MeteredLedger, MeteredStore
 from coordinator.plan import Plan
 from coordinator.receipts import load_key
 from coordinator.renewal import JournalReader, Renewals
+from coordinator.scrape import DEADLINE_S, Scrapes, parse_door
 from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
 from coordinator.shell import DAY_S, Event, Retention, Schemas, Shell, Surroundings
 from coordinator.store import Store
@@ -68,6 +72,13 @@ HOME_MEMORY: Final = "homeassistant.json"
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Somebody on this machine asked the coordinator to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsAsked:
+    """Somebody scrapes: the deciding thread is to take the readings."""
+
+    answer: Future[metrics.Readings]
 
 
 class Service:
@@ -100,8 +111,13 @@ class Service:
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "coordinator")
         self._hasher = ThreadPoolExecutor(1, thread_name_prefix="fleet-hasher")
-        self.mailbox: Mailbox[Event | Stop] = Mailbox()
-        self._store = Store(settings.state)
+        self.mailbox: Mailbox[Event | Stop | MetricsAsked] = Mailbox()
+        self._connected = False
+        self._tally = None if settings.metrics is None else Tally()
+        ledger_path, tally = settings.state / FILE_NAME, self._tally
+        self._store = (
+            Store(settings.state) if tally is None else MeteredStore(settings.state, tally)
+        )
         self._link = Link(
             LinkSettings(
                 access.addresses,
@@ -140,7 +156,7 @@ class Service:
         self._shell = Shell(
             core_settings,
             around,
-            Ledger(settings.state / FILE_NAME),
+            Ledger(ledger_path) if tally is None else MeteredLedger(ledger_path, tally),
             self._store,
             JobLogs(settings.state / "logs", settings.max_log_bytes),
             now,
@@ -150,12 +166,15 @@ class Service:
             ),
             self._face(topics, rng, commands=core_settings.home_commands),
         )
+        self._scrapes = self._open_scrapes()
         self._shell.turn(self._first_plan(), now)
         self._read_journal(now)
 
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until `Stop`; `ready` is called at the first connection."""
         self._link.start()
+        if self._scrapes is not None:
+            self._scrapes.start()
         # A broker that is not there yet is no reason to be started again: the loop runs, so ready.
         self._manager.ready("connecting to the broker")
         try:
@@ -163,6 +182,8 @@ class Service:
                 self._manager.alive(system_clock().mono_s)
         finally:
             self._manager.stopping()
+            if self._scrapes is not None:
+                self._scrapes.stop()
             self._hasher.shutdown(wait=False, cancel_futures=True)
             goodbye = self._shell.goodbye()
             self._link.stop([] if goodbye is None else [goodbye])
@@ -180,6 +201,9 @@ class Service:
         for event in self.mailbox.take(self._manager.wait_s(timeout_s, mono_s)):
             if isinstance(event, Stop):
                 return False
+            if isinstance(event, MetricsAsked):
+                self._take_readings(event)
+                continue
             if isinstance(event, Connected):
                 ready()
             self._tell_manager(event)
@@ -202,8 +226,10 @@ class Service:
     def _tell_manager(self, event: Event) -> None:
         match event:
             case Connected():
+                self._connected = True
                 self._manager.status("connected to the broker")
             case Disconnected():
+                self._connected = False
                 self._manager.status(f"not connected: {event.why}")
             case ReloadAsked():
                 # What it reads comes by the mailbox: the next turn is the one that ends it.
@@ -214,6 +240,29 @@ class Service:
                 self._manager.status(f"manifest reloaded: {len(plan.jobs)} jobs")
             case ManifestRefused():
                 self._manager.status("the manifest has errors; the running plan is unchanged")
+
+    def _open_scrapes(self) -> Scrapes | None:
+        settings = self._settings
+        if settings.metrics is None:
+            return None
+        door = parse_door(
+            settings.metrics, plain=settings.metrics_plain, source="[coordinator] metrics"
+        )
+        scrapes = Scrapes(door, self._scrape, metrics.CONTENT_TYPE)
+        log.info("metrics are at http://%s/metrics", settings.metrics)
+        return scrapes
+
+    def _scrape(self) -> str:
+        """Have the deciding thread take the readings, and make text of them on this one."""
+        asked = MetricsAsked(Future())
+        self.mailbox.put(asked, Lane.LOCAL)
+        return metrics.render(asked.answer.result(DEADLINE_S - 1))
+
+    def _take_readings(self, asked: MetricsAsked) -> None:
+        inbox = metrics.Inbox(self.mailbox.unread(), self.mailbox.dropped(), self._connected)
+        if self._tally is not None:
+            world = self._shell.core.world
+            asked.answer.set_result(metrics.read(world, self._tally, inbox, system_clock()))
 
     def _will(self, session: str) -> Outgoing:
         return self._shell.will(session)

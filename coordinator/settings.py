@@ -60,6 +60,12 @@ class CoordinatorSettings(Settings):
         default=60.0, ge=1, le=3600,
         description="For how long before and after its time a signed command is taken.",
     )  # fmt: skip
+    metrics: str | None = Field(
+        default=None, description="HOST:PORT at which Prometheus may ask; none: nobody may."
+    )
+    metrics_plain: bool = Field(
+        default=False, description="Let others than this machine read the metrics, without TLS."
+    )
     max_log_bytes: int = Field(
         default=1024 * 1024, ge=4096, le=1 << 32, description="Log kept of each job."
     )

@@ -45,7 +45,10 @@ HOME_COMMAND: Final = TypeAdapter(HomeCommand)
 
 
 # What a person looks for in a line of a trace.
-_FIRST: Final = ("v", "type", "name", "state", "job_id", "attempt")
+_FIRST: Final = (
+    "v", "type", "verdict", "name", "state", "host", "job_id", "attempt", "why", "reason",
+    "reasons", "error",
+)  # fmt: skip
 _JSON: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

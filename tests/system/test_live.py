@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.errors import ConfigError
 from broker.machine import new_id
-from broker.messages import AskCancel, AskRequeue, AskShow
+from broker.messages import AskCancel, AskRequeue, AskShow, AskStatus
 from broker.settings import BrokerSettings
 from coordinator.live.mirror import Snapshot
 from coordinator.live.watcher import AskedInVain, Watcher
@@ -75,6 +77,33 @@ def test_many_may_ask_over_one_connection(fleet: Any, watcher: Watcher, short: s
     with pytest.raises(AskedInVain, match="cancelled already"):
         watcher.ask(AskCancel(id=new_id(), job="gbt-oracle")).result(DEADLINE_S)
     watcher.ask(AskRequeue(id=new_id(), job="gbt-oracle")).result(DEADLINE_S)
+
+
+def test_whoever_gives_up_does_not_end_the_view(fleet: Any, watcher: Watcher, short: str) -> None:
+    """A window that was closed meanwhile takes no answer; others are answered as before."""
+    given_up = watcher.ask(AskShow(id=new_id(), job="gbt-oracle"))
+    assert given_up.cancel()
+    fleet.plan(short)
+    fleet.coordinator()
+    asked = watcher.ask(AskShow(id=new_id(), job="gbt-oracle"), timeout_s=DEADLINE_S)
+    assert asked.result(DEADLINE_S)["name"] == "gbt-oracle"
+
+
+def test_a_key_that_cannot_be_read_is_told_to_who_asks(fleet: Any, tmp_path: Path) -> None:
+    """And to nobody else: what needs no key is answered."""
+    fleet.coordinator()
+    settings = BrokerSettings(
+        url=fleet.broker_url, topic_root=fleet.root, operator_key_file=tmp_path / "gone"
+    )
+    watcher = Watcher(settings)
+    watcher.start()
+    try:
+        with pytest.raises(ConfigError, match="gone: the operator key cannot be read"):
+            watcher.ask(AskCancel(id=new_id(), job="x"))
+        status = watcher.ask(AskStatus(id=new_id()), timeout_s=DEADLINE_S).result(DEADLINE_S)
+        assert status["signed"] is False
+    finally:
+        watcher.stop()
 
 
 def test_nobody_waits_for_ever(watcher: Watcher) -> None:

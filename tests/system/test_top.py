@@ -195,6 +195,7 @@ def test_a_coordinator_that_is_away_is_told_loudly(
     asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_keys_change_a_real_fleet(fleet: Any, long: str) -> None:
     """A job that runs is shown, cancelled after a question, and requeued; a host is drained."""
     fleet.plan(long)
@@ -250,7 +251,7 @@ def test_a_refusal_is_told_in_its_words(fleet: Any, long: str) -> None:
             await _sees(app, pilot, "gbt-oracle")
             await pilot.press("c", "y")
             await _sees(app, pilot, "Not done")
-            await _sees(app, pilot, "not signed")
+            await _sees(app, pilot, "takes signed commands only")
 
     asyncio.run(story())
     assert fleet.events("gbt-oracle") == ["added"]

@@ -90,6 +90,23 @@ def test_the_curve_of_a_resumed_attempt_goes_on() -> None:
     assert curve.attempt == 2
 
 
+def test_progress_of_an_attempt_that_is_over_changes_nothing() -> None:
+    """Its host has yet to be told to stop; a new attempt is not shown with its figures."""
+    heard = _Heard()
+    heard.epoch(1, attempt=2)
+    assert not heard.epoch(7, attempt=1)
+    assert heard.mirror.progress[JOB].epoch == 1
+
+
+def test_a_host_that_only_spoke_itself_is_as_it_says() -> None:
+    """Until the coordinator's list comes."""
+    heard = _Heard()
+    heard.says(TOPICS.status("pi"), _status("online", "s"))
+    assert heard.mirror.hosts["pi"].presence == "online"
+    heard.says(TOPICS.status("pi"), _status("offline", "s"))
+    assert heard.mirror.hosts["pi"].presence == "offline"
+
+
 def test_a_long_curve_is_thinned_out_and_keeps_its_ends() -> None:
     """However many epochs there are."""
     heard = _Heard()

@@ -84,7 +84,7 @@ class Grid(ScrollView, Generic[L], can_focus=True):
         self._all: Sequence[L] = ()
         self._shown: list[L] = []
         self._fitted: list[tuple[Column[L], int]] = []
-        self._key = ""
+        self._key = ""  # of the row that was chosen; none: the first one is as good as any
         self.cursor = 0
         self.order = next(iter(orders))
         self.kind = kinds[0]
@@ -140,7 +140,8 @@ class Grid(ScrollView, Generic[L], can_focus=True):
         self._shown = sorted(found, key=self._orders[self.order])
         places = (index for index, row in enumerate(self._shown) if row.key == self._key)
         self.cursor = next(places, max(0, min(self.cursor, len(self._shown) - 1)))
-        self._note_key()
+        if self._key:
+            self._note_key()
         self._measure()
 
     def _note_key(self) -> None:

@@ -1,0 +1,268 @@
+"""Metrics in Prometheus' text format: from what the coordinator knows to the text, without any IO.
+
+The format is written here: it is a page of rules, and a client library would keep a registry of
+its own beside the coordinator's state, for a Raspberry Pi to install. Names follow Prometheus'
+conventions: base units, `_total` on counters. Labels are bounded: states, kinds, models (50), and
+hosts (1,000).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+from broker.clock import Now
+from broker.messages import Gpu
+from coordinator.faces.tally import LOSSES, Histogram, Tally
+from coordinator.hosts import Host
+from coordinator.states import Event, JobState
+from coordinator.world import World
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+MAX_HOSTS: Final = 1000
+PRESENCES: Final = (
+    "online", "starting", "restarted", "rebooted", "twins", "left", "crashed", "asleep", "cut-off",
+    "silent", "unknown",
+)  # fmt: skip
+
+Labels = Mapping[str, str]
+Value = float | Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: its name, its kind, its labels, and what it says."""
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS: Final = (
+    Metric("fleet_build_info", "gauge", "Always 1; the labels say what runs.",
+           ("version", "python")),
+    Metric("fleet_start_time_seconds", "gauge", "When the coordinator was started, in Unix time."),
+    Metric("fleet_broker_connected", "gauge", "1 while the coordinator is connected."),
+    Metric("fleet_jobs", "gauge", "Jobs by state.", ("state",)),
+    Metric("fleet_jobs_oldest_pending_seconds", "gauge",
+           "For how long the job has been pending that waits longest; 0 when none does."),
+    Metric("fleet_job_events_total", "counter", "What moved jobs, by the words of `fleet events`.",
+           ("event",)),
+    Metric("fleet_job_duration_seconds", "histogram",
+           "From the start of a job's last attempt to its end.", ("model", "outcome")),
+    Metric("fleet_attempts_lost_total", "counter",
+           "Attempts that were lost with their host, or that it no longer had."),
+    Metric("fleet_hosts", "gauge", "Hosts by presence.", ("presence",)),
+    Metric("fleet_host_online", "gauge", "1 while the host is online.", ("host",)),
+    Metric("fleet_host_barred", "gauge", "1 while the host is drained or in quarantine.",
+           ("host",)),
+    Metric("fleet_host_last_seen_seconds", "gauge", "When the host was last heard, in Unix time.",
+           ("host",)),
+    Metric("fleet_host_jobs", "gauge", "Jobs that the host holds.", ("host",)),
+    Metric("fleet_host_cpu_ratio", "gauge", "Use of all cores, 0 to 1.", ("host",)),
+    Metric("fleet_host_load1", "gauge", "Load average of the last minute.", ("host",)),
+    Metric("fleet_host_memory_bytes", "gauge", "RAM of the host.", ("host",)),
+    Metric("fleet_host_memory_available_bytes", "gauge", "RAM that is free for a job.", ("host",)),
+    Metric("fleet_gpu_use_ratio", "gauge", "Use of the GPU, 0 to 1.", ("host", "gpu")),
+    Metric("fleet_gpu_memory_bytes", "gauge", "VRAM of the GPU.", ("host", "gpu")),
+    Metric("fleet_gpu_memory_free_bytes", "gauge", "VRAM that is free, others' use counted.",
+           ("host", "gpu")),
+    Metric("fleet_gpu_power_watts", "gauge", "Power that the GPU draws.", ("host", "gpu")),
+    Metric("fleet_messages_dropped_total", "counter",
+           "Messages that fitted nothing, by kind of topic.", ("kind",)),
+    Metric("fleet_messages_refused_total", "counter",
+           "Reports that were void and commands that were turned away, by reason.", ("reason",)),
+    Metric("fleet_inbox_messages", "gauge", "Messages that wait for the coordinator.", ("lane",)),
+    Metric("fleet_inbox_dropped_total", "counter",
+           "Messages that found the inbox full, and will be sent again.", ("lane",)),
+    Metric("fleet_ledger_commit_seconds", "histogram",
+           "How long a transaction of the ledger took, until it was durable."),
+    Metric("fleet_ledger_commit_failures_total", "counter",
+           "Transactions that the disk refused."),
+    Metric("fleet_artifacts_received_total", "counter", "Artifacts that came whole."),
+    Metric("fleet_artifact_received_bytes_total", "counter", "Bytes of these artifacts."),
+    Metric("fleet_artifacts_stored", "gauge", "Artifacts in the store."),
+    Metric("fleet_artifacts_stored_bytes", "gauge", "Bytes of the artifacts in the store."),
+    Metric("fleet_transfers", "gauge", "Artifacts on their way, up to the coordinator or down.",
+           ("direction",)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """How full the coordinator's inbox is, and what it has dropped so far, by lane."""
+
+    unread: Mapping[str, int]
+    dropped: Mapping[str, int]
+    connected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What one scrape is to show; immutable, for another thread to render."""
+
+    samples: Mapping[str, tuple[tuple[Labels, Value], ...]]
+
+
+def read(world: World, tally: Tally, inbox: Inbox, now: Now) -> Readings:
+    """Take the readings."""
+    found: dict[str, list[tuple[Labels, Value]]] = {}
+    for name, labels, value in (
+        *_of_coordinator(world, inbox),
+        *_of_jobs(world, tally, now),
+        *_of_hosts(world, now),
+        *_of_messages(world, inbox),
+        *_of_storage(world, tally),
+    ):
+        found.setdefault(name, []).append((labels, value))
+    return Readings({name: tuple(samples) for name, samples in found.items()})
+
+
+def render(readings: Readings) -> str:
+    """Return the readings as text."""
+    lines: list[str] = []
+    for metric in METRICS:
+        samples = readings.samples.get(metric.name, ())
+        lines.append(f"# HELP {metric.name} {_escaped(metric.help, quotes=False)}")
+        lines.append(f"# TYPE {metric.name} {metric.kind}")
+        for labels, value in samples:
+            if isinstance(value, Histogram):
+                lines += _histogram(metric.name, labels, value)
+            else:
+                lines.append(_line(metric.name, labels, value))
+    return "\n".join([*lines, ""])
+
+
+Sample = tuple[str, Labels, Value]
+
+
+def _of_coordinator(world: World, inbox: Inbox) -> Iterator[Sample]:
+    settings = world.settings
+    version = {"version": settings.version, "python": platform.python_version()}
+    yield "fleet_build_info", version, 1
+    if (started_s := _seconds(settings.started_at)) is not None:
+        yield "fleet_start_time_seconds", {}, started_s
+    yield "fleet_broker_connected", {}, int(inbox.connected)
+
+
+def _of_jobs(world: World, tally: Tally, now: Now) -> Iterator[Sample]:
+    counts = world.book.counts()
+    for state in JobState:
+        yield "fleet_jobs", {"state": state.value}, counts.get(state.value, 0)
+    since_s = min(world.pending_since_s.values(), default=now.mono_s)
+    yield "fleet_jobs_oldest_pending_seconds", {}, max(0.0, now.mono_s - since_s)
+    for event in Event:
+        yield "fleet_job_events_total", {"event": event.value}, tally.events[event.value]
+    for (model, outcome), histogram in sorted(tally.durations.items()):
+        labels = {"model": model, "outcome": outcome}
+        yield "fleet_job_duration_seconds", labels, histogram.copy()
+    yield "fleet_attempts_lost_total", {}, sum(tally.events[event.value] for event in LOSSES)
+
+
+def _of_hosts(world: World, now: Now) -> Iterator[Sample]:
+    presences = Counter(host.presence(now) for host in world.hosts.values())
+    for presence in sorted({*PRESENCES, *presences}):
+        yield "fleet_hosts", {"presence": presence}, presences[presence]
+    for name in sorted(world.hosts)[:MAX_HOSTS]:
+        yield from _of_host(world, world.hosts[name])
+
+
+def _of_host(world: World, host: Host) -> Iterator[Sample]:
+    label = {"host": host.name}
+    yield "fleet_host_online", label, int(host.online)
+    yield "fleet_host_barred", label, int(bool(world.record(host.name).barred()))
+    if (seen_s := _seconds(host.last_seen_at)) is not None:
+        yield "fleet_host_last_seen_seconds", label, seen_s
+    heartbeat = host.heartbeat
+    if heartbeat is None or not host.online:
+        return  # old figures would look like new ones
+    yield "fleet_host_jobs", label, len(heartbeat.jobs)
+    if heartbeat.cpu_percent is not None:
+        yield "fleet_host_cpu_ratio", label, heartbeat.cpu_percent / 100
+    if heartbeat.load_1m is not None:
+        yield "fleet_host_load1", label, heartbeat.load_1m
+    if host.capability is not None:
+        yield "fleet_host_memory_bytes", label, host.capability.ram_total_bytes
+    yield "fleet_host_memory_available_bytes", label, heartbeat.ram_available_bytes
+    for gpu in heartbeat.gpus:
+        yield from _of_gpu({**label, "gpu": str(gpu.index)}, gpu)
+
+
+def _of_gpu(label: Labels, gpu: Gpu) -> Iterator[Sample]:
+    known = {
+        "fleet_gpu_use_ratio": None if gpu.use_percent is None else gpu.use_percent / 100,
+        "fleet_gpu_memory_bytes": gpu.vram_total_bytes,
+        "fleet_gpu_memory_free_bytes": gpu.vram_free_bytes,
+        "fleet_gpu_power_watts": gpu.power_w,
+    }
+    for name, value in known.items():
+        if value is not None:
+            yield name, label, value
+
+
+def _of_messages(world: World, inbox: Inbox) -> Iterator[Sample]:
+    yield from _each("fleet_messages_dropped_total", "kind", world.dropped)
+    yield from _each("fleet_messages_refused_total", "reason", world.refused)
+    yield from _each("fleet_inbox_messages", "lane", inbox.unread)
+    yield from _each("fleet_inbox_dropped_total", "lane", inbox.dropped)
+
+
+def _of_storage(world: World, tally: Tally) -> Iterator[Sample]:
+    yield "fleet_ledger_commit_seconds", {}, tally.commits.copy()
+    yield "fleet_ledger_commit_failures_total", {}, tally.commit_failures
+    yield "fleet_artifacts_received_total", {}, tally.artifacts
+    yield "fleet_artifact_received_bytes_total", {}, tally.artifact_bytes
+    yield "fleet_artifacts_stored", {}, len(world.stored)
+    yield "fleet_artifacts_stored_bytes", {}, sum(world.stored.values())
+    yield "fleet_transfers", {"direction": "up"}, len(world.uploads)
+    yield "fleet_transfers", {"direction": "down"}, len(world.downloads)
+
+
+def _each(name: str, label: str, counts: Mapping[str, int]) -> Iterator[Sample]:
+    for key in sorted(counts):
+        yield name, {label: key}, counts[key]
+
+
+def _histogram(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
+    counts = histogram.cumulated()
+    bounds = [_number(bound) for bound in histogram.bounds] + ["+Inf"]
+    for bound, count in zip(bounds, counts):
+        yield _line(f"{name}_bucket", {**labels, "le": bound}, count)
+    yield _line(f"{name}_sum", labels, histogram.total)
+    yield _line(f"{name}_count", labels, counts[-1])
+
+
+def _line(name: str, labels: Labels, value: float) -> str:
+    said = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{said}}} {_number(value)}" if said else f"{name} {_number(value)}"
+
+
+def _escaped(text: str, *, quotes: bool = True) -> str:
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return escaped.replace('"', '\\"') if quotes else escaped
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def _seconds(at: str | None) -> float | None:
+    try:
+        return datetime.fromisoformat(at or "").timestamp()
+    except ValueError:
+        return None
+
+
+def table(metrics: Iterable[Metric] = METRICS) -> str:
+    """Return the table of docs/metrics.md."""
+    head = "| metric | kind | labels | what it says |\n| --- | --- | --- | --- |\n"
+    return head + "".join(
+        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} |"
+        f" {one.help} |\n"
+        for one in metrics
+    )

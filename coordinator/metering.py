@@ -1,0 +1,49 @@
+"""The ledger and the store as they are, with what metrics count of them; used only with metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker.errors import StorageError
+from coordinator.faces.tally import Tally
+from coordinator.jobs import Change
+from coordinator.ledger import Ledger
+from coordinator.records import Record
+from coordinator.store import Part, Store, StoredInfo
+
+
+class MeteredLedger(Ledger):
+    """A ledger whose commits are timed and counted."""
+
+    def __init__(self, path: Path, tally: Tally) -> None:
+        """Open it, as `Ledger` does."""
+        super().__init__(path)
+        self._tally = tally
+
+    def commit(self, changes: Sequence[Change | Record]) -> None:
+        """Commit, see `Ledger.commit`."""
+        begun_s = time.perf_counter()
+        try:
+            super().commit(changes)
+        except StorageError:
+            self._tally.commit_failures += 1
+            raise
+        if changes:
+            self._tally.on_commit(changes, time.perf_counter() - begun_s)
+
+
+class MeteredStore(Store):
+    """A store that counts what comes whole."""
+
+    def __init__(self, state: Path, tally: Tally) -> None:
+        """Open it, as `Store` does."""
+        super().__init__(state)
+        self._tally = tally
+
+    def finish(self, part: Part, model: str, mode: str) -> StoredInfo:
+        """Take a part into the store, see `Store.finish`; this is the hasher's thread."""
+        info = super().finish(part, model, mode)
+        self._tally.on_stored(info.size_bytes)
+        return info

@@ -1,0 +1,321 @@
+"""Captures the traces of docs/tracing.md from a real fleet, by `mosquitto_sub`, and comments them.
+
+    python -m tests.capture.trace
+
+runs a broker, a coordinator and an agent, and writes what went over the wire into the page, between
+its markers. Ids and long payloads are shortened, always with `…`; what comes again and again is
+left out, and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from broker.topics import Kind, Topic, Topics
+from tests.harness.brokers import embedded
+from tests.harness.fleet import LONG, ROOT, SHORT, Fleet
+
+PAGE = ROOT / "docs/tracing.md"
+TOPICS = Topics("fleet")
+DEADLINE_S = 120.0
+ID_CHARS = 8  # of the ids of jobs and artifacts
+NAME_CHARS = 6  # of other ids
+# How many messages of a sense are shown; what comes again just as it was is left out anyway.
+AT_MOST = {"phase": 1, "progress": 2, "log": 3, "heartbeat": 2, "coordinator/summary": 2,
+           "rebirth": 1, "capability": 1}  # fmt: skip
+
+# What a message means, said where it comes for the first time in a trace.
+COMMENTS: dict[str, str] = {
+    "coordinator/status online": "The coordinator is there. This is retained, as all states are.",
+    "coordinator/status offline": "The coordinator has gone.",
+    "coordinator/summary": "How many jobs and hosts are in which state.",
+    "status online": "A host comes: its birth. The session is new at each connect.",
+    "status offline lost": "The agent was killed: the broker publishes its will, with its session.",
+    "status offline goodbye": "A host leaves in order.",
+    "capability": "What it is: cores, memory, trainers with the schemas of their hyperparameters.",
+    "heartbeat": "How it fares, and what it holds. This renews the lease of each job listed.",
+    "rebirth": "The coordinator asks for the birth again: it knows this host too little.",
+    "jobs pending": "The job as the ledger has it: pending.",
+    "jobs claimed": "It was given to a host; the attempt is the fencing token.",
+    "jobs running": "The ledger has it running.",
+    "jobs completed": "The job is completed only now that the artifact is in the store.",
+    "jobs failed": "The job has failed for good: no retry would help.",
+    "jobs pending again": "The lease of a crashed agent's job is short: it is pending again.",
+    "assign": "The coordinator gives the job to the host. Repeated until answered.",
+    "accepted": "The host takes it …",
+    "started": "… and its trainer's process runs.",
+    "phase": "What the trainer is at. Retained while it runs.",
+    "progress": "The losses of an epoch, likewise.",
+    "progress cleared": "It runs no more: the retained progress is cleared.",
+    "log": "What the trainer prints, a line a message, as text.",
+    "finished": "It is done: the bundle lies on the host's disk. Repeated until noted.",
+    "finished again": "The stream is over; the host reports once more, to hear that it may forget.",
+    "failed": "The trainer has ended with an error.",
+    "noted wanted": "In the ledger; the coordinator wants the bundle.",
+    "noted recorded": "In the ledger: the host may forget the job.",
+    "noted stored": "In the store and in the ledger: the host may delete its copy.",
+    "offer": "The host offers the bundle, known by its sha256.",
+    "grant receiving": "Which chunks are missing, and how many may be in flight. (The chunks"
+                       " themselves are not shown.)",
+    "grant stored": "All there, and its hash is right.",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One message as `mosquitto_sub` printed it."""
+
+    topic: str
+    payload: str
+
+    @property
+    def parsed(self) -> Topic:
+        """What the topic is."""
+        return TOPICS.parse(self.topic)
+
+
+class Listener:
+    """`mosquitto_sub` as a child process."""
+
+    def __init__(self, port: int) -> None:
+        program = shutil.which("mosquitto_sub")
+        if program is None:
+            raise SystemExit("mosquitto_sub is not installed; Debian: mosquitto-clients")
+        self.heard: list[Heard] = []
+        self._process = subprocess.Popen(
+            [program, "-p", str(port), "-v", "-t", "fleet/#", "-T", "fleet/+/+/+/chunk/#",
+             "-T", "fleet/operator/#"],
+            stdout=subprocess.PIPE, encoding="utf-8",
+        )  # fmt: skip
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            topic, _, payload = line.rstrip("\n").partition(" ")
+            # `-v` says so of an empty payload.
+            self.heard.append(Heard(topic, "" if payload == "(null)" else payload))
+
+    def until(self, holds: Callable[[Heard], bool], what: str, since: int = 0) -> int:
+        """Wait for a message; return how many had come by then."""
+        end_s = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end_s:
+            for index, one in enumerate(self.heard[since:], since):
+                if holds(one):
+                    return index + 1
+            time.sleep(0.05)
+        raise SystemExit(f"waited in vain for {what}")
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait(DEADLINE_S)
+
+
+def shortened(heard: Heard) -> tuple[str, str]:
+    """Return topic and payload with short ids and without what is long."""
+    topic = re.sub(r"[0-9a-f]{64}", lambda found: found[0][:ID_CHARS] + "…", heard.topic)
+    if not heard.payload.startswith("{"):
+        return topic, heard.payload
+    return topic, json.dumps(
+        _short(json.loads(heard.payload)), separators=(",", ":"), ensure_ascii=False
+    ).replace('"{…}"', "{…}")
+
+
+def _short(value: Any, key: str = "") -> Any:
+    if key in {"hyper_schema", "metrics"} and value:
+        return "{…}"
+    if isinstance(value, dict):
+        return {name: _short(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_short(each) for each in value]
+    if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value):
+        return value[:ID_CHARS] + "…"
+    if isinstance(value, str) and re.fullmatch(r"[0-9a-f-]{32,36}", value):
+        return value[:NAME_CHARS] + "…"
+    if key in {"os", "cpu", "python", "torch", "xgboost", "trainers_commit"} and value:
+        return f"{str(value)[:9]}…" if len(str(value)) > 9 else value
+    return value
+
+
+def sense(heard: Heard, before: list[Heard]) -> str:  # noqa: PLR0911 - a case a return
+    """Return which comment belongs to a message."""
+    topic = heard.parsed
+    said = json.loads(heard.payload) if heard.payload.startswith("{") else {}
+    match topic.kind:
+        case Kind.STATUS | Kind.COORDINATOR_STATUS:
+            why = f" {said['reason']}" if topic.kind is Kind.STATUS else ""
+            return f"{topic.kind.value} {said['state']}" + (
+                why if said["state"] == "offline" else ""
+            )
+        case Kind.JOB:
+            again = said["state"] == "pending" and any(
+                one.topic == heard.topic and '"state":"running"' in one.payload for one in before
+            )
+            return f"jobs {said['state']}{' again' if again else ''}"
+        case Kind.REQUEST:
+            return f"noted {said['verdict']}" if said["type"] == "noted" else str(said["type"])
+        case Kind.RESPONSE:
+            again = any(
+                one.parsed.kind is Kind.RESPONSE and '"finished"' in one.payload for one in before
+            )
+            return f"{said['type']}{' again' if again and said['type'] == 'finished' else ''}"
+        case Kind.GRANT:
+            return f"grant {said['state'] if 'state' in said else said['type']}"
+        case Kind.PROGRESS:
+            if not heard.payload:
+                return "progress cleared"
+            return "phase" if said["epoch"] is None else "progress"
+        case Kind.LOG:
+            return "log"
+        case _:
+            return topic.kind.value.rpartition("/")[2] if topic.kind is not Kind.SUMMARY else (
+                "coordinator/summary"
+            )  # fmt: skip
+
+
+def told(heard: list[Heard]) -> Iterator[str]:
+    """Yield the lines of a commented trace."""
+    said: set[str] = set()
+    shown: Counter[str] = Counter()
+    before: set[Heard] = set()
+    left_out: Counter[str] = Counter()
+    for index, one in enumerate(heard):
+        what = sense(one, heard[:index])
+        shown[what] += 1
+        if shown[what] > AT_MOST.get(what, 1000) or (one in before and "again" not in what):
+            left_out[one.parsed.kind.value] += 1
+            continue
+        before.add(one)
+        yield from _gap(left_out)
+        if what not in said:
+            yield f"# {COMMENTS[what]}"
+            said.add(what)
+        topic, payload = shortened(one)
+        yield topic
+        yield f"    {payload or '(empty)'}"
+    yield from _gap(left_out)
+
+
+def _gap(left_out: Counter[str]) -> Iterator[str]:
+    if left_out:
+        yield f"# … left out: {', '.join(f'{left_out[kind]} {kind}' for kind in left_out)}"
+        left_out.clear()
+
+
+def capture(folder: Path, data: Path) -> dict[str, list[Heard]]:
+    """Run a fleet and return its three traces by name."""
+    broker = embedded()
+    broker.start()
+    fleet = Fleet(folder, broker.url, data)
+    fleet.root = "fleet"
+    fleet.environment["FLEET_TOPIC_ROOT"] = "fleet"
+    listener = Listener(broker.port)
+    try:
+        return _play(fleet, listener)
+    finally:
+        listener.stop()
+        fleet.close()
+        broker.end()
+
+
+def _play(fleet: Fleet, listener: Listener) -> dict[str, list[Heard]]:
+    traces: dict[str, list[Heard]] = {}
+    # Long enough that an agent, which holds progress back when it comes quickly, tells of epochs.
+    # Long enough that an agent, which holds progress back when it comes quickly, tells of epochs.
+    good = (
+        'name = "gbt-oracle"\nmodel = "gbt"\nmode = "oracle"\nn_resamples = 20\n'
+        "hyper.epochs = 400\nhyper.patience = 400"
+    )
+    bad = ('name = "no-such-host"\nmodel = "gbt"\nmode = "oracle"\ntrain_hosts = ["nobody"]\n'
+           f"retries = 0\n{SHORT}")  # fmt: skip
+    long = f'name = "gbt-long"\nmodel = "gbt"\nmode = "oracle"\nseed = 7\n{LONG}'
+    fleet.plan(good)
+    fleet.coordinator(crash_grace_s=2.0)
+    agent = fleet.agent("pi", heartbeat_s=30.0)
+    begin = listener.until(_job("completed"), "the completed job")
+    # The answer to the last report comes after it.
+    end = listener.until(lambda one: '"verdict":"stored"' in one.payload, "the last answer", begin)
+    traces["life"] = _cut(listener.heard[:end])
+
+    begin = len(listener.heard)
+    fleet.plan(good, bad)
+    fleet.reload()
+    end = listener.until(_job("failed"), "the failed job", begin)
+    end = listener.until(
+        lambda one: '"verdict":"recorded"' in one.payload, "the last answer", begin
+    )
+    traces["failure"] = _cut(listener.heard[begin:end])
+
+    begin = len(listener.heard)
+    fleet.plan(good, bad, long)
+    fleet.reload()
+    running = listener.until(_job("running"), "the running job", begin)
+    listener.until(
+        lambda one: one.parsed.kind is Kind.PROGRESS and '"epoch":null' not in one.payload,
+        "some progress", running,
+    )  # fmt: skip
+    agent.kill()
+    end = listener.until(_job("pending"), "the lost job", running)
+    traces["loss"] = _cut(listener.heard[running - 1 : end])
+    return traces
+
+
+def _job(state: str) -> Callable[[Heard], bool]:
+    return lambda one: one.parsed.kind is Kind.JOB and f'"state":"{state}"' in one.payload
+
+
+def _cut(heard: list[Heard]) -> list[Heard]:
+    """Leave out what is of another story: rows of jobs that were told before."""
+    return [one for one in heard if one.parsed.kind is not Kind.ECHO]
+
+
+def write(page: str, traces: dict[str, list[Heard]]) -> str:
+    """Return the page with the traces between their markers."""
+    for name, heard in traces.items():
+        block = "\n".join(told(heard))
+        page, count = re.subn(
+            rf"(<!-- {name}: made by tests/capture/trace.py -->\n).*?(<!-- {name}: end -->)",
+            lambda found, block=block: f"{found[1]}\n```text\n{block}\n```\n\n{found[2]}",
+            page,
+            flags=re.DOTALL,
+        )
+        assert count == 1, f"{PAGE}: no markers of {name}"
+    return page
+
+
+def prepare(folder: Path) -> Path:
+    """Simulate and prepare a small data set; return where it is."""
+    for arguments in (
+        ["agent.trainer.simulate", "--out-dir", str(folder / "raw"), "--rows", "400"],
+        ["agent.trainer.prepare", "--raw", str(folder / "raw" / "simulated.parquet"),
+         "--out-dir", str(folder / "data")],
+    ):  # fmt: skip
+        subprocess.run(
+            [sys.executable, "-m", *arguments], check=True, capture_output=True, timeout=120,
+            cwd=ROOT,
+        )  # fmt: skip
+    return folder / "data"
+
+
+def main() -> None:
+    """Write the page anew."""
+    with tempfile.TemporaryDirectory() as name:
+        traces = capture(Path(name), prepare(Path(name)))
+    PAGE.write_text(write(PAGE.read_text("utf-8"), traces), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
