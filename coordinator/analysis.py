@@ -38,7 +38,7 @@ _CLAUSES: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("[hosts] deny_jobs", frozenset({"deny-jobs"})),
     ("[hosts] slots", frozenset({"no-slots"})),
     ("not drained or in quarantine", frozenset({"barred"})),
-    ("is there", frozenset({"offline", "joining", "twins"})),
+    ("is online", frozenset({"offline", "joining", "twins"})),
     ("takes jobs now", frozenset({"refuses"})),
     ("RAM is free now", frozenset({"ram-now"})),
     ("VRAM is free now", frozenset({"vram-now"})),
@@ -155,7 +155,7 @@ def _value(spec: JobSpec, title: str) -> Any:
 def _detail(
     title: str, hit: Sequence[tuple[str, Reason]], presence: Mapping[str, str]
 ) -> str:  # fmt: skip
-    if title == "is there":
+    if title == "is online":
         return _tally(presence.get(host, "offline") for host in dict(hit))
     if title in {"takes jobs now", "has its trainer"}:
         return _tally(reason.text.removeprefix("takes no jobs now: ") for _, reason in hit)

@@ -57,7 +57,9 @@ def status_command(client: OperatorClient, as_json: bool) -> None:
             line.append(f"{count} ").append(render.state(name))
         out.print(line if shown else render.Text(f"{title:<13}none"))
     if outlook is not None and outlook["text"]:
-        out.print(render.Text(f"{'Outlook':<13}").append(outlook["text"]), soft_wrap=True)
+        from coordinator.cli.outlook import say
+
+        say(out, render.Text(f"{'Outlook':<13}").append(outlook["text"]))
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
         out.print("\nNothing that is pending can start; `fleet why JOB` says why.")
     if data["dropped"]:
