@@ -38,8 +38,9 @@ _CLAUSES: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("[hosts] deny_jobs", frozenset({"deny-jobs"})),
     ("[hosts] slots", frozenset({"no-slots"})),
     ("not drained or in quarantine", frozenset({"barred"})),
+    ("the fleet is not paused", frozenset({"paused"})),
     ("is online", frozenset({"offline", "joining", "twins"})),
-    ("takes jobs now", frozenset({"refuses"})),
+    ("takes jobs now", frozenset({"refuses", "snoozed", "rules"})),
     ("RAM is free now", frozenset({"ram-now"})),
     ("VRAM is free now", frozenset({"vram-now"})),
     ("prefer_cuda", frozenset({"grace"})),
@@ -179,7 +180,7 @@ def _how(host: str, codes: set[str], presence: Mapping[str, str]) -> str:
         return "now"
     if codes & {"offline", "joining", "twins"}:
         return presence.get(host, "offline")
-    if "refuses" in codes:
+    if codes & {"refuses", "snoozed"}:
         return "quiet"
     return "busy" if "busy" in codes else "soon"
 

@@ -35,12 +35,13 @@ _POLICY: Final = tuple(name for name in HostPolicy.__slots__ if name != "name")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A job that the coordinator has."""
+    """A job that the coordinator has. `submitted`: beside the manifest, which does not touch it."""
 
     spec: JobSpec
     state: str
     in_plan: bool
     host: str | None = None
+    submitted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,9 @@ def difference(
     by_id = {one.spec.job_id: one for one in known}
     specs = {spec.job_id: spec for spec in wanted}
     leaving = {
-        one.spec.name: one for one in by_id.values() if one.in_plan and one.spec.job_id not in specs
+        one.spec.name: one
+        for one in by_id.values()
+        if one.in_plan and not one.submitted and one.spec.job_id not in specs
     }
     steps = [_step(by_id.get(spec.job_id), spec, leaving) for spec in specs.values()]
     replaced = {step.known.spec.job_id for step in steps if step.known and step.action == "replace"}
