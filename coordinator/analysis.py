@@ -1,6 +1,6 @@
 """Why a job is not running, clause by clause, and what would have to change: pure functions.
 
-Everything is asked of `matchmaking.reasons`: what a clause rules out is the hosts for which it
+Everything is asked of the rules in `matchmaking`: what a clause rules out is the hosts for which it
 gives a reason, and what would help is found by relaxing one thing at a time and asking again.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.messages import Needs
-from coordinator.matchmaking import GIB, HostView, Reason, reasons
+from coordinator.matchmaking import GIB, HostView, Reason, could_take
 from coordinator.plan import HostPolicy, JobSpec
 
 MOST_NAMES: Final = 2
@@ -191,12 +191,8 @@ Found = Iterator[tuple[list[HostView], str]]
 Relaxation = Callable[[JobSpec, Sequence[HostView], float], Found]
 
 
-def _is_open(spec: JobSpec, view: HostView, grace_s: float) -> bool:
-    return all(reason.passing for reason in reasons(spec, view, grace_s, grace_s))
-
-
 def _open(spec: JobSpec, views: Iterable[HostView], grace_s: float) -> list[HostView]:
-    return [view for view in views if _is_open(spec, view, grace_s)]
+    return [view for view in views if could_take(spec, view, grace_s)]
 
 
 def _could(views: Sequence[HostView]) -> str:
@@ -256,7 +252,7 @@ def _with_other_hosts(spec: JobSpec, views: Sequence[HostView], grace_s: float) 
 
 def _lifted(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Found:
     for view in views:
-        if view.barred and _is_open(spec, replace(view, barred=()), grace_s):
+        if view.barred and could_take(spec, replace(view, barred=()), grace_s):
             yield [view], f"after `fleet resume {view.host}`, {view.host} could take it"
 
 
@@ -269,7 +265,7 @@ def _by_policy(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Foun
             if value == plain:
                 continue
             eased = replace(view, policy=replace(policy, **{name: plain}))
-            if _is_open(spec, eased, grace_s):
+            if could_take(spec, eased, grace_s):
                 shown = _toml(value)
                 yield (
                     [view],
@@ -283,7 +279,7 @@ def _with_data(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Foun
     opened = [
         view
         for view in bare
-        if _is_open(
+        if could_take(
             spec, replace(view, capability=view.capability.model_copy(update=given)), grace_s
         )
     ]

@@ -134,7 +134,7 @@ def policy_from_dict(found: Any) -> HostPolicy:
     if not isinstance(found, dict):
         raise ValueError("a policy is a JSON object")  # noqa: TRY004 - likewise
     known = {name: found[name] for name in HostPolicy.__slots__ if name in found}
-    fields = {
+    fields: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
     }
     try:
