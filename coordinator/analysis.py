@@ -1,6 +1,6 @@
 """Why a job is not running, clause by clause, and what would have to change: pure functions.
 
-Everything is asked of `matchmaking.reasons`: what a clause rules out is the hosts for which it
+Everything is asked of the rules in `matchmaking`: what a clause rules out is the hosts for which it
 gives a reason, and what would help is found by relaxing one thing at a time and asking again.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.messages import Needs
-from coordinator.matchmaking import GIB, HostView, Reason, reasons
+from coordinator.matchmaking import GIB, HostView, Reason, could_take
 from coordinator.plan import HostPolicy, JobSpec
 
 MOST_NAMES: Final = 2
@@ -38,8 +38,9 @@ _CLAUSES: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("[hosts] deny_jobs", frozenset({"deny-jobs"})),
     ("[hosts] slots", frozenset({"no-slots"})),
     ("not drained or in quarantine", frozenset({"barred"})),
-    ("is there", frozenset({"offline", "joining", "twins"})),
-    ("takes jobs now", frozenset({"refuses"})),
+    ("the fleet is not paused", frozenset({"paused"})),
+    ("is online", frozenset({"offline", "joining", "twins"})),
+    ("takes jobs now", frozenset({"refuses", "snoozed", "rules"})),
     ("RAM is free now", frozenset({"ram-now"})),
     ("VRAM is free now", frozenset({"vram-now"})),
     ("prefer_cuda", frozenset({"grace"})),
@@ -155,7 +156,7 @@ def _value(spec: JobSpec, title: str) -> Any:
 def _detail(
     title: str, hit: Sequence[tuple[str, Reason]], presence: Mapping[str, str]
 ) -> str:  # fmt: skip
-    if title == "is there":
+    if title == "is online":
         return _tally(presence.get(host, "offline") for host in dict(hit))
     if title in {"takes jobs now", "has its trainer"}:
         return _tally(reason.text.removeprefix("takes no jobs now: ") for _, reason in hit)
@@ -179,7 +180,7 @@ def _how(host: str, codes: set[str], presence: Mapping[str, str]) -> str:
         return "now"
     if codes & {"offline", "joining", "twins"}:
         return presence.get(host, "offline")
-    if "refuses" in codes:
+    if codes & {"refuses", "snoozed"}:
         return "quiet"
     return "busy" if "busy" in codes else "soon"
 
@@ -190,12 +191,8 @@ Found = Iterator[tuple[list[HostView], str]]
 Relaxation = Callable[[JobSpec, Sequence[HostView], float], Found]
 
 
-def _is_open(spec: JobSpec, view: HostView, grace_s: float) -> bool:
-    return all(reason.passing for reason in reasons(spec, view, grace_s, grace_s))
-
-
 def _open(spec: JobSpec, views: Iterable[HostView], grace_s: float) -> list[HostView]:
-    return [view for view in views if _is_open(spec, view, grace_s)]
+    return [view for view in views if could_take(spec, view, grace_s)]
 
 
 def _could(views: Sequence[HostView]) -> str:
@@ -255,7 +252,7 @@ def _with_other_hosts(spec: JobSpec, views: Sequence[HostView], grace_s: float) 
 
 def _lifted(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Found:
     for view in views:
-        if view.barred and _is_open(spec, replace(view, barred=()), grace_s):
+        if view.barred and could_take(spec, replace(view, barred=()), grace_s):
             yield [view], f"after `fleet resume {view.host}`, {view.host} could take it"
 
 
@@ -268,7 +265,7 @@ def _by_policy(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Foun
             if value == plain:
                 continue
             eased = replace(view, policy=replace(policy, **{name: plain}))
-            if _is_open(spec, eased, grace_s):
+            if could_take(spec, eased, grace_s):
                 shown = _toml(value)
                 yield (
                     [view],
@@ -282,7 +279,7 @@ def _with_data(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Foun
     opened = [
         view
         for view in bare
-        if _is_open(
+        if could_take(
             spec, replace(view, capability=view.capability.model_copy(update=given)), grace_s
         )
     ]

@@ -24,7 +24,15 @@ from broker.messages import (
 from coordinator import health, house
 from coordinator.hosts import Host
 from coordinator.jobs import Job
-from coordinator.matchmaking import HostView, Reason, choose, reasons, slots, use_cuda
+from coordinator.matchmaking import (
+    HostView,
+    Reason,
+    choose,
+    could_take,
+    reasons,
+    slots,
+    use_cuda,
+)
 from coordinator.receipts import is_receipt, receipt
 from coordinator.records import GOES_ON
 from coordinator.states import FINAL, Event, JobState
@@ -79,10 +87,12 @@ def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reas
     ]
 
 
-def could_run(world: World, job: Job, now: Now) -> bool:
-    """Whether some host could take this pending job, now or once what holds it up has passed."""
-    return job.in_plan and any(
-        all(reason.passing for reason in found) for _, found in explain(world, job, now)
+def runnable(world: World, now: Now) -> int:
+    """Return how many pending jobs could run, now or once what holds them up has passed."""
+    views, grace_s = host_views(world, now), world.grace_s()
+    return sum(
+        job.in_plan and any(could_take(job.spec, view, grace_s) for view in views)
+        for job in world.book.in_state(JobState.PENDING)
     )
 
 

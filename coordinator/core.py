@@ -233,7 +233,7 @@ class Core:
             self.world.manifest_fault = ""
         else:
             errors = [
-                {"file": p.file, "job": p.job, "key": p.key, "message": p.message}
+                {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
                 for p in event.problems[:100]
             ]
             message = "the manifest has errors; the running plan is unchanged"

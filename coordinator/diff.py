@@ -35,7 +35,7 @@ _POLICY: Final = tuple(name for name in HostPolicy.__slots__ if name != "name")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A job that the coordinator has. `submitted`: asked for beside the manifest, so it stays."""
+    """A job that the coordinator has. `submitted`: beside the manifest, which does not touch it."""
 
     spec: JobSpec
     state: str

@@ -30,6 +30,7 @@ from coordinator.plan import (
     Plan,
     job_id,
 )
+from coordinator.tomllines import Lines
 
 SCHEMA_VERSION: Final = 1
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -100,15 +101,20 @@ _TOP: Final = ("schema_version", "defaults", "hosts", "jobs")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error of a manifest. `job` and `key` are empty where they do not apply."""
+    """One error of a manifest. `job` and `key` are empty where they do not apply.
+
+    `line` is where the key stands, or else the table that it belongs into; none: the whole file.
+    """
 
     file: str
     job: str
     key: str
     message: str
+    line: int | None = None
 
     def __str__(self) -> str:
-        where = ": ".join(part for part in (self.file, self.job, self.key) if part)
+        file = self.file if self.line is None else f"{self.file}:{self.line}"
+        where = ": ".join(part for part in (file, self.job, self.key) if part)
         return f"{where}: {self.message}"
 
 
@@ -127,8 +133,9 @@ def load_manifest(path: Path, trainers: Mapping[str, Mapping[str, JsonValue]]) -
     `trainers` maps each known model to the JSON Schema of its hyperparameters. Raises
     `ManifestError` with every problem of the file.
     """
-    reader = _Reader(str(path), trainers)
-    plan = reader.read(_read_toml(path))
+    tables, text = _read_toml(path)
+    reader = _Reader(str(path), trainers, Lines(text))
+    plan = reader.read(tables)
     if plan is None:
         raise ManifestError(tuple(reader.problems))
     return plan
@@ -140,18 +147,19 @@ def read_job(table: dict[str, Any], trainers: Mapping[str, Mapping[str, JsonValu
     Without a name it is called after its model, its mode and its id. Raises `ManifestError` with
     every problem; their `file` and `job` are empty.
     """
-    reader = _Reader("", trainers)
+    reader = _Reader("", trainers, Lines(""))
     spec = reader.read_one(table)
     if spec is None or reader.problems:
         raise ManifestError(tuple(reader.problems))
     return spec
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> tuple[dict[str, Any], str]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise _single(path, f"larger than {MAX_BYTES // 1024**2} MiB; split the plan")
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        text = path.read_bytes().decode("utf-8-sig")
+        return tomllib.loads(text), text
     except OSError as error:
         raise _single(path, f"cannot be read: {error.strerror}; check the path") from None
     except UnicodeDecodeError:
@@ -167,9 +175,13 @@ def _single(path: Path, message: str) -> ManifestError:
 class _Reader:
     """Collects problems while it turns tables into a plan."""
 
-    def __init__(self, file: str, trainers: Mapping[str, Mapping[str, JsonValue]]) -> None:
+    def __init__(
+        self, file: str, trainers: Mapping[str, Mapping[str, JsonValue]], lines: Lines
+    ) -> None:
         self._file = file
         self._trainers = trainers
+        self._lines = lines
+        self._place: tuple[str | int, ...] = ()  # the table that is being read
         self.problems: list[Problem] = []
 
     def read(self, tables: dict[str, Any]) -> Plan | None:
@@ -181,6 +193,7 @@ class _Reader:
             self._problem("", "schema_version", "missing; write schema_version = 1 at the top")
         elif version != SCHEMA_VERSION or type(version) is not int:
             self._problem("", "schema_version", f"is {version!r}; this program knows 1")
+        self._place = ("defaults",)
         defaults = self._table(_Defaults, tables.get("defaults", {}), "[defaults]") or _Defaults()
         hosts = self._hosts(tables.get("hosts", {}))
         jobs = self._jobs(tables.get("jobs", []), defaults)
@@ -200,12 +213,14 @@ class _Reader:
         return spec
 
     def _hosts(self, tables: Any) -> dict[str, HostPolicy]:
+        self._place = ()
         if not isinstance(tables, dict):
             self._problem("", "hosts", "must be tables; write [hosts.NAME]")
             return {}
         policies = {}
         for name, table in tables.items():
             where = f"[hosts.{name}]"
+            self._place = ("hosts", name)
             if not is_host(name):
                 self._problem("", where, f"{name!r} cannot be a host: {_HOST_RULE}")
             host = self._table(_Host, table, where)
@@ -226,6 +241,7 @@ class _Reader:
                 self._problem("", f"{where} quiet_hours", str(error))
 
     def _jobs(self, tables: Any, defaults: _Defaults) -> list[JobSpec]:
+        self._place = ()
         if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
             self._problem("", "jobs", "must be a list of tables; write [[jobs]] before each job")
             return []
@@ -237,6 +253,7 @@ class _Reader:
         names: dict[str, str] = {}
         for index, table in enumerate(tables):
             label = _label(table, index)
+            self._place = ("jobs", index)
             job = self._table(_Job, table, label, is_job=True)
             if job is None:
                 self._check_broken(table, label)
@@ -337,11 +354,15 @@ class _Reader:
                 key = ".".join(str(part) for part in fault["loc"])
                 message = _words(fault, list(model.model_fields))
                 shown = key if is_job else f"{where} {key}".strip()
-                self._problem(where if is_job else "", shown, message)
+                self._problem(where if is_job else "", shown, message, fault["loc"])
             return None
 
-    def _problem(self, job: str, key: str, message: str) -> None:
-        self.problems.append(Problem(self._file, job, key, message))
+    def _problem(
+        self, job: str, key: str, message: str, loc: tuple[str | int, ...] | None = None
+    ) -> None:
+        """Note a problem; `loc` is the key as a path, where it is not plain from `key`."""
+        path = self._place + (tuple(key.split(".")) if loc is None else loc)
+        self.problems.append(Problem(self._file, job, key, message, self._lines.of(path)))
 
 
 _HOST_RULE: Final = (
@@ -351,7 +372,7 @@ _HOST_RULE: Final = (
 
 def _label(table: Mapping[str, Any], index: int) -> str:
     name = table.get("name")
-    if name is None:
+    if name is None and "model" in table and "mode" in table:
         name = f"{table.get('model')}-{table.get('mode')}"
     # What is no name may hold anything, control characters too: it is not repeated.
     return name if isinstance(name, str) and _NAME.fullmatch(name) else f"jobs[{index}]"

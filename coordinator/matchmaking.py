@@ -108,6 +108,11 @@ def reasons(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> tu
     return tuple(_against(job, view, waited_s, grace_s))
 
 
+def could_take(job: JobSpec, view: HostView, grace_s: float) -> bool:
+    """Whether the host could take the job, now or once what holds it up has passed by itself."""
+    return all(reason.passing for reason in _against(job, view, grace_s, grace_s))
+
+
 def _against(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterator[Reason]:
     yield from _by_presence(view)
     yield from _by_policy(job, view)

@@ -39,7 +39,7 @@ from broker.messages import (
 from broker.topics import user_of
 from coordinator import authority, downloads, hostverbs, identities, planning, prospects, submit
 from coordinator.answers import given, moved, refusal
-from coordinator.assignment import could_run, retry_wait_s, tell_to_stop
+from coordinator.assignment import retry_wait_s, runnable, tell_to_stop
 from coordinator.effects import (
     AnswerWithAttempts,
     AnswerWithEvents,
@@ -105,7 +105,6 @@ def _outcome(client: str, ask: Command, response: OperatorResponse, now: Now) ->
 
 def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> OperatorResponse:
     counts = world.book.counts()
-    pending = world.book.in_state(JobState.PENDING)
     data: dict[str, JsonValue] = {
         "jobs": dict(counts),
         "hosts": host_counts(world),
@@ -119,7 +118,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
         },
         "broker": {"address": world.settings.broker, "refused": _counts(world.broker_refused)},
         "active": counts["claimed"] + counts["running"],
-        "runnable": sum(could_run(world, job, now) for job in pending),
+        "runnable": runnable(world, now),
         "dropped": dict(world.dropped),
         "refused": dict(world.refused),
         "signed": world.settings.operator_key is not None,

@@ -136,9 +136,10 @@ def policy_from_dict(found: Any) -> HostPolicy:
     """Return the policy in JSON values. Raises ValueError when it is not one."""
     if not isinstance(found, dict):
         raise ValueError("a policy is a JSON object")  # noqa: TRY004 - likewise
-    fields = {name: found[name] for name in HostPolicy.__slots__ if name in found}
-    for name in ("allow_jobs", "deny_jobs"):
-        fields[name] = tuple(fields.get(name, ()))
+    known = {name: found[name] for name in HostPolicy.__slots__ if name in found}
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
+    }
     try:
         return HostPolicy(**fields)
     except TypeError as error:

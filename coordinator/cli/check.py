@@ -55,7 +55,8 @@ def check_command(
 def problems_to_list(error: ManifestError) -> list[dict[str, Any]]:
     """Return the errors of a manifest as JSON values."""
     return [
-        {"file": p.file, "job": p.job, "key": p.key, "message": p.message} for p in error.problems
+        {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
+        for p in error.problems
     ]
 
 

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
+from rich.console import Console
+from rich.padding import Padding
 
 from broker.errors import RemoteError
 from broker.machine import new_id
@@ -145,6 +147,16 @@ def _view(row: Mapping[str, Any]) -> HostView:
 
 
 # How predictions are told
+
+
+def say(out: Console, text: str | render.Text, indent: int = 0) -> None:
+    """Print a paragraph: on a terminal it wraps between words, elsewhere it is one line."""
+    if isinstance(text, str):
+        text = render.Text(render.printable(text))
+    if out.is_terminal:
+        out.print(Padding(text, (0, 0, 0, indent), expand=False))
+    else:
+        out.print(render.Text(" " * indent).append(text), soft_wrap=True)
 
 
 def at(in_s: float, now: datetime | None = None) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXIT_CHANGES: Final = 4
 LEAST_ROWS: Final = 5
 WIDE: Final = 110  # columns of a window with room for what a prediction rests on
-OTHER_LINES: Final = 16  # of a screen: headings, totals, the prompt
+OTHER_LINES: Final = 24  # of a screen: headings, totals, the prompt
 _SIGNS: Final = {
     "add": "+", "change": "~", "adopt": "+", "replace": "±", "orphan": "-", "keep": " "
 }  # fmt: skip
@@ -193,7 +193,7 @@ def _print(
     if found is not None:
         _print_changes(out, found, rows)
         if found.is_empty():
-            out.print(f"No changes: {manifest} is the plan that runs.", soft_wrap=True)
+            outlook.say(out, f"No changes: {manifest} is the plan that runs.")
     _print_times(out, prospect, rows)
     for title, kind in (
         ("that no known host can run", "stuck"),
@@ -201,7 +201,8 @@ def _print(
     ):
         _print_left_over(out, prospect.of(kind), title, rows)  # type: ignore[arg-type] # a verdict
     words = outlook.end_of_plan(prospect) or "nothing is left to do"
-    out.print(render.Text("\n").append("The plan: ", "bold").append(words), soft_wrap=True)
+    out.print()
+    outlook.say(out, render.Text().append("The plan: ", "bold").append(words))
     if not picture.views:
         out.print("No host is known yet; start an agent on each with `fleet agent`.")
     if not show_all and len(prospect.outlooks) > rows:
@@ -209,18 +210,18 @@ def _print(
 
 
 def _print_changes(out: Any, found: Difference, rows: int) -> None:
-    from coordinator.cli import render
+    from coordinator.cli import outlook, render
 
     steps = [step for action in _ORDER for step in found.steps if step.action == action]
     for step in steps[:rows]:
         sign = _SIGNS[step.action]
-        line = render.Text(f"  {sign} ", style=_STYLES[sign]).append(step.spec.name, "bold")
-        out.print(line.append(render.printable(f"  {_what(step)}"), "default"), soft_wrap=True)
+        line = render.Text().append(f"{sign} ", _STYLES[sign]).append(step.spec.name, "bold")
+        outlook.say(out, line.append(render.printable(f"  {_what(step)}")), 2)
     if len(steps) > rows:
         out.print(f"    and {len(steps) - rows} more (--all shows them)")
     for name, changes in found.hosts.items():
-        line = render.Text("  ~ ", style="yellow").append(f"[hosts.{name}]", "bold")
-        out.print(line.append(f"  {_changed(changes)}"), soft_wrap=True)
+        line = render.Text().append("~ ", "yellow").append(f"[hosts.{name}]", "bold")
+        outlook.say(out, line.append(f"  {_changed(changes)}"), 2)
     if not found.is_empty():
         counts = found.counts()
         told = [
@@ -234,8 +235,8 @@ def _print_changes(out: Any, found: Difference, rows: int) -> None:
             told.insert(1, f"{counts['adopt']} to take in again")
         if found.hosts:
             told.append(f"{len(found.hosts)} host{'s' * (len(found.hosts) != 1)} to change")
-        line = render.Text("\n" if steps or found.hosts else "").append("A reload: ", "bold")
-        out.print(line.append(", ".join(told)), soft_wrap=True)
+        out.print()
+        outlook.say(out, render.Text().append("A reload: ", "bold").append(", ".join(told)))
 
 
 def _what(step: Step) -> str:
@@ -327,7 +328,6 @@ def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -
     groups = outlook.grouped(left)
     for reason, names in groups[:rows]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        text = render.printable(f"  {', '.join(names[:3])}{more}: {reason}")
-        out.print(text, soft_wrap=True)
+        outlook.say(out, f"{', '.join(names[:3])}{more}: {reason}", 2)
     if len(groups) > rows:
         out.print(f"  and {len(groups) - rows} more reasons")

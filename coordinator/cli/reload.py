@@ -37,7 +37,8 @@ def reload_command(client: OperatorClient, as_json: bool) -> int:
         else:
             click.echo(f"error: {refusal}", err=True)
             for error in errors:
-                where = ": ".join(filter(None, (error["file"], error["job"], error["key"])))
+                file = f"{error['file']}:{error['line']}" if error.get("line") else error["file"]
+                where = ": ".join(filter(None, (file, error["job"], error["key"])))
                 click.echo(f"  {where}: {error['message']}", err=True)
         return EXIT_REFUSED
     if as_json:

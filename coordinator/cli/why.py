@@ -45,21 +45,19 @@ def why_command(client: OperatorClient, job: str, as_json: bool) -> None:
     found = _forecast(client) if data["state"] in LIVE else None
     one = found.outlooks.get(data["job_id"]) if found else None
     data["advice"] = _advice(data)
-    from coordinator.cli import render
+    from coordinator.cli import outlook, render
 
     if as_json:
-        from coordinator.cli import outlook
-
         data["forecast"] = outlook.to_dict(one, datetime.now(UTC)) if one else None
         render.print_json(data)
         return
     out = render.console()
     line = render.Text(f"{data['name']} is ").append(render.state(data["state"]))
-    out.print(line.append(render.printable(f": {data['summary']}")), soft_wrap=True)
+    outlook.say(out, line.append(render.printable(f": {data['summary']}")))
     if found is not None and one is not None and (text := _when(one, found)):
-        out.print(render.printable(text), soft_wrap=True)
+        outlook.say(out, text)
     for text in data["advice"]:
-        out.print(render.printable(f"  {text}"), soft_wrap=True)
+        outlook.say(out, text, 2)
     _print_clauses(out, data)
     _print_hosts(out, data["hosts"])
 
@@ -129,7 +127,7 @@ def _advice(data: dict[str, Any]) -> list[str]:
 
 
 def _print_clauses(out: Any, data: dict[str, Any]) -> None:
-    from coordinator.cli import render
+    from coordinator.cli import outlook, render
 
     if data["clauses"]:
         known = data["known"]
@@ -139,26 +137,22 @@ def _print_clauses(out: Any, data: dict[str, Any]) -> None:
             for one in data["clauses"]
         ]
         out.print()
-        out.print(render.table(("CONDITION", ">RULES OUT", ">LEAVES", "WHICH"), rows, wrap=True))
+        columns = ("CONDITION", ">RULES OUT", ">LEAVES", "WHICH")
+        out.print(render.table(columns, rows, wrap=True))
     suits = data["suitable"]
     if suits and "now" not in suits:
         told = [
             f"{len(names)} {_HOW.get(how, how)} ({_some(names)})" for how, names in suits.items()
         ]
-        count = sum(map(len, suits.values()))
         out.print()
-        out.print(
-            f"{count} would suit it, in time: {', '.join(told)}"
-            if count > 1
-            else f"1 would suit it, in time: {told[0]}",
-            soft_wrap=True,
+        outlook.say(
+            out, f"{sum(map(len, suits.values()))} would suit it, in time: {', '.join(told)}"
         )
     if data["remedies"]:
-        out.print(
-            "\nWhat would change that:" if not suits else "\nWhat would open more hosts to it:"
-        )
+        title = "What would open more hosts to it:" if suits else "What would change that:"
+        out.print(f"\n{title}")
     for text in data["remedies"]:
-        out.print(render.printable(f"  {text}"), soft_wrap=True)
+        outlook.say(out, text, 2)
 
 
 def _some(names: list[str]) -> str:
@@ -167,7 +161,7 @@ def _some(names: list[str]) -> str:
 
 def _print_hosts(out: Any, hosts: list[dict[str, Any]]) -> None:
     """Print the hosts, those together that have the same against them."""
-    from coordinator.cli import render
+    from coordinator.cli import outlook, render
 
     alike: dict[tuple[str, ...], list[str]] = {}
     for host in hosts:
@@ -176,12 +170,12 @@ def _print_hosts(out: Any, hosts: list[dict[str, Any]]) -> None:
         out.print()
     for reasons, names in alike.items():
         texts = [render.printable(reason) for reason in reasons] or ["can take it"]
-        title = render.Text("  ").append(", ".join(names), "bold")
+        title = render.Text().append(", ".join(names), "bold")
         if len(names) > 1:
-            out.print(title, soft_wrap=True)
-            title = render.Text("    ")
-        else:
-            title.append("  ")
-        indent = " " * title.cell_len
-        for index, text in enumerate(texts):
-            out.print((title if index == 0 else render.Text(indent)).append(text), soft_wrap=True)
+            outlook.say(out, title, 2)
+            for text in texts:
+                outlook.say(out, text, 4)
+            continue
+        outlook.say(out, title.append("  ").append(texts[0], "not bold"), 2)
+        for text in texts[1:]:
+            outlook.say(out, text, 4 + len(names[0]))

@@ -41,7 +41,7 @@ def test_each_clause_tells_how_many_hosts_it_leaves() -> None:
     assert table(one, PI, SMALL, busy, asleep, lap="asleep") == {
         "require_cuda": (1, 3, "pi"),
         "min_vram_gib = 16": (1, 2, "small"),
-        "is there": (1, 1, "1 asleep"),
+        "is online": (1, 1, "1 asleep"),
         "has a free slot": (1, 0, "big"),
     }
 

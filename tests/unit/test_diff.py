@@ -61,6 +61,12 @@ def test_the_same_plan_is_no_change() -> None:
     }  # fmt: skip
 
 
+def test_a_job_beside_the_manifest_is_left_alone() -> None:
+    """A reload does not orphan what somebody has submitted by hand."""
+    found = difference([Known(spec(), "pending", True, submitted=True)], [], {}, {})
+    assert found.is_empty()
+
+
 def test_what_changes_for_a_host_is_told() -> None:
     """A host that is no longer named gets the defaults again."""
     before = {"pi": HostPolicy("pi", max_ram_gib=3.0, allow_jobs=("gbt*",)), "pc": HostPolicy("pc")}

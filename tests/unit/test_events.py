@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.cli import main, render
-from coordinator.cli.events import _moment
+from coordinator.cli.events import moment
 
 ROW = {
     "at": "2026-05-28T20:26:57.250Z", "who": "operator:alice", "event": "cancel",
@@ -38,7 +38,7 @@ def window() -> Iterator[None]:
 )
 def test_so_long_ago(text: str, seconds: float) -> None:
     """By the clock of whoever asks."""
-    assert _moment(any_option, any_option, text) == pytest.approx(time.time() - seconds, abs=5)
+    assert moment(any_option, any_option, text) == pytest.approx(time.time() - seconds, abs=5)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_so_long_ago(text: str, seconds: float) -> None:
 )
 def test_a_time_is_local_unless_it_says_otherwise(text: str, wall_s: float) -> None:
     """As people read it off the wall."""
-    assert _moment(any_option, any_option, text) == wall_s
+    assert moment(any_option, any_option, text) == wall_s
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "1", "-1h", "1y", "1h30", "9999-99-99", "1e9h"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.messages import TrainerInfo
 from coordinator.durations import History
 from coordinator.forecast import Forecast, Held, Waiting, forecast
 from coordinator.matchmaking import HostView
@@ -151,6 +152,17 @@ def test_nobody_knows_what_comes_after_the_unknown() -> None:
     assert found.end is not None
     assert found.end.median_s == 60.0, "as far as it is known"
     assert found.unknown == 2
+
+
+def test_the_unknown_goes_on_along_a_slot() -> None:
+    """A job that has yet to start may be the one of which nobody knows how long it takes."""
+    trainers = {"gbt": TrainerInfo(hyper_schema={}), "mlp": TrainerInfo(hyper_schema={})}
+    odd = waits("odd", "1")
+    object.__setattr__(odd.spec, "model", "mlp")
+    found = play(odd, waits("next", "2"), waits("last", "3"), views=[host(trainers=trainers)])
+    assert (found["odd"].vague, found["odd"].ends_known) == (False, False)
+    assert found["next"].vague
+    assert found["last"].vague
 
 
 def test_patterns_over_names_are_heeded() -> None:

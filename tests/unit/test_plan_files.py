@@ -82,7 +82,7 @@ def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
         (GOOD + "train_hosts = ['a,b']", "mlp-oracle", "train_hosts", "no commas"),
         (GOOD + "name = 'a b'", "jobs[0]", "name", "letters, digits"),
         (GOOD + f"name = '{'a' * 64}'", "a" * 64, "name", "not look like an id"),
-        ("schema_version = 1\n[[jobs]]\nmode = 'oracle'\n", "None-oracle", "model", "missing"),
+        ("schema_version = 1\n[[jobs]]\nmode = 'oracle'\n", "jobs[0]", "model", "missing"),
         ("jobs = []", "", "schema_version", "write schema_version = 1"),
         ("schema_version = 2", "", "schema_version", "this program knows 1"),
         ("schema_version = 1.0", "", "schema_version", "this program knows 1"),
