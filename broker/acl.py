@@ -77,6 +77,7 @@ _ASK: Final = ("{root}/operator/{name}/+/request", "{root}/operator/{name}/+/gra
 
 # Under `{root}`, with `{name}` for the own name. Observers may ask the coordinator, too:
 # it goes by the name in the topic, which nobody else can use, and has them change nothing.
+# The coordinator clears what is retained of a host that is forgotten: hence its status, capability.
 TABLE: Final[dict[Role, Rights]] = {
     Role.AGENT: Rights(
         publish=(
@@ -108,15 +109,17 @@ TABLE: Final[dict[Role, Rights]] = {
             "{root}/coordinator/summary",
             "{root}/coordinator/echo",
             "{root}/jobs/+",
+            "{root}/+/status",
+            "{root}/+/capability",
             "{root}/+/job/request",
             "{root}/+/artifact/+/grant",
             "{root}/+/checkpoint/+/chunk/+",
             "{root}/+/identity/response",
             "{root}/operator/+/+/response",
             "{root}/operator/+/+/chunk/+",
-            "homeassistant/+/+/config",
             "homeassistant/+/+/+/config",
             "{root}/homeassistant/+/state",
+            "{root}/homeassistant/+/event",
         ),
         subscribe=(
             "{root}/+/status",

@@ -119,10 +119,23 @@ CHANNELS: Final[dict[Kind, Channel]] = {
         _T.download_grant("{user}/{client}"), "operator", "coordinator", 1, False, m.GRANT,
         "What the client still misses.",
     ),
+    Kind.HOME_STATE: Channel(
+        _T.home_state("{node}"), "coordinator", "homeassistant", 1, True, m.HOME_STATE,
+        "What Home Assistant shows of a host, or of the coordinator; where that is switched on.",
+    ),
+    Kind.HOME_EVENT: Channel(
+        _T.home_event("{node}"), "coordinator", "homeassistant", 1, False, m.HOME_EVENT,
+        "What happened, for Home Assistant's event entity.",
+    ),
+    Kind.HOME_COMMAND: Channel(
+        _T.home_command("{node}"), "homeassistant", "coordinator", 1, False, m.HOME_COMMAND,
+        "A switch or a button of Home Assistant.",
+    ),
 }  # fmt: skip
 
 _PARAMETERS: Final = {
     "host": f"A host's name, {HOST_PATTERN}",
+    "node": f"A host's name, {HOST_PATTERN}, or `coordinator`",
     "user": f"Who asks, {USER_PATTERN}",
     "client": f"One run of a program of theirs, {HOST_PATTERN}",
     "job_id": f"A job's id, {HEX_PATTERN}",

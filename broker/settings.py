@@ -22,7 +22,7 @@ from broker.errors import ConfigError
 from broker.topics import Topics
 
 OPERATOR_KEY: Final = "FLEET_OPERATOR_KEY"
-SECTIONS: Final = ("broker", "coordinator", "agent", "trainers")
+SECTIONS: Final = ("broker", "coordinator", "homeassistant", "agent", "trainers")
 
 
 def state_home() -> Path:

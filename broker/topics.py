@@ -21,6 +21,7 @@ LOCAL_USER: Final = "operator:local"  # where the broker asks nobody who they ar
 RESERVED: Final = frozenset({"coordinator", "jobs", "operator", "artifact", "homeassistant"})
 MAX_TOPIC_CHARS: Final = 512
 MAX_CHUNKS: Final = 1 << 24
+HOME_STATUS: Final = "homeassistant/status"  # where Home Assistant says that it has come
 
 _HOST = re.compile(HOST_PATTERN)
 _HEX = re.compile(HEX_PATTERN)
@@ -54,13 +55,17 @@ class Kind(StrEnum):
     OPERATOR_RESPONSE = "operator/response"
     DOWNLOAD_CHUNK = "operator/chunk"
     DOWNLOAD_GRANT = "operator/grant"
+    HOME_STATE = "homeassistant/state"
+    HOME_EVENT = "homeassistant/event"
+    HOME_COMMAND = "homeassistant/set"
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A parsed topic.
 
-    `host` is the agent's host, in operator topics `user/client`, and in the echo's who it is.
+    `host` is the agent's host, in operator topics `user/client`, in the echo's who it is, and in
+    Home Assistant's a host or `coordinator`.
     """
 
     kind: Kind
@@ -190,6 +195,22 @@ class Topics:
         """What that client still misses."""
         return f"{self.root}/operator/{client}/grant"
 
+    def home_state(self, node: str) -> str:
+        """What Home Assistant shows of `node`: a host, or `coordinator`."""
+        return f"{self.root}/homeassistant/{node}/state"
+
+    def home_event(self, node: str) -> str:
+        """What happens to jobs, for Home Assistant."""
+        return f"{self.root}/homeassistant/{node}/event"
+
+    def home_command(self, node: str) -> str:
+        """Home Assistant has something done."""
+        return f"{self.root}/homeassistant/{node}/set"
+
+    def for_homeassistant(self) -> tuple[tuple[str, int], ...]:
+        """Return what a coordinator subscribes to besides, where it serves Home Assistant."""
+        return ((self.home_command("+"), 1), (HOME_STATUS, 1))
+
     def for_coordinator(self) -> tuple[tuple[str, int], ...]:
         """Return the (filter, QoS) pairs that a coordinator subscribes to."""
         root = self.root
@@ -259,6 +280,11 @@ _OPERATOR: Final = {
     "response": Kind.OPERATOR_RESPONSE,
     "grant": Kind.DOWNLOAD_GRANT,
 }
+_HOME: Final = {
+    "state": Kind.HOME_STATE,
+    "event": Kind.HOME_EVENT,
+    "set": Kind.HOME_COMMAND,
+}
 _PLAIN: Final = {
     ("status",): Kind.STATUS,
     ("capability",): Kind.CAPABILITY,
@@ -284,7 +310,13 @@ def _parse_fixed(levels: list[str]) -> Topic | None:
             return Topic(Kind.JOB, job_id=job_id)
         case ["operator", user, client, *rest] if is_user(user) and _HOST.fullmatch(client):
             return _parse_operator(f"{user}/{client}", rest)
+        case ["homeassistant", node, leaf] if leaf in _HOME and _is_node(node):
+            return Topic(_HOME[leaf], node)
     return None
+
+
+def _is_node(name: str) -> bool:
+    return name == "coordinator" or is_host(name)
 
 
 def _parse_operator(client: str, levels: list[str]) -> Topic | None:

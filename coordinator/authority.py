@@ -38,7 +38,7 @@ def is_welcome(world: World, client: str, ask: Command, payload: bytes, now: Now
     try:
         _check(world, client, payload, now)
     except auth.Unsigned as refusal:
-        _turn_away(world, client, ask, refusal, now)
+        turn_away(world, client, ask, refusal, now)
         return False
     return True
 
@@ -47,14 +47,14 @@ def is_new(world: World, client: str, ask: Command, now: Now) -> bool:
     """Tell whether a welcome command is to be carried out now; whoever is turned away is told."""
     if ask.expires_at is not None and now.wall_s > ask.expires_at + EXPIRY_SLACK_S:
         message = "the request is older than its expiry; nothing was done (clocks apart?)"
-        _turn_away(world, client, ask, auth.Unsigned("expired", message), now)
+        turn_away(world, client, ask, auth.Unsigned("expired", message), now)
         return False
     if len(world.answers) >= MAX_ANSWERS and world.settings.operator_key is not None:
         oldest = next(iter(world.answers.values()))
         if now.wall_s - oldest.wall_s < 2 * world.settings.request_window_s:
             # To forget an answer while its signature holds would let the command be replayed.
             message = f"more than {MAX_ANSWERS} commands at once; nothing was done, ask again later"
-            _turn_away(world, client, ask, auth.Unsigned("too many", message), now)
+            turn_away(world, client, ask, auth.Unsigned("too many", message), now)
             return False
     return True
 
@@ -73,7 +73,8 @@ def settle(
             what=(what if response.ok else response.message)[:_MAX_WHAT_CHARS],
             key=(client, response.id),
             job_id=_job_of(world, ask),
-            host=_host_of(world, ask),
+            # A host that was just forgotten is known no more.
+            host=getattr(ask, "host", None) if response.ok else _host_of(world, ask),
             answer=response,
         )
     )
@@ -102,9 +103,10 @@ def _check(world: World, client: str, payload: bytes, now: Now) -> None:
         auth.check(settings.operator_key, topic, payload, now.wall_s, settings.request_window_s)
 
 
-def _turn_away(
+def turn_away(
     world: World, client: str, ask: Command, refusal: auth.Unsigned, now: Now
 ) -> None:  # fmt: skip
+    """Refuse a command at the door: count it, record it unless there are too many, say why."""
     kind, message = refusal.kind, str(refusal)
     world.refused[kind] += 1
     if world.refused[kind] == 1:

@@ -22,6 +22,7 @@ from broker.messages import (
     CERTIFICATE_REQUEST,
     GRANT,
     HEARTBEAT,
+    HOME_COMMAND,
     OFFER,
     OPERATOR_REQUEST,
     PROGRESS,
@@ -41,7 +42,16 @@ from broker.messages import (
 )
 from broker.topics import Kind, Topic, Topics, user_of
 from broker.wire import Connected, Disconnected, Incoming
-from coordinator import assignment, authority, downloads, handover, operators, planning, presence
+from coordinator import (
+    assignment,
+    authority,
+    automation,
+    downloads,
+    handover,
+    operators,
+    planning,
+    presence,
+)
 from coordinator.effects import (
     AppendLog,
     ArtifactLost,
@@ -314,6 +324,8 @@ class Core:
             case Kind.OPERATOR_REQUEST if not message.retained:
                 ask = decode(OPERATOR_REQUEST, payload)
                 operators.on_request(world, topic.host, ask, payload, now)
+            case Kind.HOME_COMMAND if not message.retained:
+                automation.on_command(world, topic.host, decode(HOME_COMMAND, payload), now)
             case Kind.DOWNLOAD_GRANT if not message.retained:
                 downloads.on_grant(world, topic.host, decode(GRANT, payload), now)
             case _:

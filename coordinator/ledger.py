@@ -21,7 +21,14 @@ from broker.messages import OperatorResponse
 from coordinator import chronicle, database
 from coordinator.jobs import Change, Job, StoredCheckpoint
 from coordinator.plan import spec_from_json, spec_to_json
-from coordinator.records import Action, HostRecord, Record, RequestKey, StoryFilter
+from coordinator.records import (
+    Action,
+    HostForgotten,
+    HostRecord,
+    Record,
+    RequestKey,
+    StoryFilter,
+)
 from coordinator.states import JobState
 
 FILE_NAME: Final = "training_jobs.db"
@@ -143,6 +150,8 @@ class Ledger:
             for change in changes:
                 if isinstance(change, HostRecord):
                     self._remember(change)
+                elif isinstance(change, HostForgotten):
+                    self._db.execute("DELETE FROM hosts WHERE host = ?", (change.host,))
                 elif isinstance(change, Action):
                     chronicle.record(self._db, change)
                 else:

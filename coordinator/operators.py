@@ -14,6 +14,7 @@ from broker.messages import (
     AskDrain,
     AskEvents,
     AskFetch,
+    AskForget,
     AskList,
     AskLogs,
     AskReload,
@@ -33,6 +34,7 @@ from broker.topics import user_of
 from coordinator import authority, downloads
 from coordinator.assignment import could_run, explain, retry_wait_s, tell_to_stop
 from coordinator.effects import AnswerWithEvents, AnswerWithLog, AnswerWithStory, ReadManifest
+from coordinator.forgetting import on_forget
 from coordinator.handover import take_kept
 from coordinator.hosts import Host
 from coordinator.jobs import Job
@@ -56,16 +58,18 @@ def on_request(
             authority.reply(world, client, earlier.response)
         return  # else its answer is on the way
     if isinstance(ask, Command):
-        if not authority.is_new(world, client, ask, now):
-            return
-        world.answers[(client, ask.id)] = Answer(None, now.wall_s)
-    response = _HANDLERS[type(ask)](world, client, ask, now)
-    if response is None:
-        return
-    if isinstance(ask, Command):
-        authority.settle(world, client, ask, response, now, _outcome(response))
-    else:
+        if authority.is_new(world, client, ask, now):
+            carry_out(world, client, ask, now)
+    elif (response := _HANDLERS[type(ask)](world, client, ask, now)) is not None:
         authority.reply(world, client, response)
+
+
+def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
+    """Do what a command asks for; whether it may, the caller has looked. Record it, and answer."""
+    world.answers[(client, ask.id)] = Answer(None, now.wall_s)
+    response = _HANDLERS[type(ask)](world, client, ask, now)
+    if response is not None:
+        authority.settle(world, client, ask, response, now, _outcome(response))
 
 
 def on_reloaded(
@@ -408,6 +412,7 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskRequeue: _on_requeue,
     AskDrain: _on_drain,
     AskResume: _on_resume,
+    AskForget: on_forget,
     AskReload: _on_reload,
     AskEvents: _on_events,
     AskTrainers: _on_trainers,

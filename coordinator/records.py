@@ -34,6 +34,13 @@ class HostRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class HostForgotten:
+    """A host whose row in the ledger's table of hosts, if it has one, is to go."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """One row of the ledger's table of actions: who has asked for what change, and what came of it.
 
@@ -68,4 +75,4 @@ class StoryFilter:
     limit: int = 200
 
 
-Record = HostRecord | Action
+Record = HostRecord | HostForgotten | Action

@@ -25,7 +25,8 @@ from broker.access import COORDINATOR, Access, open_access
 from broker.acl import Role
 from broker.auth import OperatorKey
 from broker.ca import Authority
-from broker.disk import RealDisk
+from broker.clock import Randomness
+from broker.disk import RealDisk, write_atomically
 from broker.errors import ConfigError, StorageError
 from broker.link import Link, LinkSettings, feed
 from broker.lock import FolderLock
@@ -41,12 +42,15 @@ from broker.wire import Connected, Disconnected, Incoming, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
 from coordinator.effects import ManifestRead, ManifestRefused, ReloadAsked
+from coordinator.faces.face import Face
+from coordinator.faces.homeassistant import HomeAssistant
+from coordinator.faces.homeassistant_farewell import Farewell
 from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.manifest import ManifestError, load_manifest
 from coordinator.plan import Plan
 from coordinator.renewal import Renewals
-from coordinator.settings import CoordinatorSettings
+from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
 from coordinator.shell import DAY_S, Event, Retention, Schemas, Shell, Surroundings
 from coordinator.store import Store
 from coordinator.world import CoreSettings
@@ -54,6 +58,7 @@ from coordinator.world import CoreSettings
 log = logging.getLogger("fleet.coordinator")
 
 LAST_GOOD: Final = "manifest.last-good.toml"
+HOME_MEMORY: Final = "homeassistant.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,14 @@ class Service:
         access: Access,
         own: Mapping[str, OwnTrainer],
         manager: Notifier,
+        home: HomeAssistantSettings,
     ) -> None:
         """Open the ledger and the store, read the manifest, prepare the link.
 
         `access` is the way to the broker; `own` are the trainers of the configuration, known before
         a host that has them has come; `manager` is who started this program.
         """
+        self._home = home
         self._settings = settings
         self._manager = manager
         self._reloading = False
@@ -93,7 +100,10 @@ class Service:
         self._store = Store(settings.state)
         self._link = Link(
             LinkSettings(
-                access.address, Role.COORDINATOR, topics.for_coordinator(), tls=access.tls
+                access.address,
+                Role.COORDINATOR,
+                topics.for_coordinator() + (topics.for_homeassistant() if home.enabled else ()),
+                tls=access.tls,
             ),
             feed(self.mailbox),
             will=self._will,
@@ -115,10 +125,12 @@ class Service:
             put=self.mailbox.put,
             background=self._hasher.submit,
             read_plan=self._read_plan,
+            keep=self._keep,
         )
         now = system_clock()
+        core_settings = self._core_settings(str(access.address), now.text(), broker.operator_key())
         self._shell = Shell(
-            self._core_settings(str(access.address), now.text(), broker.operator_key()),
+            core_settings,
             around,
             Ledger(settings.state / FILE_NAME),
             self._store,
@@ -128,6 +140,7 @@ class Service:
                 events_s=settings.keep_events_days * DAY_S,
                 artifacts_s=settings.keep_unreferenced_days * DAY_S,
             ),
+            self._face(topics, rng, commands=core_settings.home_commands),
         )
         plan = self._first_plan()
         if plan is not None:
@@ -212,7 +225,33 @@ class Service:
             operator_key=operator_key,
             request_window_s=settings.request_window_s,
             trainers={**builtin_trainers(), **_schemas(self._own)},
+            home_commands=self._home.enabled
+            and (operator_key is None or self._home.unsigned_commands),
         )
+
+    def _face(self, topics: Topics, rng: Randomness, *, commands: bool) -> Face | None:
+        """Return what shows the fleet in Home Assistant, or removes it from there."""
+        path = self._settings.state / HOME_MEMORY
+        kept = path.read_bytes() if path.exists() else None
+        try:
+            if self._home.enabled:
+                return HomeAssistant(topics, rng, __version__, kept, commands=commands)
+            return None if kept is None else Farewell(topics, kept)
+        except ValueError as error:
+            log.error("%s: %s; its meters start at zero", path, error)
+            if not self._home.enabled:
+                return None
+            return HomeAssistant(topics, rng, __version__, None, commands=commands)
+
+    def _keep(self, memory: bytes) -> None:
+        path, disk = self._settings.state / HOME_MEMORY, RealDisk()
+        try:
+            if memory:
+                write_atomically(disk, path, memory)
+            else:
+                disk.unlink(path)
+        except OSError as error:
+            log.error("%s: %s; a restart will find older readings", path, error.strerror)
 
     def _first_plan(self) -> Plan | None:
         """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
@@ -262,9 +301,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "prefer_cuda_grace_s": arguments.prefer_cuda_grace,
             },
         )
+        home = HomeAssistantSettings.load(arguments.config)
         own = load_trainers(arguments.config, builtin_trainers(), programs=False)
         manager = Notifier.take(os.environ, os.getpid())
-        service = Service(settings, broker, access, own, manager)
+        service = Service(settings, broker, access, own, manager, home)
     except (ConfigError, StorageError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         sys.stderr.write(f"error: {told}\n")

@@ -1,4 +1,4 @@
-"""`[coordinator]`: what a coordinator may be told. etc/fleet.toml.example explains each."""
+"""`[coordinator]` and `[homeassistant]`, explained one by one in etc/fleet.toml.example."""
 
 from __future__ import annotations
 
@@ -62,4 +62,17 @@ class CoordinatorSettings(Settings):
     )  # fmt: skip
     max_log_bytes: int = Field(
         default=1024 * 1024, ge=4096, le=1 << 32, description="Log kept of each job."
+    )
+
+
+class HomeAssistantSettings(Settings):
+    """Home Assistant's section of the configuration file."""
+
+    section: ClassVar[str] = "homeassistant"
+
+    enabled: bool = Field(default=False, description="Show the fleet in Home Assistant.")
+    unsigned_commands: bool = Field(
+        default=False,
+        description="Take its commands though others have to be signed: whoever is on the broker "
+        "may give them.",
     )

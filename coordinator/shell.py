@@ -47,10 +47,13 @@ from coordinator.effects import (
     Warn,
     WriteChunk,
 )
+from coordinator.faces.face import Face
 from coordinator.joblog import JobLogs
+from coordinator.jobs import Change
 from coordinator.ledger import Ledger
 from coordinator.manifest import ManifestError
 from coordinator.plan import Plan
+from coordinator.records import Record
 from coordinator.store import PARTS_KEPT_S, Part, Store
 from coordinator.world import MAX_ANSWERS, CoreSettings
 
@@ -70,7 +73,8 @@ class Surroundings:
 
     `publish` hands a message to the link; `put` brings a local event to the next turn; `background`
     has a slow function run elsewhere; `read_plan` reads the manifest, given the known trainers'
-    schemas, and raises `ManifestError`, or returns none when there is no manifest.
+    schemas, and raises `ManifestError`, or returns none when there is no manifest; `keep` puts on
+    the disk what a face wants to find at its next start, nothing when that is empty.
     """
 
     topics: Topics
@@ -81,6 +85,7 @@ class Surroundings:
     put: Callable[[Event], object]
     background: Callable[[Callable[[], None]], object]
     read_plan: Callable[[Schemas], Plan | None]
+    keep: Callable[[bytes], object] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +111,10 @@ class Shell:
         logs: JobLogs,
         now: Now,
         retention: Retention | None = None,
+        face: Face | None = None,
     ) -> None:
         """Load the ledger. Raises `StorageError` when it cannot be read."""
+        self._face = face
         self._retention = retention or Retention()
         self._now_wall_s = now.wall_s
         self._settings = settings
@@ -123,6 +130,8 @@ class Shell:
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
         """Take some events, in one transaction; then perform what comes of them."""
+        if self._face is not None:
+            events = self._face.sift(events, now)
         for event in events:
             if isinstance(event, Connected | Disconnected):
                 self._note_link(event)
@@ -137,7 +146,10 @@ class Shell:
 
     def next_deadline(self) -> float | None:
         """Return when a turn is wanted without an event (monotonic seconds), or none."""
-        return self.core.next_deadline() if self._resume_s is None else self._resume_s
+        if self._resume_s is not None:
+            return self._resume_s
+        due_s = (self.core.next_deadline(), self._face.next_deadline() if self._face else None)
+        return min((at_s for at_s in due_s if at_s is not None), default=None)
 
     def goodbye(self) -> Outgoing | None:
         """Return the last message, or none when the broker has never heard of us."""
@@ -151,6 +163,8 @@ class Shell:
 
     def close(self) -> None:
         """Leave every part file as it is, for a later go, and close everything."""
+        if self._face is not None and (memory := self._face.last_memory()) is not None:
+            self._around.keep(memory)
         for part in self._parts.values():
             part.close()
         self._logs.close()
@@ -175,6 +189,17 @@ class Shell:
         self._now_wall_s = now.wall_s
         for effect in effects:
             self._perform(effect)
+        if self._face is not None:
+            self._show(self._face, changes, now, active=bool(changes or effects))
+
+    def _show(
+        self, face: Face, changes: Sequence[Change | Record], now: Now, *, active: bool
+    ) -> None:
+        messages = face.turn(self.core.world, changes, now, active=active)
+        if (memory := face.take_memory()) is not None:
+            self._around.keep(memory)
+        for message in messages:
+            self._around.publish(message)
 
     def _stand_back(self, error: StorageError, now: Now) -> None:
         """The ledger did not take a change: nothing of it happened. Go on from it in a while."""

@@ -24,7 +24,7 @@ from coordinator.effects import Effect, Warn
 from coordinator.hosts import Host
 from coordinator.jobs import Job, JobBook
 from coordinator.plan import HostPolicy, Plan
-from coordinator.records import Action, HostRecord, Record, RequestKey
+from coordinator.records import HostForgotten, HostRecord, Record, RequestKey
 from coordinator.states import FINAL, Event, JobState
 
 MAX_HOSTS: Final = 20_000
@@ -54,6 +54,7 @@ class CoreSettings:
     operator_key: OperatorKey | None = None
     request_window_s: float = 60.0
     trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    home_commands: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ class World:
     dropped: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     turned_away_s: deque[float] = field(default_factory=deque)
+    home_commands_s: deque[float] = field(default_factory=deque)
     session: str = ""
     out: list[Effect] = field(default_factory=list)
     unsettled: bool = True
@@ -250,7 +252,9 @@ class World:
     def remember(self, record: Record) -> None:
         """Change what is remembered of a host, or note an action, in the ledger as well."""
         self.record_changes.append(record)
-        if not isinstance(record, Action):
+        if isinstance(record, HostForgotten):
+            self.records.pop(record.host, None)
+        elif isinstance(record, HostRecord):
             self.records[record.host] = record
             self.unsettled = True
 

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from broker.errors import BadMessage
 from broker.messages.artifacts import GrantMessage, Offer
+from broker.messages.homeassistant import HomeCommand, HomeEvent, HomeFleet, HomeHost
 from broker.messages.hosts import (
     Capability,
     CertificateRequest,
@@ -36,6 +37,9 @@ JOB_ROW: Final = TypeAdapter(JobRow)
 SUMMARY: Final = TypeAdapter(Summary)
 OPERATOR_REQUEST: Final[TypeAdapter[OperatorRequest]] = TypeAdapter(OperatorRequest)
 OPERATOR_RESPONSE: Final = TypeAdapter(OperatorResponse)
+HOME_STATE: Final[TypeAdapter[HomeHost | HomeFleet]] = TypeAdapter(HomeHost | HomeFleet)
+HOME_EVENT: Final = TypeAdapter(HomeEvent)
+HOME_COMMAND: Final = TypeAdapter(HomeCommand)
 
 
 # What a person looks for in a line of a trace.

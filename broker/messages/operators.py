@@ -108,6 +108,13 @@ class AskResume(Command):
     host: Line
 
 
+class AskForget(Command):
+    """Forget a host that is gone for good."""
+
+    type: Literal["forget"] = "forget"
+    host: Line
+
+
 class AskReload(Command):
     """Read the coordinator's manifest again."""
 
@@ -156,6 +163,7 @@ OperatorRequest = Annotated[
     | AskRequeue
     | AskDrain
     | AskResume
+    | AskForget
     | AskReload
     | AskEvents
     | AskTrainers

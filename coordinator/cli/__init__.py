@@ -45,6 +45,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "workers": ("workers", "The hosts."),
     "drain": ("drain", "Give a host no new jobs."),
     "resume": ("drain", "Give a host jobs again."),
+    "forget": ("forget", "Forget a host that is gone for good."),
     "events": ("events", "What happened, and what operators did."),
     "get": ("get", "Fetch a job's artifact, check and unpack it."),
     "backup": ("maintain", "Copy the ledger, while a coordinator runs or not."),

@@ -15,7 +15,7 @@ from coordinator.core import Core
 from coordinator.effects import ManifestRead, OpenPart, PartOpened, PartStored, Tick, VerifyStored
 from coordinator.jobs import Change, Job
 from coordinator.plan import JobSpec, Plan, job_id
-from coordinator.records import Action, HostRecord
+from coordinator.records import Action, HostForgotten, HostRecord
 from coordinator.world import CoreSettings
 
 HEX = "5a" * 32
@@ -91,6 +91,9 @@ class Fleet:
             if isinstance(change, HostRecord):
                 self.records[change.host] = change
                 continue
+            if isinstance(change, HostForgotten):
+                self.records.pop(change.host, None)
+                continue
             if isinstance(change, Action):
                 self.actions.append(change)
                 continue
@@ -102,7 +105,8 @@ class Fleet:
         for effect in effects:
             if isinstance(effect, Outgoing):
                 topic = self.topics.parse(effect.topic)
-                self.sent.append((topic, m.decode(ADAPTERS[topic.kind], effect.payload)))
+                said = m.decode(ADAPTERS[topic.kind], effect.payload) if effect.payload else None
+                self.sent.append((topic, said))
             elif isinstance(effect, VerifyStored):
                 self.handle(PartStored(effect.artifact_id, 2000))
             else:

@@ -33,7 +33,7 @@ def tree(topics: Topics) -> list[tuple[Kind, str, str]]:
 
 def _address(topics: Topics, kind: Kind, host: str, user: str) -> str:
     filled = CHANNELS[kind].address.format(
-        host=host, user=user, client="cli-1", job_id=JOB, artifact_id=ARTIFACT, index=3
+        host=host, node=host, user=user, client="cli-1", job_id=JOB, artifact_id=ARTIFACT, index=3
     )
     topic = filled.replace("fleet", topics.root, 1)
     assert topics.parse(topic).kind is kind

@@ -11,9 +11,10 @@ from broker.settings import BrokerSettings
 from broker.trainers import OwnTrainer
 from coordinator.builtin import builtin_trainers
 from coordinator.manifest import load_manifest
-from coordinator.settings import CoordinatorSettings
+from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
 
 ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = (BrokerSettings, CoordinatorSettings, HomeAssistantSettings, AgentSettings)
 
 
 def test_the_example_manifest_is_the_full_plan() -> None:
@@ -56,10 +57,10 @@ def test_the_example_settings_are_exactly_the_settings() -> None:
     """No setting without documentation, no documentation without a setting, each of its type."""
     text = (ROOT / "etc/fleet.toml.example").read_text("utf-8")
     bare = tomllib.loads(re.sub(r"(?m)^#(?=[a-z_]+ = |\[)", "", text))
-    for model in (BrokerSettings, CoordinatorSettings, AgentSettings):
+    for model in SETTINGS:
         assert set(bare[model.section]) == set(model.model_fields)
         model.model_validate(bare[model.section])
-    assert set(bare) == {"broker", "coordinator", "agent", "trainers"}
+    assert set(bare) == {model.section for model in SETTINGS} | {"trainers"}
     own = bare["trainers"]["logreg"]
     assert set(own) == {field.alias or name for name, field in OwnTrainer.model_fields.items()}
     OwnTrainer.model_validate(own | {"schema": {}})
@@ -69,7 +70,7 @@ def test_the_example_settings_are_the_defaults() -> None:
     """What is shown behind the '#' is what holds without it, where there is one default."""
     text = (ROOT / "etc/fleet.toml.example").read_text("utf-8")
     bare = tomllib.loads(re.sub(r"(?m)^#(?=[a-z_]+ = |\[)", "", text))
-    for model in (BrokerSettings, CoordinatorSettings, AgentSettings):
+    for model in SETTINGS:
         for name, field in model.model_fields.items():
             if isinstance(field.default, str | int | float | bool) and field.default != "":
                 assert bare[model.section][name] == field.default, f"{model.section}.{name}"

@@ -79,6 +79,7 @@ def test_every_topic_is_in_the_protocol() -> None:
         address = channel["address"]
         for name, shown in {
             "{host}": "<host>",
+            "{node}": "<node>",
             "{user}": "<user>",
             "{client}": "<client>",
             "{job_id}": "<job_id>",

@@ -30,9 +30,14 @@ ANYBODY = pytest.mark.parametrize("who", EVERYBODY, ids=lambda who: who.name)
 
 
 def sent_by(who: Principal) -> set[Kind]:
-    """Return what the table of channels says that a role sends; readers of all kinds ask, too."""
-    role = who.role if who.role in {Role.AGENT, Role.COORDINATOR} else "operator"
-    return {kind for kind, channel in CHANNELS.items() if channel.sender == role}
+    """Return what the table of channels says that a role sends; readers of all kinds ask, too.
+
+    The coordinator clears what is retained of a host that is forgotten.
+    """
+    roles = {who.role.value} if who.role in {Role.AGENT, Role.COORDINATOR} else {"operator"}
+    roles |= {who.role.value} & {"homeassistant"}
+    cleared = {Kind.STATUS, Kind.CAPABILITY} if who.role is Role.COORDINATOR else set()
+    return cleared | {kind for kind, channel in CHANNELS.items() if channel.sender in roles}
 
 
 @pytest.mark.parametrize("root", ROOTS)
@@ -44,7 +49,8 @@ def test_whoever_speaks_may_say_what_the_channels_say_and_no_more(
     topics = Topics(root)
     rights = rights_of(who, topics)
     for kind, whose, topic in tree(topics):
-        own = who.role is Role.COORDINATOR or whose == who.name
+        whole = who.role is Role.COORDINATOR or kind is Kind.HOME_COMMAND
+        own = whole or whose == who.name
         assert rights.may_publish(topic) == (kind in sent_by(who) and own), topic
 
 
@@ -100,11 +106,12 @@ def test_every_subscription_of_the_programs_is_covered(root: str) -> None:
     ],
 )
 def test_an_agent_may_publish_what_it_publishes(topic: Callable[[Topics], str]) -> None:
-    """In its own name alone."""
+    """In its own name alone; what is retained of it the coordinator may clear."""
     topics = Topics()
     assert rights_of(Principal.parse("one"), topics).may_publish(topic(topics))
+    cleared = topic(topics) in {topics.status("one"), topics.capability("one")}
     for other in EVERYBODY:
-        if other.name != "one":
+        if other.name != "one" and not (cleared and other.role is Role.COORDINATOR):
             assert not rights_of(other, topics).may_publish(topic(topics)), other
 
 

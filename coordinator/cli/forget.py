@@ -1,0 +1,37 @@
+"""`fleet forget`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from broker.machine import new_id
+from broker.messages import AskForget
+from coordinator.cli.common import client_options, json_option
+
+if TYPE_CHECKING:
+    from coordinator.cli.client import OperatorClient
+
+
+@click.command("forget")
+@click.argument("host", metavar="HOST")
+@json_option
+@client_options
+def forget_command(client: OperatorClient, host: str, as_json: bool) -> None:
+    """Forget a host that is gone for good; what its jobs came to stays.
+
+    It is refused while the host is online or holds a job. A drain is forgotten as well: should the
+    agent come back, it is a new host. To keep it out, `fleet revoke HOST`.
+
+    Example: fleet forget old-laptop
+    """
+    expires_at = time.time() + client.timeout_s
+    data = client.ask(AskForget(id=new_id(), host=host, expires_at=expires_at))
+    if as_json:
+        from coordinator.cli import render
+
+        render.print_json(data)
+    else:
+        click.echo(f"{data['host']} is forgotten")

@@ -1,0 +1,205 @@
+"""What Home Assistant is shown of the fleet and of each host: from the core's world to messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, get_args
+
+from broker.clock import Now, rfc3339
+from broker.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
+from broker.messages.homeassistant import HostState
+from coordinator.hosts import Host
+from coordinator.jobs import Job
+from coordinator.states import FINAL, JobState
+from coordinator.world import World
+
+GIB: Final = 1024**3
+NAMED: Final = 8  # so many jobs or problems are told by name
+SHOWN_CHARS: Final = 250
+SOON_S: Final = 600.0
+_WORDS: Final = frozenset(get_args(HostState))
+_FAULTS: Final = {
+    "crashed": "its agent crashed",
+    "silent": "nothing is heard of it, and the broker did not tell why",
+    "twins": "two agents use its name",
+}
+
+
+@dataclass(slots=True)
+class Ends:
+    """When jobs will be done: a progress message tells how long it takes from its arrival on."""
+
+    _seen: dict[tuple[str, str], tuple[Progress, float | None]] = field(default_factory=dict)
+
+    def of(self, host: str, job_id: str, progress: Progress | None, now: Now) -> float | None:
+        """Return when the job will be done, in seconds since the epoch; none if nobody knows."""
+        if progress is None:
+            return None
+        seen = self._seen.get((host, job_id))
+        if seen is None or seen[0] is not progress:
+            ends_s = None if progress.eta_s is None else now.wall_s + min(progress.eta_s, 1e9)
+            seen = self._seen[host, job_id] = (progress, ends_s)
+        return seen[1]
+
+    def keep(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Forget every (host, job) but these."""
+        self._seen = {key: self._seen[key] for key in keys if key in self._seen}
+
+
+def held_by_host(world: World) -> dict[str, list[Job]]:
+    """Return the jobs that each host holds, in the order in which they were begun."""
+    held: dict[str, list[Job]] = {}
+    for job in world.book.in_state(JobState.CLAIMED, JobState.RUNNING):
+        held.setdefault(job.host or "", []).append(job)
+    for jobs in held.values():
+        jobs.sort(key=lambda job: (job.started_at or "~", job.spec.name))
+    return held
+
+
+def host_state(
+    world: World, host: Host, held: list[Job], ends: Ends, energy_kwh: float | None, now: Now
+) -> HomeHost:
+    """Return what is shown of a host that holds these jobs."""
+    record = world.record(host.name)
+    problems = _problems(host, record.quarantine, now)
+    beat = host.heartbeat
+    beats = {one.job_id: one for one in beat.jobs} if beat else {}
+    jobs = [_job(job, host.progress.get(job.job_id), beats.get(job.job_id)) for job in held]
+    # The job that takes longest; unknown as long as one of them is.
+    done_s = [ends.of(host.name, job.job_id, host.progress.get(job.job_id), now) for job in held]
+    known_s = [at_s for at_s in done_s if at_s is not None]
+    shares = [job.progress or 0.0 for job in jobs]
+    return HomeHost.model_validate(
+        {
+            "state": _word(host, held, record.drained, record.quarantine, now),
+            "online": host.online,
+            "accepts": not record.drained,
+            "problem": bool(problems),
+            "problems": tuple(problems),
+            "job": _named(job.spec.name for job in held) or "idle",
+            "jobs": tuple(jobs[:NAMED]),
+            "progress": int(100 * sum(shares) / len(shares)) if shares else 0,
+            "eta": _moment(max(known_s), now) if held and len(known_s) == len(held) else None,
+            "energy_kwh": energy_kwh,
+        }
+        | _measures(host)
+    )
+
+
+def fleet_state(world: World) -> HomeFleet:
+    """Return what is shown of the fleet."""
+    planned = [job for job in world.book.all() if job.in_plan]
+    final = sum(job.state in FINAL for job in planned)
+    counts = world.book.counts()
+    failed = [job.spec.name for job in planned if job.state is JobState.FAILED]
+    problems = [f"{len(failed)} failed: {_named(failed)}"] if failed else []
+    quarantined = [name for name, record in world.records.items() if record.quarantine]
+    if quarantined:
+        problems.append(f"in quarantine: {_named(sorted(quarantined))}")
+    at_work = counts["claimed"] + counts["running"]
+    open_jobs = len(planned) - final
+    return HomeFleet(
+        state="training" if at_work else "waiting" if open_jobs else "idle",
+        problem=bool(problems),
+        problems=tuple(_short(problem) for problem in problems),
+        jobs=counts,
+        progress=100 * final // len(planned) if planned else 100,
+        hosts_online=sum(host.online for host in world.hosts.values()),
+        hosts=len(world.hosts),
+    )
+
+
+def is_open(world: World) -> bool:
+    """Whether the plan has a job that is not over."""
+    return any(job.in_plan and job.state not in FINAL for job in world.book.all())
+
+
+def ended(world: World) -> dict[str, int]:
+    """Return how the plan's jobs have ended."""
+    counts = {state.value: 0 for state in JobState if state in FINAL}
+    for job in world.book.all():
+        if job.in_plan and job.state in FINAL:
+            counts[job.state.value] += 1
+    return counts
+
+
+def power_w(gpus: Iterable[Gpu]) -> float | None:
+    """Return what the GPUs draw together; none where none of them tells."""
+    known = [gpu.power_w for gpu in gpus if gpu.power_w is not None]
+    return sum(known) if known else None
+
+
+def shown(text: str) -> str:
+    """Return text as a state of Home Assistant may be: short, on one line."""
+    return _short(" ".join("".join(c if c.isprintable() else " " for c in text).split()))
+
+
+def _word(host: Host, held: list[Job], drained: bool, quarantine: str, now: Now) -> str:
+    presence = host.presence(now)
+    if presence != "online":
+        word = "starting" if presence in {"restarted", "rebooted"} else presence
+        return word if word in _WORDS else "unknown"
+    if held:
+        return "working"
+    return "drained" if drained else "quarantine" if quarantine else "idle"
+
+
+def _problems(host: Host, quarantine: str, now: Now) -> list[str]:
+    found = [f"in quarantine: {quarantine}"] if quarantine else []
+    found += [_FAULTS[word] for word in (host.presence(now),) if word in _FAULTS]
+    if host.capability is not None:
+        if host.capability.gpu_problem:
+            found.append(f"GPU: {host.capability.gpu_problem}")
+        if not host.capability.data_id:
+            found.append("it has no prepared data")
+    return [shown(one) for one in found]
+
+
+def _job(job: Job, progress: Progress | None, held: HeldJob | None) -> HomeJob:
+    share = held.progress if held else None
+    if progress and progress.epochs and progress.epoch is not None:
+        share = min(1.0, progress.epoch / progress.epochs)
+    phase = held.phase if held else job.state.value
+    return HomeJob(name=shown(job.spec.name), job_id=job.job_id, phase=phase, progress=share)
+
+
+def _measures(host: Host) -> dict[str, Any]:
+    beat, capability = host.heartbeat, host.capability
+    if beat is None:
+        return {}
+    total = capability.ram_total_bytes if capability else 0
+    sized = [gpu for gpu in beat.gpus if gpu.vram_total_bytes and gpu.vram_free_bytes is not None]
+    vram_total = sum(gpu.vram_total_bytes or 0 for gpu in sized)
+    vram_free = sum(gpu.vram_free_bytes or 0 for gpu in sized)
+    uses = [gpu.use_percent for gpu in beat.gpus if gpu.use_percent is not None]
+    drawn_w = power_w(beat.gpus)
+    return {
+        "cpu": None if beat.cpu_percent is None else min(100.0, round(beat.cpu_percent, 1)),
+        "ram": _used(beat.ram_available_bytes, total),
+        "ram_free_gib": round(beat.ram_available_bytes / GIB, 2),
+        "gpu": round(sum(uses) / len(uses), 1) if uses else None,
+        "vram": _used(vram_free, vram_total),
+        "vram_free_gib": round(vram_free / GIB, 2) if sized else None,
+        "power_w": None if drawn_w is None else round(drawn_w, 1),
+    }
+
+
+def _used(free: int, total: int) -> float | None:
+    return round(100 * max(0, total - free) / total, 1) if total else None
+
+
+def _moment(wall_s: float, now: Now) -> str:
+    """Return a time, as exact as it can be: an estimate that wavers by a second is no news."""
+    grain_s = 10.0 if wall_s - now.wall_s < SOON_S else 60.0
+    return rfc3339(round(wall_s / grain_s) * grain_s)
+
+
+def _named(names: Iterable[str]) -> str:
+    found = list(names)
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return shown(", ".join(found[:NAMED])[: SHOWN_CHARS - len(more)] + more)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 3] + "..."
