@@ -210,10 +210,10 @@ class HomeAssistant:
     def _node(self, shape: Shape, state: HomeHost | HomeFleet, now: Now) -> Iterator[Outgoing]:
         """Yield a node's discovery, if that is news, and then its state, if that is due."""
         node = shape.node
-        if self._shapes.get(node) != shape:
-            self._shapes[node] = shape
-            yield from self._discovery.messages(shape)
         said = self._states.get(node)
+        if self._shapes.get(node) != shape:
+            self._shapes[node], said = shape, None  # an entity that is new has no state yet
+            yield from self._discovery.messages(shape)
         if said is not None:
             before, at_s = said
             if before == state:

@@ -63,6 +63,13 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
        kind(id="a", **{name: "x" for name in ("job", "host") if name in kind.model_fields}))
       for kind in get_args(get_args(m.OperatorRequest)[0])],
     (m.OPERATOR_RESPONSE, m.OperatorResponse(id="a", ok=True, data={"x": [1, None, "é"]})),
+    (m.HOME_STATE, m.HomeHost(
+        state="working", online=True, accepts=True, problem=False, job="n", progress=50,
+        jobs=(m.HomeJob(name="n", job_id=HEX, phase="running", progress=0.5),), power_w=180.0)),
+    (m.HOME_STATE, m.HomeFleet(
+        state="idle", problem=False, jobs={"failed": 1}, progress=3, hosts_online=1, hosts=2)),
+    (m.HOME_EVENT, m.HomeEvent(event_type="job_failed", job="n", host="pi", error="e")),
+    (m.HOME_COMMAND, m.HomeCommand(type="drain")),
 ]  # fmt: skip
 T = Topics("site/fleet")
 TOPICS = {
@@ -89,6 +96,10 @@ TOPICS = {
     T.operator_response("operator:ann/cli-1"): Topic(Kind.OPERATOR_RESPONSE, "operator:ann/cli-1"),
     T.download_chunk("operator:ann/cli-1", 0): Topic(Kind.DOWNLOAD_CHUNK, "operator:ann/cli-1"),
     T.download_grant("operator:ann/cli-1"): Topic(Kind.DOWNLOAD_GRANT, "operator:ann/cli-1"),
+    T.home_state("pi"): Topic(Kind.HOME_STATE, "pi"),
+    T.home_state("coordinator"): Topic(Kind.HOME_STATE, "coordinator"),
+    T.home_event("coordinator"): Topic(Kind.HOME_EVENT, "coordinator"),
+    T.home_command("pi"): Topic(Kind.HOME_COMMAND, "pi"),
 }
 
 
@@ -112,6 +123,8 @@ def test_every_topic_is_parsed_as_it_was_built() -> None:
         "site/fleet/jobs/status", "site/fleet/operator/status", f"site/fleet/{'x/' * 300}",
         "site/fleet/operator/ann/cli/request", "site/fleet/operator/pi/request",
         "site/fleet/operator/operator:/cli/request", "site/fleet/operator/root:ann/cli/request", "",
+        "site/fleet/homeassistant/jobs/set", "site/fleet/homeassistant/PI/set",
+        "site/fleet/homeassistant/pi", "site/fleet/homeassistant/pi/status", "homeassistant/status",
     ],
 )  # fmt: skip
 def test_what_is_outside_the_tree_is_refused(topic: str) -> None:

@@ -1,0 +1,142 @@
+"""`fleet forget`: a host leaves the coordinator's view, its ledger, and the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import messages as m
+from broker.wire import Incoming, Outgoing
+from coordinator.faces.homeassistant import CLEAR_AFTER_S
+from tests.harness.coordinator import Fleet, spec
+from tests.harness.home import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Callable[..., Home]:
+    """`home(*specs, **settings)`: a coordinator with Home Assistant's face."""
+    return lambda *specs, **settings: Home(tmp_path, *specs, **settings)
+
+
+def forget(host: str = "pi") -> m.AskForget:
+    """The command."""
+    return m.AskForget(id=f"forget-{host}", host=host)
+
+
+def test_a_host_that_is_gone_is_forgotten(home: Any) -> None:
+    """Its drain as well; that it was so is on record, with the host's name."""
+    fleet = home()
+    pi = fleet.host("pi")
+    fleet.asks(m.AskDrain(id="d", host="pi"))
+    assert "pi" in fleet.ledger.load_hosts()
+    pi.status("offline", "goodbye")
+    assert fleet.asks(forget()).data == {"host": "pi", "forgotten": True}
+    assert fleet.asks(m.AskWorkers(id="w")).data["workers"] == []
+    assert fleet.ledger.load_hosts() == {}
+    told = fleet.ledger._db.execute("SELECT action, outcome, host FROM actions").fetchall()
+    assert told[-1] == ("forget", "done", "pi")
+    assert fleet.asks(m.AskForget(id="again", host="pi")).code == "not_found"
+
+
+def test_what_is_retained_of_it_goes_too(home: Any) -> None:
+    """Else the broker would bring it back at the coordinator's next start."""
+    fleet = home()
+    pi = fleet.host("pi")
+    fleet.host("other")
+    pi.status("offline", "goodbye")
+    topics = (fleet.topics.status("pi"), fleet.topics.capability("pi"))
+    fleet.retained |= dict.fromkeys(topics, b"x")
+    fleet.asks(forget())
+    assert not {*topics} & fleet.retained.keys()
+    fleet.handle(Incoming(topics[0], b""), Incoming(topics[1], b""))
+    assert "pi" not in fleet.shell.core.world.hosts
+
+
+def test_its_entities_go_and_then_the_state_that_they_read(home: Any) -> None:
+    """A template without a message would be a warning in Home Assistant's log."""
+    fleet = home()
+    pi = fleet.host("pi")
+    fleet.host("other")
+    pi.status("offline", "goodbye")
+    fleet.passes(2)
+    others = fleet.configs("other")
+    fleet.asks(forget())
+    fleet.passes(1.5)
+    assert fleet.configs("pi") == {}
+    assert fleet.configs("other") == others
+    assert fleet.topics.home_state("pi") in fleet.retained
+    fleet.passes(CLEAR_AFTER_S)
+    assert fleet.topics.home_state("pi") not in fleet.retained
+    assert fleet.state("coordinator")["hosts"] == 1
+
+
+def test_one_that_comes_back_is_new(home: Any) -> None:
+    """With all its entities, and not drained; even while it is being removed."""
+    fleet = home()
+    pi = fleet.host("pi")
+    before = fleet.configs("pi")
+    fleet.asks(m.AskDrain(id="d", host="pi"))
+    pi.status("offline", "goodbye")
+    fleet.asks(forget())
+    pi.session = "s2"
+    pi.joins()
+    fleet.passes(20)
+    assert fleet.configs("pi") == before
+    assert fleet.state()["accepts"] is True
+
+
+def test_a_host_that_is_there_is_not_forgotten() -> None:
+    """It would be back with its next heartbeat."""
+    fleet = Fleet()
+    fleet.host("pi").joins()
+    answer = fleet.asks(forget())
+    assert (answer.code, "online" in answer.message) == ("refused", True)
+    assert "pi" in fleet.core.world.hosts
+
+
+def test_a_host_with_a_job_is_not_forgotten() -> None:
+    """Its work may still come; when the job is lost, it may go."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    pi.runs()
+    pi.status("offline", "lost")
+    answer = fleet.asks(forget())
+    assert answer.code == "refused"
+    assert "holds job" in answer.message
+    fleet.passes(3600)
+    assert fleet.job().host is None or not fleet.job().is_held
+    assert fleet.asks(m.AskForget(id="f2", host="pi")).ok
+
+
+def test_a_result_that_is_awaited_keeps_its_host() -> None:
+    """The job is nobody's by now, and its artifact on the way."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    job = pi.runs()
+    assert pi.finishes(job) == "wanted"
+    pi.status("offline", "lost")
+    assert "holds job" in fleet.asks(forget()).message
+
+
+def test_nothing_is_left_that_would_speak_to_it() -> None:
+    """Timers and repeated messages of a forgotten host end."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    job = pi.runs()
+    fleet.asks(m.AskCancel(id="c", job="job"))
+    pi.status("offline", "lost")
+    assert fleet.asks(forget()).ok
+    fleet.sent.clear()
+    fleet.passes(4000)
+    assert not [topic for topic, _ in fleet.sent if topic.host == "pi"]
+    assert job.job_id in fleet.ledger
+    assert not fleet.took(Outgoing)
+
+
+def test_an_unknown_host_is_told_so() -> None:
+    """With where to look."""
+    answer = Fleet().asks(forget("nobody"))
+    assert (answer.code, "fleet workers" in answer.message) == ("not_found", True)

@@ -1,0 +1,180 @@
+"""Home Assistant's switches and buttons: what they do, what is recorded, and who may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import messages as m
+from broker.auth import OperatorKey
+from broker.wire import Incoming
+from coordinator.automation import COMMANDS_A_MINUTE
+from coordinator.records import HostRecord
+from tests.harness.coordinator import Host, spec
+from tests.harness.home import Home
+
+ME = "homeassistant"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Callable[..., Home]:
+    """`home(*specs, **settings)`: a coordinator with the face."""
+    return lambda *specs, **settings: Home(tmp_path, *specs, **settings)
+
+
+def test_the_switch_drains_and_resumes(home: Any) -> None:
+    """It shows what is so, not what was asked for; who did it is on record."""
+    fleet = home(spec())
+    fleet.told("pi", "drain")
+    pi = Host(fleet, "pi").joins()
+    fleet.told("pi", "drain")
+    fleet.passes(2)
+    assert fleet.state()["accepts"] is False
+    assert fleet.shell.core.world.record("pi").who == ME
+    pi.beats()
+    fleet.told("pi", "resume")
+    fleet.passes(2)
+    assert fleet.state()["accepts"] is True
+    assert fleet.story() == [
+        (ME, "drain", "refused", ""), (ME, "drain", "done", "pi"), (ME, "resume", "done", "pi")
+    ]  # fmt: skip
+
+
+def test_a_switch_that_is_thrown_again_does_nothing(home: Any) -> None:
+    """Automations say the same all day; that is neither an error nor a line in the history."""
+    fleet = home()
+    fleet.host("pi")
+    for _ in range(5):
+        fleet.told("pi", "drain")
+    for _ in range(5):
+        fleet.told("pi", "resume")
+    assert [row[1:3] for row in fleet.story()] == [("drain", "done"), ("resume", "done")]
+
+
+def test_the_switch_lifts_no_quarantine(home: Any) -> None:
+    """An automation that runs every evening has not looked why."""
+    fleet = home()
+    fleet.host("pi")
+    world = fleet.shell.core.world
+    world.remember(HostRecord("pi", drained=True, quarantine="3 failed", at="t", who="x"))
+    fleet.told("pi", "resume")
+    fleet.passes(2)
+    assert fleet.state()["accepts"] is True
+    assert fleet.state()["state"] == "quarantine"
+    assert world.record("pi").quarantine
+    assert fleet.story() == [(ME, "resume", "done", "pi")]
+    fleet.told("pi", "resume")
+    assert world.record("pi").quarantine
+
+
+def test_cancel_ends_what_the_host_holds(home: Any) -> None:
+    """All of it, and nothing that comes afterwards; one that holds nothing says so."""
+    fleet = home(spec("one"), spec("two"), spec("three"))
+    pi = fleet.host("pi", slots=2)
+    held = [name for name in ("one", "two", "three") if fleet.job(name).host == "pi"]
+    assert len(held) == 2
+    fleet.told("pi", "cancel")
+    states = {name: fleet.job(name).state.value for name in ("one", "two", "three")}
+    assert [states[name] for name in held] == ["cancelled", "cancelled"]
+    assert len(pi.heard(m.Cancel)) == 2
+    events = fleet.ledger.events(fleet.job(held[0]).job_id)
+    assert (events[-1]["event"], events[-1]["who"]) == ("cancelled", ME)
+    idle = fleet.host("idle", data_id=None)
+    fleet.told(idle.name, "cancel")
+    assert fleet.story()[-1] == (ME, "cancel", "refused", "")
+
+
+def test_requeue_takes_what_has_failed(home: Any) -> None:
+    """Those in the plan; with none that is said."""
+    fleet = home(spec("one", priority=1), spec("two"))
+    fleet.told("coordinator", "requeue")
+    assert fleet.story() == [(ME, "requeue", "refused", "")]
+    pi = fleet.host("pi")
+    job = fleet.job("one")
+    pi.reports(m.Failed, job, error="no", transient=False)
+    assert fleet.job("one").state.value == "failed"
+    fleet.told("coordinator", "requeue")
+    assert fleet.job("one").state.value in {"pending", "claimed"}
+    events = [(event["event"], event["who"]) for event in fleet.ledger.events(job.job_id)]
+    assert ("requeued", ME) in events
+
+
+def test_reload_reads_the_manifest(home: Any) -> None:
+    """And what came of it is on record."""
+    fleet = home(spec("one"))
+    fleet.specs = (*fleet.specs, spec("two"))
+    fleet.told("coordinator", "reload")
+    assert fleet.job("two").state.value == "pending"
+    assert fleet.story() == [(ME, "reload", "done", "")]
+
+
+@pytest.mark.parametrize(("node", "command"), [("coordinator", "drain"), ("coordinator", "cancel"),
+                                               ("pi", "reload"), ("pi", "requeue")])  # fmt: skip
+def test_a_command_that_a_node_does_not_have_is_dropped(home: Any, node: str, command: str) -> None:
+    """And counted."""
+    fleet = home()
+    fleet.host("pi")
+    fleet.told(node, command)
+    assert fleet.story() == []
+    assert fleet.shell.core.world.dropped["homeassistant/set"] == 1
+
+
+@pytest.mark.parametrize("payload", [b"", b"OFF", b"{}", b'{"type":"forget"}', b"\xff", b"[1]"])
+def test_what_is_no_command_is_dropped(home: Any, payload: bytes) -> None:
+    """Empty ones are cleared topics."""
+    fleet = home()
+    fleet.host("pi")
+    fleet.handle(Incoming(fleet.topics.home_command("pi"), payload))
+    assert fleet.story() == []
+    assert fleet.shell.core.world.dropped["homeassistant/set"] == bool(payload)
+
+
+def test_a_retained_command_is_a_replay(home: Any) -> None:
+    """T2: it is ignored."""
+    fleet = home()
+    fleet.host("pi")
+    fleet.told("pi", "drain", retained=True)
+    assert not fleet.shell.core.world.record("pi").drained
+
+
+def test_with_an_operator_key_home_assistant_may_look_alone(home: Any) -> None:
+    """The broker knows nobody then, so anybody could be Home Assistant: refused, counted, told."""
+    fleet = home(spec(), commands=False, operator_key=OperatorKey("k" * 64))
+    fleet.host("pi")
+    assert "switch/accepts" not in fleet.configs("pi")
+    assert not any(key.startswith("button/") for key in fleet.configs())
+    for node, command in (("pi", "drain"), ("pi", "cancel"), ("coordinator", "reload")):
+        fleet.told(node, command)
+    world = fleet.shell.core.world
+    assert not world.record("pi").drained
+    assert fleet.job().state.value == "claimed"
+    assert world.refused["unsigned"] == 3
+    assert [row[1:3] for row in fleet.story()] == [
+        ("drain", "refused"), ("cancel", "refused"), ("reload", "refused")
+    ]  # fmt: skip
+
+
+def test_who_allows_it_takes_unsigned_commands(home: Any) -> None:
+    """Of Home Assistant alone; operators go on signing."""
+    fleet = home(commands=True, operator_key=OperatorKey("k" * 64))
+    fleet.host("pi")
+    assert fleet.asks(m.AskDrain(id="d", host="pi")).code == "refused"
+    fleet.told("pi", "drain")
+    assert fleet.shell.core.world.record("pi").drained
+
+
+def test_a_run_away_automation_is_stopped(home: Any) -> None:
+    """So many commands a minute are carried out; the ledger does not grow without end."""
+    fleet = home()
+    fleet.host("pi")
+    for _ in range(COMMANDS_A_MINUTE // 2 + 20):
+        fleet.told("pi", "drain")
+        fleet.told("pi", "resume")
+    assert len(fleet.story()) == COMMANDS_A_MINUTE
+    assert fleet.shell.core.world.refused["too many"] > 0
+    fleet.passes(61)
+    fleet.told("pi", "drain")
+    assert len(fleet.story()) == COMMANDS_A_MINUTE + 1
