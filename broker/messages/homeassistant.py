@@ -53,6 +53,9 @@ class HomeHost(Wire):
     jobs: tuple[HomeJob, ...] = ()
     progress: Annotated[int, Field(ge=0, le=100)] = 0
     eta: str | None = Field(default=None, description="RFC 3339; when its last job will be done.")
+    time_left_min: float | None = Field(
+        default=None, description="Until then; 0 when it is idle, null when nobody knows."
+    )
     cpu: Percent | None = None
     ram: Percent | None = None
     ram_free_gib: float | None = None

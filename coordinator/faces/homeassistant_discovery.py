@@ -86,10 +86,14 @@ OF_HOST: Final = (
     _state(HostState, "mdi:server"),
     Entity("sensor", "job", "Current job", {
         "icon": "mdi:school",
-        "json_attributes_template": "{{ {'jobs': value_json.jobs} | tojson }}",
+        "json_attributes_template":
+            "{{ {'jobs': value_json.jobs, 'eta': value_json.eta} | tojson }}",
     }, while_online=True),
     _percent("progress", "Progress", "mdi:progress-clock"),
-    Entity("sensor", "eta", "ETA", {"device_class": "timestamp"}, while_online=True),
+    # Not a timestamp: Home Assistant 2024.3 warns of one that is not known.
+    Entity("sensor", "time_left_min", "Time left", {
+        "device_class": "duration", "unit_of_measurement": "min", "state_class": "measurement",
+    }, while_online=True),
     _percent("cpu", "CPU use", "mdi:cpu-64-bit"),
     _percent("ram", "RAM use", "mdi:memory"),
     _free("ram_free_gib", "RAM free"),

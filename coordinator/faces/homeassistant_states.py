@@ -69,6 +69,7 @@ def host_state(
     # The job that takes longest; unknown as long as one of them is.
     done_s = [ends.of(host.name, job.job_id, host.progress.get(job.job_id), now) for job in held]
     known_s = [at_s for at_s in done_s if at_s is not None]
+    eta_s = max(known_s) if held and len(known_s) == len(held) else None
     shares = [job.progress or 0.0 for job in jobs]
     return HomeHost.model_validate(
         {
@@ -80,7 +81,8 @@ def host_state(
             "job": _named(job.spec.name for job in held) or "idle",
             "jobs": tuple(jobs[:NAMED]),
             "progress": int(100 * sum(shares) / len(shares)) if shares else 0,
-            "eta": _moment(max(known_s), now) if held and len(known_s) == len(held) else None,
+            "eta": None if eta_s is None else _moment(eta_s, now),
+            "time_left_min": _minutes(eta_s, now) if held else 0.0,
             "energy_kwh": energy_kwh,
         }
         | _measures(host)
@@ -193,6 +195,13 @@ def _moment(wall_s: float, now: Now) -> str:
     """Return a time, as exact as it can be: an estimate that wavers by a second is no news."""
     grain_s = 10.0 if wall_s - now.wall_s < SOON_S else 60.0
     return rfc3339(round(wall_s / grain_s) * grain_s)
+
+
+def _minutes(until_s: float | None, now: Now) -> float | None:
+    if until_s is None:
+        return None
+    left_s = max(0.0, until_s - now.wall_s)
+    return round(left_s / 60, 1 if left_s < SOON_S else None)
 
 
 def _named(names: Iterable[str]) -> str:

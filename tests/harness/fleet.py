@@ -121,11 +121,11 @@ class Fleet:
         making.write_text(text, "utf-8")
         making.replace(self.manifest)
 
-    def coordinator(self, **settings: Any) -> Program:
-        """Start the coordinator on the manifest."""
+    def coordinator(self, *, more: str = "", **settings: Any) -> Program:
+        """Start the coordinator on the manifest; `more` are other sections of its file."""
         config = self.tmp / "coordinator.toml"
         lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-        config.write_text("[coordinator]\n" + "\n".join(lines) + "\n", "utf-8")
+        config.write_text("[coordinator]\n" + "\n".join(lines) + f"\n{more}\n", "utf-8")
         arguments = ["--config", str(config), "--state", str(self.tmp / "coordinator")]
         if self.manifest.exists():
             arguments += ["--manifest", str(self.manifest)]

@@ -27,7 +27,7 @@ HOST = Shape("gaming-pc", "RTX 4070", "0.1", ALL)
 FLEET = Shape(COORDINATOR, "Coordinator", "0.1")
 # Home Assistant's own words, of what is used here: developers.home-assistant.io.
 UNITS = {
-    "power": {"W"}, "energy": {"kWh"}, "data_size": {"GiB"}, "timestamp": {None}, "enum": {None},
+    "power": {"W"}, "energy": {"kWh"}, "data_size": {"GiB"}, "duration": {"min"}, "enum": {None},
     None: {"%", "jobs", "hosts", None},
 }  # fmt: skip
 CLASSES = {"energy": "total_increasing", "power": "measurement", "data_size": "measurement"}

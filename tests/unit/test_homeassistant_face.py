@@ -62,6 +62,7 @@ def test_what_a_host_does_is_told(home: Any) -> None:
     fleet.passes(300)
     pi.beats((job.job_id, 1, "running"))
     fleet.passes(30)
+    assert fleet.state()["time_left_min"] == pytest.approx(120 - 331 / 60, abs=0.6)
     assert abs(datetime.fromisoformat(fleet.state()["eta"]).timestamp() - ends_s) <= 30, (
         "it is counted from when the progress came"
     )
@@ -69,7 +70,7 @@ def test_what_a_host_does_is_told(home: Any) -> None:
     fleet.passes(2)
     state = fleet.state("pi")
     assert (state["state"], state["job"], state["progress"]) == ("idle", "idle", 0)
-    assert state["eta"] is None
+    assert (state["eta"], state["time_left_min"]) == (None, 0)
 
 
 def test_unchanged_states_are_not_published(home: Any) -> None:
