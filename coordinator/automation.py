@@ -47,16 +47,24 @@ def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
         return
     match command.type:
         case "drain":
-            if not world.record(node).drained:
-                _carry_out(world, AskDrain(id=world.new_id(), host=node), now)
+            _drain(world, node, now)
         case "resume":
             _resume(world, node, now)
+        case "release":
+            _drain(world, node, now)
+            for job in world.held_at(node):
+                _carry_out(world, AskRequeue(id=world.new_id(), job=job.job_id), now)
         case "cancel":
             _cancel(world, node, now)
         case "requeue":
             _requeue(world, now)
         case "reload":
             _carry_out(world, AskReload(id=world.new_id()), now)
+
+
+def _drain(world: World, node: str, now: Now) -> None:
+    if not world.record(node).drained:
+        _carry_out(world, AskDrain(id=world.new_id(), host=node), now)
 
 
 def _resume(world: World, node: str, now: Now) -> None:
@@ -115,7 +123,7 @@ def _is_admitted(world: World, now: Now) -> bool:
 def _ask(world: World, node: str, command: HomeCommand) -> Command:
     """Return the command of an operator that is meant, for the record of its refusal."""
     match command.type:
-        case "drain":
+        case "drain" | "release":
             return AskDrain(id=world.new_id(), host=node)
         case "resume":
             return AskResume(id=world.new_id(), host=node)

@@ -93,8 +93,8 @@ class HomeEvent(Wire):
 class HomeCommand(Wire):
     """A switch was thrown, or a button pressed.
 
-    `drain`, `resume` and `cancel` (what it holds now) are a host's; `requeue` (all that failed) and
-    `reload` the coordinator's.
+    `drain`, `resume`, `release` (drain, and what it holds goes back to the queue) and `cancel`
+    (what it holds) are a host's; `requeue` (all that failed) and `reload` the coordinator's.
     """
 
-    type: Literal["drain", "resume", "cancel", "requeue", "reload"]
+    type: Literal["drain", "resume", "release", "cancel", "requeue", "reload"]

@@ -113,6 +113,8 @@ OF_HOST: Final = (
         "icon": "mdi:school", "qos": 1, "state_on": "ON", "state_off": "OFF",
         "value_template": "{{ 'ON' if value_json.accepts else 'OFF' }}",
     }, commands={"payload_on": "resume", "payload_off": "drain"}),
+    Entity("button", "release", "Give back current job", {"icon": "mdi:hand-back-left"},
+           while_online=True, commands={"payload_press": "release"}),
     # Once at most: the same press twice would cancel the next job as well. So no QoS.
     Entity("button", "cancel", "Cancel current job", {"icon": "mdi:stop"}, while_online=True,
            commands={"payload_press": "cancel"}),

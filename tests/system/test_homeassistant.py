@@ -24,6 +24,7 @@ BUILT = {"2026": LAB / "forky/opt/ha/bin/python", "2024": LAB / "venv/bin/python
 START_S = 300
 OF_HOST = {
     "binary_sensor.pi_online", "binary_sensor.pi_problem", "button.pi_cancel_current_job",
+    "button.pi_give_back_current_job",
     "sensor.pi_cpu_use", "sensor.pi_current_job", "sensor.pi_time_left", "sensor.pi_progress",
     "sensor.pi_ram_free", "sensor.pi_ram_use", "sensor.pi_state", "switch.pi_accept_jobs",
 }  # fmt: skip

@@ -87,6 +87,22 @@ def test_cancel_ends_what_the_host_holds(home: Any) -> None:
     assert fleet.story()[-1] == (ME, "cancel", "refused", "")
 
 
+def test_release_gives_back_what_the_host_holds(home: Any) -> None:
+    """And it is given no more: somebody wants the machine now. The job goes elsewhere."""
+    fleet = home(spec())
+    pi = fleet.host("pi")
+    pi.runs()
+    two = fleet.host("two")
+    fleet.told("pi", "release")
+    assert len(pi.heard(m.Cancel)) == 1
+    assert [one.job_id for one in two.heard(m.Assign)] == [fleet.job().job_id]
+    fleet.passes(2)
+    assert fleet.state()["accepts"] is False
+    events = [(one["event"], one["who"]) for one in fleet.ledger.events(fleet.job().job_id)]
+    assert ("requeued", ME) in events
+    assert (ME, "drain", "done", "pi") in fleet.story()
+
+
 def test_requeue_takes_what_has_failed(home: Any) -> None:
     """Those in the plan; with none that is said."""
     fleet = home(spec("one", priority=1), spec("two"))

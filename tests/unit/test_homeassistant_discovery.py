@@ -134,7 +134,7 @@ def test_commands_are_what_the_coordinator_takes() -> None:
                 said.append(m.decode(m.HOME_COMMAND, config[name].encode()).type)
                 assert config.get("qos", 0) == (0 if name == "payload_press" else 1)
                 assert not config.get("retain")
-    assert sorted(said) == ["cancel", "drain", "reload", "requeue", "resume"]
+    assert sorted(said) == ["cancel", "drain", "release", "reload", "requeue", "resume"]
 
 
 def test_where_no_commands_are_taken_there_are_no_switches() -> None:
