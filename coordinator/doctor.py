@@ -19,7 +19,7 @@ from broker.settings import BrokerSettings
 from broker.trainers import OwnTrainer, load_trainers
 from coordinator.builtin import builtin_trainers
 from coordinator.manifest import ManifestError, load_manifest
-from coordinator.settings import CoordinatorSettings
+from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,6 +49,7 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
             },
         )
         own = load_trainers(arguments.config, builtin_trainers(), programs=False)
+        HomeAssistantSettings.load(arguments.config)
     except ConfigError as error:
         for line in str(error).splitlines():
             yield fail("config", line, "etc/fleet.toml.example explains every key")
