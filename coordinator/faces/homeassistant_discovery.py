@@ -93,6 +93,7 @@ OF_HOST: Final = (
     # Not a timestamp: Home Assistant 2024.3 warns of one that is not known.
     Entity("sensor", "time_left_min", "Time left", {
         "device_class": "duration", "unit_of_measurement": "min", "state_class": "measurement",
+        "suggested_display_precision": 0,
     }, while_online=True),
     _percent("cpu", "CPU use", "mdi:cpu-64-bit"),
     _percent("ram", "RAM use", "mdi:memory"),

@@ -58,6 +58,44 @@ def check(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., subpr
 
 
 @pytest.mark.slow
+def test_whoever_switches_it_off_has_no_ghosts(
+    make_fleet: Any, any_broker: Any, client: Any, tmp_path: Path, wait_for: Any
+) -> None:
+    """On: entities, and what they read, are retained. Off: the next start removes all of it."""
+    fleet = make_fleet(tmp_path, any_broker.url, tmp_path)
+    retained: dict[str, bytes] = {}
+
+    def shown() -> set[str]:
+        while not watcher.got.empty():
+            topic, payload = watcher.next()
+            retained[topic] = payload
+        return {topic.split("/")[-2] for topic, payload in retained.items() if payload}
+
+    watcher = client(any_broker.port, f"watch-{fleet.root}")
+    watcher.subscribe(f"homeassistant/+/{fleet.root}__coordinator/+/config")
+    watcher.subscribe(f"{fleet.root}/homeassistant/+/state")
+    coordinator = fleet.coordinator(more="[homeassistant]\nenabled = true")
+    wait_for(lambda: len(shown()) == len(OF_FLEET) + 1, "every entity and the state")
+    coordinator.stop()
+    memory = tmp_path / "coordinator" / "homeassistant.json"
+    assert memory.exists()
+    coordinator = fleet.coordinator()
+    wait_for(lambda: not shown(), "nothing to be left")
+    assert not memory.exists()
+    coordinator.stop()
+
+    retained.clear()
+    coordinator = fleet.coordinator()
+    assert fleet.status()["jobs"]["pending"] == 0
+    assert shown() == set(), "who never switches it on pays nothing"
+    coordinator.stop()
+    memory.write_text("damaged", "utf-8")
+    coordinator = fleet.coordinator(more="[homeassistant]\nenabled = true")
+    wait_for(lambda: len(shown()) == len(OF_FLEET) + 1, "them all, with new meters")
+    assert "its meters start at zero" in coordinator.said()
+
+
+@pytest.mark.slow
 def test_the_fleet_in_a_real_home_assistant(
     check: Any, make_fleet: Any, new_broker: Any, data: Path, tmp_path: Path, long: str
 ) -> None:
