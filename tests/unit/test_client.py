@@ -356,6 +356,8 @@ def test_what_is_no_bundle_is_not_kept(
     "offer",
     [
         {"name": "../escaped"},
+        {"name": "aux.txt"},
+        {"name": "escaped."},
         {"name": "/tmp/escaped"},  # noqa: S108 - never written to
         {"artifact_id": "../../escaped"},
         {"size_bytes": -1},
