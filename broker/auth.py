@@ -14,11 +14,12 @@ import json
 from typing import Any, Final
 
 from broker.errors import ConfigError
-from broker.messages import Auth, Command, OperatorRequest, encode
+from broker.messages import Auth, Command, OperatorRequest, OperatorResponse, encode
 
 MIN_CHARS: Final = 32
 MAX_CHARS: Final = 1024
 _PURPOSE: Final = b"fleet operator request, version 1\n"
+_ANSWER: Final = b"fleet operator response, version 1\n"
 
 
 class Unsigned(Exception):  # noqa: N818 - what the request is
@@ -60,14 +61,19 @@ class OperatorKey:
         `request` are the message's fields; `auth` among them does not count. `at` is the time of
         signing in seconds since the epoch.
         """
-        fields = {name: value for name, value in request.items() if name != "auth"}
-        text = json.dumps(
-            {"topic": topic, "at": at, "request": fields},
-            sort_keys=True,
-            separators=(",", ":"),
-            allow_nan=False,
-        )
-        return hmac.new(self._secret, _PURPOSE + text.encode(), hashlib.sha256).hexdigest()
+        return self._mac(_PURPOSE, {"topic": topic, "at": at, "request": _unsigned(request)})
+
+    def sign_answer(self, topic: str, response: dict[str, Any], at: float) -> str:
+        """Return the signature of an answer, likewise; that of a request never fits one."""
+        return self._mac(_ANSWER, {"topic": topic, "at": at, "response": _unsigned(response)})
+
+    def _mac(self, purpose: bytes, what: dict[str, Any]) -> str:
+        text = json.dumps(what, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hmac.new(self._secret, purpose + text.encode(), hashlib.sha256).hexdigest()
+
+
+def _unsigned(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "auth"}
 
 
 def check(
@@ -138,3 +144,23 @@ def signed_by(
         return request
     mac = key.sign(topic, json.loads(encode(request)), wall_s)
     return request.model_copy(update={"auth": Auth(at=wall_s, mac=mac)})
+
+
+def answered_by(
+    key: OperatorKey, topic: str, response: OperatorResponse, wall_s: float
+) -> OperatorResponse:  # fmt: skip
+    """Return an answer to a command, signed at `wall_s` (s since the epoch)."""
+    mac = key.sign_answer(topic, json.loads(encode(response)), wall_s)
+    return response.model_copy(update={"auth": Auth(at=wall_s, mac=mac)})
+
+
+def is_answer(key: OperatorKey, topic: str, payload: bytes) -> bool:
+    """Tell whether `payload` bears a signature of an answer by `key` for `topic`.
+
+    When it was signed does not matter: it names the request that it answers, which is asked once.
+    """
+    try:
+        response, at, mac = _parts(payload)
+        return hmac.compare_digest(key.sign_answer(topic, response, at), mac)
+    except (Unsigned, ValueError, RecursionError):
+        return False

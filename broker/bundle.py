@@ -96,8 +96,14 @@ def install(bundle: Bundle, folder: Path, *, replace: bool = False) -> bool:
     """
     path = folder / ids.CERTIFICATE_FILE
     if path.exists() and not replace:
-        if ids.certificate_pem(ids.read_certificate(path)) == bundle.certificate:
-            return False
+        if _is_same_key(path, bundle):
+            return False  # its certificate may have been renewed since
         raise ConfigError(f"{folder}: another identity is there; take --replace, or another -o DIR")
     ids.write_identity(folder, bundle.ca, bundle.certificate, bundle.key, bundle.broker)
     return True
+
+
+def _is_same_key(path: Path, bundle: Bundle) -> bool:
+    there = ids.read_certificate(path)
+    same = there.public_key() == ids.parse_certificate(bundle.certificate, "").public_key()
+    return same and ids.common_name(there) == bundle.name

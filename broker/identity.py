@@ -6,7 +6,6 @@ the only one that is trusted, TLS is 1.2 or newer, and the broker's name is alwa
 
 from __future__ import annotations
 
-import re
 import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from broker import private
 from broker.acl import Principal
 from broker.address import parse_address
 from broker.errors import ConfigError
+from broker.names import is_plain
 
 CA_FILE: Final = "ca.crt"
 CERTIFICATE_FILE: Final = "client.crt"
@@ -30,7 +30,6 @@ KEY_FILE: Final = "client.key"
 BROKER_FILE: Final = "broker.url"
 MAX_FILE_BYTES: Final = 64 * 1024
 DAY_S: Final = 86_400.0
-_DEVICE: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _REMEDY: Final = "get another with `fleet enroll`, or `fleet init` on the CA's machine"
 
 
@@ -40,7 +39,7 @@ def folder_name(name: str) -> str:
     Raises `ConfigError` for a name that is nobody's, or that no folder can bear on Windows.
     """
     Principal.parse(name)
-    if _DEVICE.fullmatch(name) or name.endswith("."):
+    if not is_plain(name.replace(":", "@")):
         raise ConfigError(f"{name!r} cannot be the name of a folder on Windows; choose another")
     return name.replace(":", "@")  # which no host can have in its name
 

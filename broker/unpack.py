@@ -7,7 +7,6 @@ can fill a disk. Either everything is unpacked, or nothing is left behind.
 
 from __future__ import annotations
 
-import re
 import shutil
 import tarfile
 import tempfile
@@ -18,11 +17,10 @@ from typing import IO, Final
 import zstandard
 
 from broker.errors import BadStream
+from broker.names import is_plain
 
 _BLOCK_BYTES: Final = 1024 * 1024
 _MAX_WINDOW_BYTES: Final = 128 * 1024 * 1024
-_PART: Final = re.compile(r"[^\x00-\x1f<>:\"|?*\\/]{1,200}")
-_DEVICE: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +91,11 @@ def _unpack_into(bundle: Path, folder: Path, limits: Limits) -> list[str]:
 
 def _checked(entry: tarfile.TarInfo, seen: set[str]) -> str:
     name = entry.name
-    if not entry.isreg():
+    # A sparse file is a regular one to tarfile; what it leaves out comes from nowhere, unbounded.
+    if not entry.isreg() or entry.issparse():
         raise BadStream(f"{name[:80]!r} in the bundle is no regular file")
     parts = PurePosixPath(name).parts
-    plain = (
-        name == "/".join(parts)
-        and 0 < len(parts) <= 16
-        and all(_PART.fullmatch(part) for part in parts)
-        and not any(part[-1] in ". " or _DEVICE.fullmatch(part) for part in parts)
-    )
+    plain = name == "/".join(parts) and 0 < len(parts) <= 16 and all(map(is_plain, parts))
     if not plain:
         raise BadStream(f"{name[:80]!r} in the bundle is no plain relative name")
     if name.casefold() in seen:

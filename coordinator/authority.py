@@ -79,6 +79,14 @@ def settle(
             answer=response,
         )
     )
+    answer(world, client, response, now)
+
+
+def answer(world: World, client: str, response: OperatorResponse, now: Now) -> None:
+    """Send the answer to a command; signed, so that nobody else can give it."""
+    if (key := world.settings.operator_key) is not None:
+        topic = world.topics.operator_response(client)
+        response = auth.answered_by(key, topic, response, now.wall_s)
     reply(world, client, response)
 
 
@@ -123,7 +131,8 @@ def turn_away(
             Action(now.text(), who, _word(ask), "refused", what, (client, ask.id), job_id, host)
         )
     code: Any = "expired" if kind == "expired" else "refused"
-    reply(world, client, OperatorResponse(id=ask.id, ok=False, code=code, message=message))
+    response = OperatorResponse(id=ask.id, ok=False, code=code, message=message)
+    answer(world, client, response, now)
 
 
 def _is_recorded(world: World, now: Now) -> bool:

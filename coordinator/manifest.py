@@ -20,6 +20,7 @@ from broker.errors import ConfigError
 from broker.hours import parse_hours
 from broker.hyperschema import check_hyper, did_you_mean
 from broker.messages import Needs
+from broker.names import is_plain
 from broker.topics import is_host
 from coordinator.plan import (
     DEFAULT_GRACE_S,
@@ -276,6 +277,9 @@ class _Reader:
         if not _NAME.fullmatch(name) or _ID.fullmatch(name):
             message = "must be 1 to 64 letters, digits, '.', '_' or '-', and not look like an id"
             self._problem(label, "name", message)
+        elif not is_plain(name):
+            message = f"{name!r} cannot be the name of a folder on Windows, where results may go"
+            self._problem(label, "name", f"{message}; choose another")
         if name in names:
             message = f"{name!r} is the name of {names[name]} as well; give this one another name"
             self._problem(f"{where} ({spec.model}, {spec.mode})", "name", message)

@@ -69,7 +69,7 @@ def on_request(
     key = authority.key_of(client, ask)
     if (earlier := world.answers.get(key)) is not None:
         if earlier.response is not None:
-            authority.reply(world, client, earlier.response)
+            authority.answer(world, client, earlier.response, now)
         return  # else its answer is on the way
     if isinstance(ask, Command):
         if authority.is_new(world, client, ask, now):

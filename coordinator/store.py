@@ -23,6 +23,7 @@ from typing import IO, Any, Final
 
 from broker.disk import Disk, RealDisk, read, write_atomically
 from broker.errors import BadStream, StorageError
+from broker.names import is_plain
 from broker.ranges import RangeSet
 from broker.stream import chunk_count
 from coordinator.plan import CHECKPOINTS
@@ -357,7 +358,7 @@ def _listed(disk: Disk, path: Path, size_bytes: int, chunk_bytes: int) -> RangeS
 
 
 def _checked(pattern: re.Pattern[str], name: str) -> str:
-    if not pattern.fullmatch(name):
+    if not (pattern.fullmatch(name) and is_plain(name)):
         raise BadStream(f"{name[:80]!r} cannot be part of a path")
     return name
 

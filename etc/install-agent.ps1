@@ -57,6 +57,7 @@ $Programs = if ($Root) { Join-Path $Root 'Programs' } else { Join-Path $env:Prog
 $Home_ = if ($Root) { Join-Path $Root 'fleet' } else { Join-Path $env:ProgramData 'fleet' }
 $Config = Join-Path $Home_ 'fleet.toml'
 $State = Join-Path $Home_ 'state'
+$Identity = Join-Path $Home_ 'identity'
 $Venv = Join-Path $Programs 'venv'
 $VenvPython = Join-Path $Venv 'Scripts\python.exe'
 $Fleet = Join-Path $Venv 'Scripts\fleet.exe'
@@ -180,14 +181,15 @@ function Join-Fleet {
         & $Fleet join --help *> $null
         if ($LASTEXITCODE -ne 0) { throw "-Bundle: this version has no 'fleet join'" }
         $env:FLEET_CONFIG = $Config
-        $env:XDG_STATE_HOME = $Home_
-        if ((Invoke-Fleet @('join', $Bundle)) -ne 0) { throw "fleet join refused $Bundle" }
+        # Not where whoever runs this has theirs: the task's user has another home.
+        if ((Invoke-Fleet @('join', $Bundle, '-o', $Identity)) -ne 0) { throw "fleet join refused $Bundle" }
     }
 }
 
 function Test-Machine {
     Invoke-Step 'check this machine: fleet doctor' {
-        $code = Invoke-Fleet @('--config', $Config, 'doctor')
+        $who = if (Test-Path $Identity) { @('--identity', $Identity) } else { @() }
+        $code = Invoke-Fleet (@('--config', $Config) + $who + @('doctor'))
         if ($code -ne 0 -and -not $Force) {
             throw 'not started, since something fails; mend it and run this again, or add -Force'
         }
@@ -197,8 +199,9 @@ function Test-Machine {
 function Register-Agent {
     if ($Root) { return }
     Invoke-Step "register and start the task '$TaskName'" {
-        $action = New-ScheduledTaskAction -Execute $Fleet -Argument "--config `"$Config`" agent" `
-            -WorkingDirectory $State
+        $who = if (Test-Path $Identity) { "--identity `"$Identity`" " } else { '' }
+        $action = New-ScheduledTaskAction -Execute $Fleet -WorkingDirectory $State `
+            -Argument "--config `"$Config`" ${who}agent"
         $trigger = New-ScheduledTaskTrigger -AtStartup
         $principal = New-ScheduledTaskPrincipal -UserId $Account -LogonType ServiceAccount
         $settings = New-ScheduledTaskSettingsSet -RestartCount 999 `

@@ -263,9 +263,11 @@ install_units() {
     [ -n "$root" ] || run systemctl daemon-reload
 }
 
-# The installed program, as the service will run it.
+# The installed program, as the service will run it: whatever else is set here, is not set there.
 fleet() (
     cd /
+    unset XDG_CONFIG_HOME
+    for name in $(env | sed -n 's/^\(FLEET_[A-Za-z0-9_]*\)=.*/\1/p'); do unset "$name"; done
     as_owner env FLEET_CONFIG="$config" XDG_STATE_HOME="$(dirname "$state")" HOME="$state" \
         "$opt/bin/fleet" "$@"
 )

@@ -68,7 +68,7 @@ class Keeper:
             facts = json.loads(line)
             same = facts["fingerprint"] == self._fingerprint
             whole = facts["sha256"] == hashlib.sha256(payload).hexdigest()
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             self.misfit(f"it cannot be read: {error}")
             return None
         if not (same and whole):

@@ -77,6 +77,16 @@ def learner(network: nn.Module, batches: Batches) -> nn.Module:
     return network
 
 
+def check_size(size: dict[str, Any]) -> None:
+    """Raise ValueError for a size that no network of ours has: building it alone would take hours.
+
+    Its weights are another matter: they have to be there.
+    """
+    for name, value in size.items():
+        if isinstance(value, int) and not 0 <= value <= (256 if name == "layers" else 1 << 20):
+            raise ValueError(f"a size of {value} {name} cannot be")
+
+
 def restore(model: str, size: dict[str, Any]) -> nn.Module:
     """Return the network called `model` of a saved size, its weights yet to be loaded.
 

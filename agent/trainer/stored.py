@@ -79,7 +79,7 @@ def load_model(bundle: Path, threads: int) -> StoredModel:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "file"
         raise BadInputError.at("model.json", key, first["msg"], _REMEDY) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInputError.at("model.json", "file", f"is not JSON: {error}", _REMEDY) from error
     if description.weights not in files:
         raise BadInputError.at(bundle, description.weights, "is missing", _REMEDY)
@@ -101,8 +101,10 @@ def _trees(description: Description, weights: bytes, threads: int) -> Any:
     import xgboost as xgb
 
     from agent.trainer.models.gbt import Gbt, GbtSize
+    from agent.trainer.ubjson import check_trees, parse
 
     try:
+        check_trees(parse(weights), len(description.inputs))
         booster = xgb.Booster({"nthread": threads}, model_file=bytearray(weights))
         trees = Gbt(booster, GbtSize(**description.size), threads)
     except (xgb.core.XGBoostError, TypeError, ValueError) as error:
@@ -116,15 +118,17 @@ def _network(description: Description, weights: bytes, threads: int) -> Any:
 
     from agent.trainer.checkpoint import tensors_from_bytes, tensors_under
     from agent.trainer.fit import start_torch
-    from agent.trainer.networks import restore
+    from agent.trainer.networks import check_size, restore
 
     device = start_torch(threads, 0)
     try:
         tensors = tensors_from_bytes(weights)
         probe = tensors_under("probe", tensors)
-        network = restore(description.model, description.size)
+        check_size(description.size)
+        with torch.device("meta"):  # no memory for what only a file says that it needs
+            network = restore(description.model, description.size)
         of_network = {name: one for name, one in tensors.items() if not name.startswith("probe.")}
-        network.load_state_dict(of_network)
+        network.load_state_dict(of_network, assign=True)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         problem = " ".join(str(error).split())[:200]
         raise BadInputError.at(description.weights, "file", problem, _REMEDY) from error

@@ -16,6 +16,7 @@ from agent.trainer.errors import BadInputError
 
 WANTED: Final = frozenset({"model.json", "model.ubj", "model.safetensors"})
 MAX_BYTES: Final = 8 * 1024**3  # of everything in the bundle, unpacked
+MAX_FILE_BYTES: Final = 1024**3  # of one of them, which is read into memory
 MAX_ENTRIES: Final = 10_000
 _BLOCK_BYTES: Final = 1024 * 1024
 _MAX_WINDOW_BYTES: Final = 128 * 1024 * 1024
@@ -69,7 +70,11 @@ def _of_archive(path: Path) -> dict[str, bytes]:
             for number, entry in enumerate(tar):
                 if number >= MAX_ENTRIES:
                     raise BadInputError.at(path, "content", "has too many files", _REMEDY)
-                if entry.name in WANTED and entry.isreg() and entry.name not in found:
+                if entry.size > MAX_FILE_BYTES and entry.name in WANTED:
+                    what = f"is of {entry.size} bytes; a model's is smaller"
+                    raise BadInputError.at(path, entry.name, what, _REMEDY)
+                plain = entry.isreg() and not entry.issparse()
+                if entry.name in WANTED and plain and entry.name not in found:
                     source = tar.extractfile(entry)
                     found[entry.name] = source.read() if source is not None else b""
     return found

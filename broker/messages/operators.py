@@ -259,3 +259,6 @@ class OperatorResponse(Wire):
     code: Literal["ok", "refused", "not_found", "bad_request", "expired"] = "ok"
     message: Text = ""
     data: Annotated[JsonValue, AfterValidator(finite)] = None
+    auth: Auth | None = Field(
+        default=None, description="Of the answer to a command, where there is an operator key."
+    )

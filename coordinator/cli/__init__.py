@@ -20,7 +20,10 @@ from coordinator import __version__
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# C0, C1, and what turns the direction of writing: a word would be shown as another one.
+_CONTROLS: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
 
 # verb -> (module, one line of help); the order is the order of `fleet --help`
 VERBS: Final[dict[str, tuple[str, str]]] = {

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from broker.access import PEOPLE, open_access
 from broker.address import text_of
-from broker.auth import signed_by
+from broker.auth import OperatorKey, is_answer, signed_by
 from broker.errors import BadMessage, BadTopic
 from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id, system_clock
@@ -110,14 +110,16 @@ class OperatorClient:
         """Return the data of the answer.
 
         Commands are signed, where there is an operator key, anew at each repetition: a signature
-        holds for a minute, and somebody may be more patient than that. Raises `NotDone` when the
-        coordinator says no, `Unreachable` when it says nothing, `ConfigError` for an unusable key.
+        holds for a minute, and somebody may be more patient than that. Of the answers to them the
+        one counts that the key has signed. Raises `NotDone` when the coordinator says no,
+        `Unreachable` when it says nothing, `ConfigError` for an unusable key.
         """
         topic = self.topics.operator_request(self.name)
         # Whoever only looks needs no key, and may have no right to read it.
         key = self._settings.operator_key() if isinstance(request, Command) else None
         deadline_s = time.monotonic() + self.timeout_s
         repeat_at_s = 0.0
+        unsigned = ""
         while (now_s := time.monotonic()) < deadline_s:
             if now_s >= repeat_at_s:
                 signed = signed_by(key, topic, request, time.time())
@@ -126,19 +128,34 @@ class OperatorClient:
             response = None
             for event in self._mailbox.take(min(repeat_at_s, deadline_s) - now_s):
                 found = self._response(event, request.id)
-                response = response or found
                 if found is None:
                     self._aside.append(event)
+                elif key is None or self._is_signed(event, key):
+                    response = response or found
+                else:
+                    # The true one comes at once, if it does; to ask again would be refused again.
+                    unsigned = found.message or "done"
+                    repeat_at_s = deadline_s = min(deadline_s, time.monotonic() + REPEAT_S)
             if response is None:
                 continue
             if not response.ok:
                 raise NotDone(response.message, response.data)
             return response.data
+        if unsigned:
+            raise NotDone(
+                f"an answer came that the operator key has not signed, so it may be forged: "
+                f"{unsigned!r}\nis the operator key the coordinator's? what was done is in "
+                "`fleet events`"
+            )
         raise Unreachable(
             f"the broker {text_of(self._addresses)} answers, but no coordinator did in "
             f"{self.timeout_s:g} s\n"
             "start one with `fleet coordinator`"
         )
+
+    def _is_signed(self, event: LinkEvent, key: OperatorKey) -> bool:
+        topic = self.topics.operator_response(self.name)
+        return isinstance(event, Incoming) and is_answer(key, topic, event.payload)
 
     def list_jobs(self, states: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return the rows of all jobs, page by page."""

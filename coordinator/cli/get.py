@@ -7,14 +7,15 @@ import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import click
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from broker.errors import BadMessage, BadStream, LocalError
 from broker.machine import new_id
 from broker.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored, Word
+from broker.names import is_plain
 from broker.ranges import RangeSet
 from broker.stream import Complete, Receiver, SendGrant, WriteChunk
 from broker.topics import Kind
@@ -29,13 +30,20 @@ _BLOCK_BYTES: Final = 1024 * 1024
 ASK_AGAIN_S: Final = 10.0
 
 
+def _plain(name: str) -> str:
+    """Return a name that a folder may have, or raise ValueError."""
+    if not is_plain(name):
+        raise ValueError("is no name of a folder")
+    return name
+
+
 class Offer(BaseModel):
     """What the coordinator says it will send."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     job_id: JobId
-    name: Word
+    name: Annotated[Word, AfterValidator(_plain)]
     model: Word
     mode: str
     artifact_id: ArtifactId

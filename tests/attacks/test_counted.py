@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 import ssl
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,98 +15,22 @@ from broker.ca import Authority
 from broker.identity import DAY_S
 from broker.topics import Topics
 from tests.harness import rawmqtt
-from tests.harness.fleet import ROOT, Program, wait_until
-from tests.harness.secure import House
+from tests.harness.fleet import wait_until
 
 T = Topics()
 HEX = "ab" * 32
 JOB = "cd" * 32
 
 
-class Attacked:
-    """A broker with certificates and a coordinator, each a process; and those who attack them."""
-
-    def __init__(self, tmp: Path) -> None:
-        self.tmp = tmp
-        self.house = House.make(tmp / "house")
-        self.alice = self.house.identity("operator:alice")
-        self.programs: list[Program] = []
-        identity = ("--identity", str(tmp / "house" / "broker"))
-        self.port = self.start("broker.server", "--listen", "127.0.0.1:0", *identity)["port"]
-        self.url = f"mqtts://127.0.0.1:{self.port}"
-        own = ("--identity", str(self.house.identity("coordinator")), "--broker", self.url)
-        self.start("coordinator.service", *own, "--state", str(tmp / "coordinator"))
-
-    def start(self, module: str, *arguments: str) -> dict[str, Any]:
-        """Start a program; what it says when it is ready."""
-        environment = {"XDG_CONFIG_HOME": str(self.tmp / "none"), "PATH": "/usr/bin:/bin"}
-        log = self.tmp / f"{module}.log"
-        self.programs.append(Program(module, list(arguments), environment, log))
-        return self.programs[-1].start()
-
-    def cli(self, *arguments: str) -> str:
-        """What alice sees."""
-        where = ("--broker", self.url, "--identity", str(self.alice))
-        ran = subprocess.run(
-            [sys.executable, "-m", "coordinator.cli", *where, *arguments],
-            capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
-            env={"COLUMNS": "80", "PATH": "/usr/bin:/bin", "HOME": str(self.tmp)},
-        )  # fmt: skip
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
-
-    def status(self) -> dict[str, Any]:
-        """`fleet status --json`."""
-        found: dict[str, Any] = json.loads(self.cli("status", "--json"))
-        return found
-
-    def tls(self, folder: Path, authority: Path | None = None) -> ssl.SSLContext:
-        """What a client with the certificate in a folder speaks."""
-        made = ssl.create_default_context(cafile=str(self.house.folder / "broker" / "ca.crt"))
-        made.load_cert_chain(folder / "client.crt", folder / "client.key")
-        return made
-
-    def knock(self, context: ssl.SSLContext | None, *packets: bytes) -> bytes:
-        """Connect, say something, and return what comes back until there is silence or the end."""
-        try:
-            with rawmqtt.wire(self.port, context) as connection:
-                connection.settimeout(5)
-                connection.sendall(b"".join(packets))
-                return _all(connection)
-        except OSError:
-            return b""
-
-
-def _all(connection: socket.socket) -> bytes:
-    seen = b""
-    while True:
-        try:
-            data = connection.recv(4096)
-        except OSError:
-            return seen
-        seen += data
-        if not data or data.endswith(b"\xd0\x00"):  # PINGRESP: all before it has been seen to
-            return seen
-
-
 PING = rawmqtt.packet(0xC0, b"")
 
 
-@pytest.fixture(scope="module")
-def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
-    """A fleet that everybody has a try at."""
-    made = Attacked(tmp_path_factory.mktemp("attacked"))
-    yield made
-    for one in reversed(made.programs):
-        one.kill()
-
-
-def _counts(attacked: Attacked, kind: str) -> int:
+def _counts(attacked: Any, kind: str) -> int:
     at_door: dict[str, int] = attacked.status()["broker"]["refused"] or {}
     return at_door.get(kind, 0)
 
 
-def _certificate(attacked: Attacked, how: str) -> ssl.SSLContext | None:
+def _certificate(attacked: Any, how: str) -> ssl.SSLContext | None:
     house = attacked.house
     match how:
         case "expired":
@@ -134,7 +53,7 @@ def _certificate(attacked: Attacked, how: str) -> ssl.SSLContext | None:
 
 
 @pytest.mark.parametrize("how", ["expired", "revoked", "self-signed", "none", "plain"])
-def test_a_certificate_that_does_not_hold_opens_nothing(attacked: Attacked, how: str) -> None:
+def test_a_certificate_that_does_not_hold_opens_nothing(attacked: Any, how: str) -> None:
     """Nor does a connection without TLS; each is counted by its kind."""
     kind = "revoked" if how == "revoked" else "tls"
     before = _counts(attacked, kind)
@@ -149,7 +68,7 @@ def test_a_certificate_that_does_not_hold_opens_nothing(attacked: Attacked, how:
     wait_until(lambda: _counts(attacked, kind) > before, f"{kind} is counted")
 
 
-def test_a_host_speaks_and_listens_as_itself_alone(attacked: Attacked) -> None:
+def test_a_host_speaks_and_listens_as_itself_alone(attacked: Any) -> None:
     """Another's topics, the coordinator's, the broker's own, wildcards: each a count, no more."""
     mine = attacked.tls(attacked.house.identity("mallory"))
     status = m.Status(state="offline", reason="goodbye", session="s", instance="i", boot_id="b")
@@ -174,7 +93,7 @@ def test_a_host_speaks_and_listens_as_itself_alone(attacked: Attacked) -> None:
     assert json.loads(attacked.cli("workers", "--json")) == []
 
 
-def test_packets_too_large_or_senseless_end_their_connection(attacked: Attacked) -> None:
+def test_packets_too_large_or_senseless_end_their_connection(attacked: Any) -> None:
     """By the length that they announce, before they are read."""
     mine = attacked.tls(attacked.house.identity("mallory"))
     assert attacked.knock(mine, b"\x10\xff\xff\xff\x7f") == b""
@@ -184,7 +103,7 @@ def test_packets_too_large_or_senseless_end_their_connection(attacked: Attacked)
     wait_until(lambda: any(_counts(attacked, kind) for kind in kinds), "the senseless one")
 
 
-def test_forged_words_of_a_host_are_counted_by_the_coordinator(attacked: Attacked) -> None:
+def test_forged_words_of_a_host_are_counted_by_the_coordinator(attacked: Any) -> None:
     """It may speak, and says what it was never asked: of jobs, artifacts, and in no JSON."""
     mine = attacked.tls(attacked.house.identity("mallory"))
     about = {"id": "x", "session": "s", "instance": "i", "job_id": JOB, "attempt": 1}
@@ -207,7 +126,7 @@ def test_forged_words_of_a_host_are_counted_by_the_coordinator(attacked: Attacke
     assert not list((attacked.tmp / "coordinator" / "incoming").iterdir())
 
 
-def test_status_tells_people(attacked: Attacked) -> None:
+def test_status_tells_people(attacked: Any) -> None:
     """In words, folded at 80 columns; and the logs have the first of each kind alone."""
     attacked.knock(None, b"GET / HTTP/1.1\r\n\r\n")
     wait_until(lambda: _counts(attacked, "tls") > 0, "one that is none of ours")

@@ -6,11 +6,19 @@ import os
 import stat
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from broker import identity as ids
+from broker import private
+from broker.bundle import Bundle
+from broker.embedded import EmbeddedBroker, ServerSettings
+from tests.harness.inthread import InThread
+from tests.harness.secure import House
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these are for Linux")
 
@@ -169,3 +177,47 @@ def test_wrong_usage_is_told_and_changes_nothing(
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "root/opt/fleet").exists()
+
+
+@pytest.mark.slow
+def test_a_bundle_makes_the_agent_somebody(
+    install: Install, wheel: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fleet join` puts the identity where the service looks for it, whatever this shell has set.
+
+    A second run of the same command changes nothing, also after the certificate was renewed.
+    """
+    house = House.make(tmp_path / "house")
+    broker = InThread(
+        lambda: EmbeddedBroker(ServerSettings(port=0, identity=tmp_path / "house" / "broker"))
+    )
+    try:
+        url = f"mqtts://127.0.0.1:{broker.port}"
+        key = ids.new_key()
+        made = house.authority.issue(key.public_key(), "attic", time.time())
+        bundle = tmp_path / "attic.fleet"
+        private.write(
+            bundle, Bundle("attic", url, house.authority.pem, made, ids.key_pem(key)).encode()
+        )
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+        root = tmp_path / "root"
+        options = [f"--root={root}", f"--from={wheel}", f"--broker={url}", "--data", str(data)]
+        done = install("agent", *options, "--bundle", str(bundle))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "session      a message went and came back" in done.stdout
+        identity = root / "var/lib/fleet/.config/fleet/identities/attic"
+        assert stat.S_IMODE((identity / "client.key").stat().st_mode) == 0o600
+        assert not (tmp_path / "elsewhere").exists()
+        unit = (root / "etc/systemd/system/fleet-agent.service").read_text()
+        assert "HOME=/var/lib/fleet\n" in unit
+        assert "XDG_CONFIG_HOME" not in unit
+
+        request = ids.request_pem(key, "attic")
+        renewed = house.authority.renew(request, "attic", time.time())
+        ids.write_identity(identity, house.authority.pem, renewed, ids.key_pem(key))
+        before = _tree(root)
+        again = install("agent", *options, "--bundle", str(bundle))
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert _tree(root) == before
+    finally:
+        broker.stop()

@@ -58,3 +58,15 @@ def test_no_registry_and_no_path_of_a_machine_is_named() -> None:
         hidden = any(part.startswith(".") for part in path.relative_to(ROOT).parts)
         if path.suffix in {".py", ".md", ".toml", ".txt", ".yaml", ".example"} and not hidden:
             assert not hosts.search(path.read_text("utf-8")), path
+
+
+def test_every_test_of_an_attack_is_there() -> None:
+    """docs/security.md names the tests that try each attack; a test that is gone tries nothing."""
+    text = (ROOT / "docs/security.md").read_text("utf-8")
+    rows = [line for line in text.split("## Attacks")[1].splitlines() if line.startswith("| ")][2:]
+    written = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"^def (test_\w+)", written, re.MULTILINE))
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`", row)
+        assert named, row
+        assert not {*named} - there, row

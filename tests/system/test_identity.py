@@ -150,7 +150,15 @@ def test_init_adds_what_is_new(owner: Owner) -> None:
     assert "operator:bob" in said
     after = _tree(owner.fleet)
     changed = {Path(path).name for path in before if after[path] != before[path]}
-    assert changed <= {"broker.crt", "broker.key", "ca.crt", "crl.pem", "registry.json", "lock"}
+    assert changed <= {
+        "broker.crt",
+        "broker.key",
+        "ca.crt",
+        "crl.pem",
+        "journal.json",
+        "registry.json",
+        "lock",
+    }
     for name in ("ca/ca.key", "ca/ca.crt", "identities/operator@alice/client.key"):
         assert after[str(owner.fleet / name)] == before[str(owner.fleet / name)]
 

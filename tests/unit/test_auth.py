@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hmac
 import os
 import pickle
 import stat
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from broker.auth import OperatorKey, Unsigned, check
+from broker import messages as m
+from broker.auth import OperatorKey, Unsigned, answered_by, check, is_answer
 from broker.errors import ConfigError
 from broker.settings import BrokerSettings
 from coordinator.cli import main
@@ -35,6 +37,23 @@ def test_a_signature_is_as_documented() -> None:
     # printf 'fleet operator request, version 1\n{"at":1.5,"request":{"id":"1"},"topic":...}' |
     #   openssl dgst -sha256 -hmac correct-horse-battery-staple-1234567
     assert mac == "cf4e431d3bfcd729c01d78b5469e6f45280c00ef5d5dace1c3b1dd3e33ab9d7a"
+
+
+def test_a_signature_of_an_answer_is_as_documented() -> None:
+    """O8: computed by hand; it is no signature of a request, nor for another topic or answer."""
+    key, topic = OperatorKey(SECRET), "fleet/operator/operator:al/cli/response"
+    mac = key.sign_answer(topic, {"id": "1", "auth": 7}, 1.5)
+    text = b'fleet operator response, version 1\n{"at":1.5,"response":{"id":"1"},"topic":"%s"}'
+    assert mac == hmac.new(SECRET.encode(), text % topic.encode(), "sha256").hexdigest()
+    response = m.OperatorResponse(id="1", ok=True, message="cancelled")
+    signed = answered_by(key, topic, response, 1.5)
+    assert is_answer(key, topic, m.encode(signed))
+    assert not is_answer(OperatorKey("x" * 32), topic, m.encode(signed))
+    assert not is_answer(key, topic.replace("al", "bob"), m.encode(signed))
+    for changed in ({"ok": False}, {"id": "2"}, {"message": "done"}, {"auth": None}):
+        assert not is_answer(key, topic, m.encode(signed.model_copy(update=changed)))
+    for garbage in (b"", b"[", b"[" * 100_000, b"null", b'{"auth": {"at": 1e999, "mac": "a"}}'):
+        assert not is_answer(key, topic, garbage)
 
 
 def test_a_key_is_made_for_its_owner_alone(

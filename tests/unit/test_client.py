@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from broker.address import parse_addresses
+from broker.auth import OperatorKey, answered_by
 from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id
 from broker.mailbox import Mailbox
@@ -154,6 +155,35 @@ def test_a_no_is_told_with_what_the_coordinator_said(
     with OperatorClient(where) as client, pytest.raises(NotDone, match="it is done") as refused:
         client.ask(AskCancel(id=new_id(), job="gbt"))
     assert refused.value.data == [1]
+
+
+@pytest.mark.parametrize("how", ["unsigned", "another key"])
+def test_a_forged_answer_to_a_command_is_not_believed(
+    how: str, where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """O8: whoever is quicker than the coordinator is waited out; without it, the command failed."""
+    keys = {name: OperatorKey(name * 32) for name in "ab"}
+    path = tmp_path / "key"
+    path.touch(0o600)
+    path.write_text("a" * 32)
+    where = where.model_copy(update={"operator_key_file": path})
+
+    def response(client: str, ask: Any, message: str, key: str = "") -> Outgoing:
+        made = OperatorResponse(id=ask.id, ok=True, data=message, message=message)
+        topic = topics.operator_response(client)
+        made = answered_by(keys[key], topic, made, 1.8e9) if key else made
+        return Outgoing(topic, encode(made))
+
+    def forge(ask: Any, client: str) -> list[Outgoing]:
+        forged = response(client, ask, "forged", "b" if how == "another key" else "")
+        return [forged] if ask.job == "alone" else [forged, response(client, ask, "true", "a")]
+
+    coordinator = peer(forge)
+    with OperatorClient(where, 20.0) as client:
+        assert client.ask(AskCancel(id=new_id(), job="both")) == "true"
+        with pytest.raises(NotDone, match="may be forged: 'forged'"):
+            client.ask(AskCancel(id=new_id(), job="alone"))
+    assert len(coordinator.requests) == 2, "it is not asked again and again"
 
 
 def test_garbage_in_place_of_an_answer_is_overlooked(
@@ -339,6 +369,8 @@ def test_what_is_no_bundle_is_not_kept(
     "offer",
     [
         {"name": "../escaped"},
+        {"name": "aux.txt"},
+        {"name": "escaped."},
         {"name": "/tmp/escaped"},  # noqa: S108 - never written to
         {"artifact_id": "../../escaped"},
         {"size_bytes": -1},

@@ -455,3 +455,15 @@ def test_another_identity_is_not_overwritten_by_accident(
     assert (tmp_path / "gpu" / "client.crt").read_bytes() == first.certificate
     assert install(second, tmp_path / "gpu", replace=True)
     assert (tmp_path / "gpu" / "client.crt").read_bytes() == second.certificate
+
+
+def test_an_identity_that_was_renewed_is_the_same_one(authority: Authority, tmp_path: Path) -> None:
+    """Its bundle, taken once more, does not bring back the certificate of before."""
+    now_s = time.time()
+    first = parse_bundle(json.dumps(_bundle(authority)).encode(), "f", now_s)
+    install(first, tmp_path / "gpu")
+    key = ids.parse_key(first.key, "k")
+    renewed = authority.renew(ids.request_pem(key, "gpu"), first.name, now_s)
+    (tmp_path / "gpu" / "client.crt").write_bytes(renewed)
+    assert not install(first, tmp_path / "gpu")
+    assert (tmp_path / "gpu" / "client.crt").read_bytes() == renewed

@@ -221,7 +221,9 @@ def test_the_list_of_a_large_part_follows_by_itself(tmp_path: Path) -> None:
     assert have == RangeSet([(0, 16)])
 
 
-@pytest.mark.parametrize("name", ["..", "../x", "a/b", "", "x" * 99, ".hidden", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["..", "../x", "a/b", "", "x" * 99, ".hidden", "a\0b", "aux.x", "con", "a:b", "a."]
+)
 def test_no_name_from_the_wire_is_a_path(tmp_path: Path, name: str) -> None:
     """Neither as an id, nor as a model or a mode."""
     store = Store(tmp_path)

@@ -81,6 +81,7 @@ def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
         (GOOD + "hyper.lr = 2020-01-01", "mlp-oracle", "hyper.lr", "must be a number"),
         (GOOD + "train_hosts = ['a,b']", "mlp-oracle", "train_hosts", "no commas"),
         (GOOD + "name = 'a b'", "jobs[0]", "name", "letters, digits"),
+        (GOOD + "name = 'aux.first'", "aux.first", "name", "folder on Windows"),
         (GOOD + f"name = '{'a' * 64}'", "a" * 64, "name", "not look like an id"),
         ("schema_version = 1\n[[jobs]]\nmode = 'oracle'\n", "jobs[0]", "model", "missing"),
         ("jobs = []", "", "schema_version", "write schema_version = 1"),

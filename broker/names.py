@@ -1,0 +1,22 @@
+"""Names of files that every system can bear, and that mean the same on each."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_PLAIN: Final = re.compile(r"[^\x00-\x1f\x7f<>:\"|?*\\/]{1,200}")
+# Windows takes these for devices, whatever comes after a dot.
+_DEVICE: Final = re.compile(
+    r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])(\..*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def is_plain(name: str) -> bool:
+    """Tell whether `name` may be that of a file or a folder: on Windows, too, and nothing else.
+
+    No path, no stream of a file (`a:b`), no device (`aux.txt`), no dot or space at its end, which
+    Windows leaves off.
+    """
+    return bool(_PLAIN.fullmatch(name)) and name[-1] not in ". " and not _DEVICE.fullmatch(name)
