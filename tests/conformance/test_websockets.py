@@ -124,6 +124,19 @@ def test_a_page_of_somewhere_else_may_not(broker: Secured) -> None:
         actor.stop()
 
 
+def test_nats_looks_where_a_page_is_from(tmp_path: Path) -> None:
+    """Once pages are named it is those, and no others."""
+    broker = secured.nats(tmp_path, people=PEOPLE, hosts=HOSTS, origins=("https://desk.lan",))
+    broker.start()
+    try:
+        for page, may in (("https://desk.lan", True), ("https://desk.lan:1", False)):
+            actor = Actor("operator:alice", broker, websocket=True, page=page)
+            assert actor.try_connect() == may, page
+            actor.stop()
+    finally:
+        broker.end()
+
+
 class Local:
     """The embedded broker on loopback, without certificates."""
 
