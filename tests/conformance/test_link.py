@@ -237,7 +237,7 @@ def test_a_refused_subscription_is_no_connection(ear: Any, answering: Any) -> No
 
 
 def test_what_is_not_granted_at_qos_1_is_asked_for_at_qos_0(ear: Any, answering: Any) -> None:
-    """As by a cluster that has lost a node; the next time it is QoS 1 again."""
+    """As by a cluster that has lost a node; the next time it is QoS 1 again (T3)."""
     asked: list[int] = []
 
     def grant(subscribe: bytes) -> bytes:
