@@ -22,7 +22,9 @@ BROKERS = ("mosquitto", "rabbitmq", "nats")
 @click.argument("kind", metavar="|".join(BROKERS), type=click.Choice(BROKERS))
 @click.option("-o", "--output", metavar="DIR", required=True, type=click.Path(path_type=Path),
               help="Where to write the files.")  # fmt: skip
-@click.option("--at", metavar="DIR", help="Where the broker finds them, if not there; a node in /etc.")
+@click.option(
+    "--at", metavar="DIR", help="Where the broker finds them, if not there; a node in /etc."
+)
 @click.option("--root", metavar="ROOT", help="Topic root.")
 @click.option("--person", "people", metavar="NAME", multiple=True,
               help="Somebody: operator:alice, observer:bob. May be repeated.")  # fmt: skip

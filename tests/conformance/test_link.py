@@ -44,8 +44,9 @@ class Ear:
 
     def next(self, kind: type[Any]) -> Any:
         """The next event of a kind; events of other kinds before it are passed over."""
+        deadline_s = time.monotonic() + DEADLINE_S
         while True:
-            event = self.events.get(timeout=DEADLINE_S)
+            event = self.events.get(timeout=max(0.0, deadline_s - time.monotonic()))
             if isinstance(event, kind):
                 return event
 

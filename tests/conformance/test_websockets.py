@@ -218,6 +218,18 @@ def test_packets_may_be_cut_into_frames_anywhere(local: Callable[..., Local]) ->
         assert [one.recv(10), one.recv(10)] == [PINGRESP, PINGRESP]
 
 
+def test_a_browser_that_is_gone_without_a_word_is_forgotten(local: Callable[..., Local]) -> None:
+    """Its connection ends as any other does."""
+    broker = local()
+    one = broker.open()
+    one.send(CONNECT)
+    assert one.recv(10) == b"\x20\x02\x00\x00"
+    assert len(broker.running.broker._clients) == 1
+    one.socket.shutdown(socket.SHUT_RDWR)
+    until(lambda: not broker.running.broker._clients, "it is there still")
+    one.close()
+
+
 def test_what_is_no_mqtt_ends_the_websocket(local: Callable[..., Local]) -> None:
     """Text, a frame beyond the limit, no websocket at all."""
     broker = local()
