@@ -14,6 +14,7 @@ import json
 from typing import Any, Final
 
 from broker.errors import ConfigError
+from broker.messages import Auth, Command, OperatorRequest, encode
 
 MIN_CHARS: Final = 32
 MAX_CHARS: Final = 1024
@@ -127,3 +128,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         raise ValueError("a key comes twice")
     return made
+
+
+def signed_by(
+    key: OperatorKey | None, topic: str, request: OperatorRequest, wall_s: float
+) -> OperatorRequest:
+    """Return a request, signed at `wall_s` (s since the epoch) if it is a command and has a key."""
+    if key is None or not isinstance(request, Command):
+        return request
+    mac = key.sign(topic, json.loads(encode(request)), wall_s)
+    return request.model_copy(update={"auth": Auth(at=wall_s, mac=mac)})

@@ -227,6 +227,18 @@ class Topics:
             (f"{root}/operator/{client}/chunk/+", 0),
         )
 
+    def for_watcher(self) -> tuple[tuple[str, int], ...]:
+        """Return the (filter, QoS) pairs that a live view of the fleet subscribes to."""
+        root = self.root
+        return (
+            (f"{root}/+/status", 1),
+            (f"{root}/+/capability", 1),
+            (f"{root}/+/heartbeat", 0),
+            (f"{root}/+/job/+/progress", 0),
+            (f"{root}/coordinator/summary", 1),
+            (f"{root}/jobs/+", 1),
+        )
+
     def parse(self, topic: str) -> Topic:
         """Return what `topic` is. Raises `BadTopic` for anything outside the tree."""
         if len(topic) > MAX_TOPIC_CHARS or not topic.startswith(self.root + "/"):

@@ -202,7 +202,7 @@ def _on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> Operat
     rows: list[JsonValue] = []
     size_chars = 0
     for host in page:
-        row = _worker(world, host, now)
+        row = _worker(world, host, now, brief=ask.brief)
         size_chars += len(str(row))
         if rows and size_chars > _PAGE_CHARS:
             break
@@ -212,20 +212,21 @@ def _on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> Operat
     return _data(ask.id, {"workers": rows, "total": len(hosts), "next": following})
 
 
-def _worker(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
+def _worker(world: World, host: Host, now: Now, *, brief: bool) -> dict[str, JsonValue]:
     heartbeat = host.heartbeat
-    return {
+    row: dict[str, JsonValue] = {
         "host": host.name,
         "status": "online" if host.online else "offline",
         "presence": host.presence(now),
         "why": host.offline_why,
         "barred": list(world.record(host.name).barred()),
-        "capability": _dump(host.capability),
         "policy": policy_to_dict(world.policy(host.name)),
         "jobs": [_held(world, held) for held in heartbeat.jobs] if heartbeat else [],
         "last_seen": host.last_seen_at,
-        "heartbeat": _dump(heartbeat),
     }
+    if not brief:
+        row |= {"capability": _dump(host.capability), "heartbeat": _dump(heartbeat)}
+    return row
 
 
 def _held(world: World, held: Any) -> dict[str, JsonValue]:

@@ -75,6 +75,7 @@ class AskWorkers(Ask):
     """All hosts, a page at a time."""
 
     type: Literal["workers"] = "workers"
+    brief: bool = Field(default=False, description="Without capability and heartbeat.")
     offset: int = Field(default=0, ge=0)
     limit: int = Field(default=20, ge=1, le=50)
 

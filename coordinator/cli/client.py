@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import threading
@@ -13,7 +12,7 @@ from typing import Any, Final, Self
 
 from broker.access import PEOPLE, open_access
 from broker.address import text_of
-from broker.auth import OperatorKey
+from broker.auth import signed_by
 from broker.errors import BadMessage, BadTopic
 from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id, system_clock
@@ -23,7 +22,6 @@ from broker.messages import (
     AskEvents,
     AskList,
     AskWorkers,
-    Auth,
     Command,
     GrantMessage,
     OperatorRequest,
@@ -200,13 +198,3 @@ class OperatorClient:
         except (BadTopic, BadMessage):
             return None
         return response if response.id == request_id else None
-
-
-def signed_by(
-    key: OperatorKey | None, topic: str, request: OperatorRequest, wall_s: float
-) -> OperatorRequest:
-    """Return a request, signed at `wall_s` (s since the epoch) if it is a command and has a key."""
-    if key is None or not isinstance(request, Command):
-        return request
-    mac = key.sign(topic, json.loads(encode(request)), wall_s)
-    return request.model_copy(update={"auth": Auth(at=wall_s, mac=mac)})

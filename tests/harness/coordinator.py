@@ -6,12 +6,11 @@ import random
 from typing import Any
 
 from broker import messages as m
-from broker.auth import OperatorKey
+from broker.auth import OperatorKey, signed_by
 from broker.clock import Now
 from broker.ranges import RangeSet
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, Outgoing
-from coordinator.cli.client import signed_by
 from coordinator.core import Core
 from coordinator.effects import ManifestRead, OpenPart, PartOpened, PartStored, Tick, VerifyStored
 from coordinator.jobs import Change, Job

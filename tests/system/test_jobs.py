@@ -149,6 +149,7 @@ def test_sighup_reloads(fleet: Any) -> None:
     fleet.until("fresh", "pending")
 
 
+@pytest.mark.slow
 def test_a_lease_that_nobody_renews_gives_the_job_to_another(
     fleet: Any, long: str, wait_for: Any
 ) -> None:

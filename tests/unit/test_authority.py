@@ -12,7 +12,7 @@ import pytest
 
 from broker import messages as m
 from broker.auth import OperatorKey
-from broker.messages import BadMessage
+from broker.errors import BadMessage
 from coordinator.effects import ManifestRead, PartStored, ReadManifest, Warn
 from coordinator.plan import Plan
 from coordinator.records import Action

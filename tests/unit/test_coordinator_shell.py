@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from broker import messages as m
-from broker.auth import OperatorKey
+from broker.auth import OperatorKey, signed_by
 from broker.clock import Now
 from broker.disk import RealDisk
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, Outgoing
-from coordinator.cli.client import signed_by
 from coordinator.effects import ManifestRead
 from coordinator.joblog import JobLogs
 from coordinator.ledger import Ledger

@@ -1,0 +1,270 @@
+"""A copy of what the fleet publishes, as one client has heard it: values in, no IO.
+
+It is filled by the coordinator's answers (`load_jobs`, `load_hosts`), since a broker may have
+forgotten everything that is retained, and kept current by topics (`apply`). Everything that is
+handed out is immutable, so that a snapshot may be read by any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from broker.clock import Now
+from broker.errors import BadMessage
+from broker.messages import (
+    CAPABILITY,
+    HEARTBEAT,
+    JOB_ROW,
+    PROGRESS,
+    STATUS,
+    SUMMARY,
+    Capability,
+    Heartbeat,
+    JobRow,
+    Progress,
+    Status,
+    Summary,
+    decode,
+)
+from broker.topics import Kind, Topic
+
+MAX_HOSTS: Final = 20_000
+MAX_JOBS: Final = 200_000
+MAX_CURVES: Final = 1_000
+MAX_POINTS: Final = 1_000  # of one curve; then every second one goes
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The losses of one epoch."""
+
+    epoch: int
+    train_loss: float | None
+    val_loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The losses of one attempt, by epoch, as far as they were heard."""
+
+    attempt: int
+    points: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostSeen:
+    """One host. `row` is the coordinator's own view of it, as `fleet workers --json` has it.
+
+    `heard_s` is when it was last heard of, on the monotonic clock of this client; none: never.
+    """
+
+    name: str
+    status: Status | None = None
+    capability: Capability | None = None
+    heartbeat: Heartbeat | None = None
+    heard_s: float | None = None
+    row: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def online(self) -> bool:
+        """Whether it is online, by its newest status, or else by the coordinator's word."""
+        if self.status is not None:
+            return self.status.state == "online"
+        return self.row.get("status") == "online"
+
+    @property
+    def presence(self) -> str:
+        """How it is in one word: the coordinator's, unless a newer status says otherwise."""
+        word = str(self.row.get("presence", "unknown"))
+        if (self.row.get("status") == "online") == self.online:
+            return word
+        return "online" if self.online else "offline"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one moment. `version` grows with each change."""
+
+    version: int
+    hosts: Mapping[str, HostSeen]
+    jobs: Mapping[str, JobRow]
+    progress: Mapping[str, Progress]
+    curves: Mapping[str, Curve]
+    summary: Summary | None
+    coordinator: Status | None
+    status: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Mirror:
+    """The copy. One thread changes it; others read snapshots."""
+
+    version: int = 0
+    hosts: dict[str, HostSeen] = field(default_factory=dict)
+    jobs: dict[str, JobRow] = field(default_factory=dict)
+    progress: dict[str, Progress] = field(default_factory=dict)
+    curves: dict[str, Curve] = field(default_factory=dict)
+    summary: Summary | None = None
+    coordinator: Status | None = None
+    status: Mapping[str, Any] = field(default_factory=dict)
+    garbage: int = 0
+    heard: set[str] = field(default_factory=set)
+
+    def snapshot(self) -> Snapshot:
+        """Return everything as it is now."""
+        return Snapshot(
+            self.version,
+            dict(self.hosts),
+            dict(self.jobs),
+            dict(self.progress),
+            dict(self.curves),
+            self.summary,
+            self.coordinator,
+            self.status,
+        )
+
+    def apply(self, topic: Topic, payload: bytes, now: Now) -> bool:
+        """Take one message; return whether anything changed. Garbage is counted and dropped."""
+        try:
+            changed = self._apply(topic, payload, now)
+        except BadMessage:
+            self.garbage += 1
+            return False
+        self.version += changed
+        return changed
+
+    def expect_jobs(self) -> None:
+        """Begin to take a list of all jobs: what is heard until it is whole is newer than it."""
+        self.heard.clear()
+
+    def load_jobs(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take the coordinator's list of all jobs; what is not in it is gone."""
+        newer = {key: self.jobs[key] for key in self.heard if key in self.jobs}
+        listed = {row.job_id: row for row in _rows(rows) if row.job_id not in self.heard}
+        self.jobs = listed | newer
+        for job_id in [key for key in self.progress if key not in self.jobs]:
+            del self.progress[job_id]
+        for job_id in [key for key in self.curves if key not in self.jobs]:
+            del self.curves[job_id]
+        self.version += 1
+
+    def load_hosts(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take the coordinator's list of all hosts; what is not in it is gone.
+
+        A brief row, without capability and heartbeat, leaves those that are known.
+        """
+        before, self.hosts = self.hosts, {}
+        for row in rows:
+            name = str(row["host"])
+            host = before.get(name) or HostSeen(name)
+            self.hosts[name] = replace(
+                host,
+                row={key: row[key] for key in row if key not in {"capability", "heartbeat"}},
+                capability=_taken(CAPABILITY, row, "capability") or host.capability,
+                heartbeat=_taken(HEARTBEAT, row, "heartbeat") or host.heartbeat,
+            )
+        self.version += 1
+
+    def load_status(self, data: Mapping[str, Any]) -> None:
+        """Take the answer to `status`."""
+        self.status = data
+        self.version += 1
+
+    def _apply(self, topic: Topic, payload: bytes, now: Now) -> bool:
+        match topic.kind:
+            case Kind.STATUS | Kind.CAPABILITY | Kind.HEARTBEAT:
+                return self._on_host(topic, payload, now)
+            case Kind.PROGRESS:
+                return self._on_progress(topic.job_id, payload)
+            case Kind.JOB:
+                return self._on_job(topic.job_id, payload)
+            case Kind.SUMMARY:
+                self.summary = decode(SUMMARY, payload) if payload else None
+            case Kind.COORDINATOR_STATUS:
+                self.coordinator = decode(STATUS, payload) if payload else None
+            case _:
+                return False
+        return True
+
+    def _on_host(self, topic: Topic, payload: bytes, now: Now) -> bool:
+        if not payload:
+            return False  # a retained message was cleared; the coordinator's list tells who is gone
+        host = self.hosts.get(topic.host)
+        if host is None:
+            if len(self.hosts) >= MAX_HOSTS:
+                return False
+            host = HostSeen(topic.host)
+        if topic.kind is Kind.STATUS:
+            status = decode(STATUS, payload)
+            known = host.status
+            if status.state == "offline" and known and known.session != status.session:
+                return False  # a late will of an old session
+            heard_s = now.mono_s if status.state == "online" else host.heard_s
+            host = replace(host, status=status, heard_s=heard_s)
+        elif topic.kind is Kind.CAPABILITY:
+            host = replace(host, capability=decode(CAPABILITY, payload))
+        else:
+            host = replace(host, heartbeat=decode(HEARTBEAT, payload), heard_s=now.mono_s)
+        self.hosts[topic.host] = host
+        return True
+
+    def _on_job(self, job_id: str, payload: bytes) -> bool:
+        if len(self.heard) < MAX_JOBS:
+            self.heard.add(job_id)
+        if not payload:
+            known = self.jobs.pop(job_id, None) is not None
+            self.progress.pop(job_id, None)
+            return known
+        row = decode(JOB_ROW, payload)
+        known_row = self.jobs.get(job_id)
+        if row.job_id != job_id or (known_row is None and len(self.jobs) >= MAX_JOBS):
+            return False
+        if known_row is not None and known_row.attempt > row.attempt:
+            return False  # overtaken
+        if row.state != "running":
+            self.progress.pop(job_id, None)
+        self.jobs[job_id] = row
+        return row != known_row
+
+    def _on_progress(self, job_id: str, payload: bytes) -> bool:
+        if not payload:
+            return self.progress.pop(job_id, None) is not None
+        progress = decode(PROGRESS, payload)
+        self.progress[job_id] = progress
+        self._extend(job_id, progress)
+        return True
+
+    def _extend(self, job_id: str, progress: Progress) -> None:
+        if progress.epoch is None or (progress.train_loss is None and progress.val_loss is None):
+            return
+        curve = self.curves.pop(job_id, None)
+        if curve is None or curve.attempt != progress.attempt:
+            # What a resumed attempt learnt before is part of its curve.
+            kept = curve.points if curve and curve.attempt < progress.attempt else ()
+            curve = Curve(progress.attempt, kept)
+        point = Point(progress.epoch, progress.train_loss, progress.val_loss)
+        points = [*(known for known in curve.points if known.epoch < point.epoch), point]
+        if len(points) > MAX_POINTS:
+            points = [*points[:-1:2], point]
+        self.curves[job_id] = Curve(curve.attempt, tuple(points))  # the newest is the last
+        while len(self.curves) > MAX_CURVES:
+            self.curves.pop(next(iter(self.curves)))
+
+
+def _rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[JobRow]:
+    for row in rows:
+        try:
+            yield JobRow.model_validate(row)
+        except ValidationError:  # of a coordinator that is newer than we are
+            continue
+
+
+def _taken(adapter: Any, row: Mapping[str, Any], key: str) -> Any:
+    try:
+        return adapter.validate_python(row[key]) if row.get(key) is not None else None
+    except ValidationError:
+        return None

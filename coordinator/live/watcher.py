@@ -1,0 +1,282 @@
+"""A client that keeps a `Mirror` current, on a thread of its own, and asks for others.
+
+One connection serves any number of callers: `ask` may be called from every thread. Whoever waits
+has a deadline; a request is repeated until it is answered or the deadline has passed.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from broker.access import PEOPLE, open_access
+from broker.auth import signed_by
+from broker.clock import Clock, Now
+from broker.errors import BadMessage, BadTopic, FleetError
+from broker.link import Link, LinkSettings, feed
+from broker.machine import new_id, system_clock
+from broker.mailbox import Mailbox
+from broker.messages import (
+    OPERATOR_RESPONSE,
+    AskList,
+    AskStatus,
+    AskWorkers,
+    Command,
+    OperatorRequest,
+    OperatorResponse,
+    decode,
+    encode,
+)
+from broker.settings import BrokerSettings
+from broker.topics import Kind, Topic, Topics
+from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from coordinator.live.mirror import Mirror, Snapshot
+
+REPEAT_S: Final = 1.0
+HOSTS_EVERY_S: Final = 10.0
+JOBS_EVERY_S: Final = 120.0
+SETTLE_S: Final = 0.3  # from a change of presence to asking how the coordinator takes it
+MAX_ASKED: Final = 1000
+TIMEOUT_S: Final = 15.0
+
+
+class AskedInVain(FleetError):  # noqa: N818 - a state of the world, not a mistake
+    """No coordinator answered within the deadline, or it said no; `data` is what it sent along."""
+
+    def __init__(self, message: str, data: Any = None) -> None:
+        """Say why."""
+        super().__init__(message)
+        self.data = data
+
+
+@dataclass(slots=True)
+class _Asked:
+    request: OperatorRequest
+    answer: Future[Any]
+    deadline_s: float
+    repeat_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Load:
+    """A list that comes page by page."""
+
+    name: str
+    every_s: float
+    next_s: float = 0.0
+    under_way: bool = False
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Watcher:
+    """Follows the fleet. `on_change` is called on the watcher's thread after each batch."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        on_change: Callable[[], None] = lambda: None,
+        clock: Clock = system_clock,
+    ) -> None:
+        """Prepare; `start` connects.
+
+        Raises `ConfigError` for a connection that is not safe, or an identity that does not hold.
+        """
+        access = open_access(settings, PEOPLE, clock().wall_s)
+        self.topics = Topics(settings.topic_root)
+        self.address = str(access.address)
+        self.user = access.user
+        self.connected = False
+        self.why = "connecting"
+        self._settings = settings
+        self._clock = clock
+        self._on_change = on_change
+        self._mirror = Mirror()
+        self._lock = threading.Lock()
+        self._asked: dict[str, _Asked] = {}
+        self._loads = {
+            "jobs": _Load("jobs", JOBS_EVERY_S),
+            "workers": _Load("workers", HOSTS_EVERY_S),
+        }
+        self._knows_hosts = False
+        self._session = ""
+        self._stopping = threading.Event()
+        self._mailbox: Mailbox[LinkEvent] = Mailbox()
+        name = f"live-{new_id()[:12]}"
+        self._client = f"{access.user}/{name}"
+        filters = [*self.topics.for_operator(self._client), *self.topics.for_watcher()]
+        self._link = Link(
+            LinkSettings(access.address, name, filters, tls=access.tls),
+            feed(self._mailbox),
+            will=None,
+            new_id=new_id,
+            rng=random.Random(),  # noqa: S311 - jitter, no secret
+        )
+        self._thread = threading.Thread(target=self._run, name="fleet-watcher", daemon=True)
+
+    def start(self) -> None:
+        """Connect, and go on trying."""
+        self._link.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Disconnect; whoever waits for an answer is told."""
+        self._stopping.set()
+        self._link.stop()
+        self._thread.join(TIMEOUT_S)
+
+    def snapshot(self) -> Snapshot:
+        """Return what is known now; any thread may."""
+        with self._lock:
+            return self._mirror.snapshot()
+
+    def ask(self, request: OperatorRequest, timeout_s: float = TIMEOUT_S) -> Future[Any]:
+        """Ask the coordinator; the future bears its data, or `AskedInVain`. Any thread may.
+
+        Commands are signed where there is an operator key. Raises `ConfigError` for an unusable
+        one.
+        """
+        answer: Future[Any] = Future()
+        asked = _Asked(request, answer, self._clock().mono_s + timeout_s)
+        with self._lock:
+            if len(self._asked) >= MAX_ASKED:
+                answer.set_exception(AskedInVain("too much is asked at once; try again"))
+                return answer
+            self._asked[request.id] = asked
+        self._send(asked, self._clock())
+        return answer
+
+    def _send(self, asked: _Asked, now: Now) -> None:
+        topic = self.topics.operator_request(self._client)
+        request = asked.request
+        key = self._settings.operator_key() if isinstance(request, Command) else None
+        asked.repeat_s = now.mono_s + REPEAT_S
+        self._link.publish(Outgoing(topic, encode(signed_by(key, topic, request, now.wall_s))))
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            events = self._mailbox.take(0.2)
+            now = self._clock()
+            with self._lock:
+                before = self._mirror.version
+                answers = [found for event in events if (found := self._on_event(event, now))]
+                changed = self._mirror.version != before
+            for asked, response in answers:
+                _settle(asked, response)
+            self._repeat(now)
+            self._load(now)
+            if changed or any(not isinstance(event, Incoming) for event in events):
+                self._on_change()
+        with self._lock:
+            left = list(self._asked.values())
+            self._asked.clear()
+        for asked in left:
+            asked.answer.set_exception(AskedInVain("the connection was closed"))
+
+    def _on_event(self, event: LinkEvent, now: Now) -> tuple[_Asked, OperatorResponse] | None:
+        if isinstance(event, Connected):
+            self.connected, self.why = True, ""
+            self._reload(now)
+        elif isinstance(event, Disconnected):
+            self.connected, self.why = False, event.why
+        else:
+            return self._on_message(event, now)
+        return None
+
+    def _on_message(self, event: Incoming, now: Now) -> tuple[_Asked, OperatorResponse] | None:
+        try:
+            topic = self.topics.parse(event.topic)
+            if topic.kind is Kind.OPERATOR_RESPONSE:
+                response = decode(OPERATOR_RESPONSE, event.payload)
+                asked = self._asked.pop(response.id, None)
+                return None if asked is None else (asked, response)
+        except (BadTopic, BadMessage):
+            self._mirror.garbage += 1
+            return None
+        if self._mirror.apply(topic, event.payload, now):
+            self._follow(topic, now)
+        return None
+
+    def _follow(self, topic: Topic, now: Now) -> None:
+        """Ask how the coordinator takes what has just been heard."""
+        coordinator = self._mirror.coordinator
+        if topic.kind is Kind.STATUS:
+            hosts = self._loads["workers"]
+            hosts.next_s = min(hosts.next_s, now.mono_s + SETTLE_S)
+        elif topic.kind is not Kind.COORDINATOR_STATUS or coordinator is None:
+            return
+        elif coordinator.state == "online" and coordinator.session != self._session:
+            self._session = coordinator.session
+            self._reload(now)
+
+    def _reload(self, now: Now) -> None:
+        self._knows_hosts = False
+        for load in self._loads.values():
+            load.next_s = now.mono_s
+
+    def _repeat(self, now: Now) -> None:
+        with self._lock:
+            late = [key for key, asked in self._asked.items() if asked.deadline_s <= now.mono_s]
+            given_up = [self._asked.pop(key) for key in late]
+            again = [asked for asked in self._asked.values() if asked.repeat_s <= now.mono_s]
+        for asked in given_up:
+            why = "no coordinator answered" if self.connected else f"not connected: {self.why}"
+            asked.answer.set_exception(AskedInVain(why))
+        for asked in again:
+            self._send(asked, now)
+
+    def _load(self, now: Now) -> None:
+        for load in self._loads.values():
+            if self.connected and not load.under_way and load.next_s <= now.mono_s:
+                load.under_way, load.rows = True, []
+                load.next_s = now.mono_s + load.every_s
+                self._next_page(load, 0)
+                if load.name == "workers":
+                    self.ask(AskStatus(id=new_id())).add_done_callback(self._on_status)
+
+    def _next_page(self, load: _Load, offset: int) -> None:
+        request: OperatorRequest
+        if load.name == "jobs":
+            if offset == 0:
+                with self._lock:
+                    self._mirror.expect_jobs()
+            request = AskList(id=new_id(), offset=offset)
+        else:
+            # The schemas of all trainers make a host's whole row a long one: once is enough.
+            limit = 50 if self._knows_hosts else 20
+            request = AskWorkers(id=new_id(), offset=offset, limit=limit, brief=self._knows_hosts)
+        self.ask(request).add_done_callback(lambda done: self._on_page(load, done))
+
+    def _on_page(self, load: _Load, done: Future[Any]) -> None:
+        if done.exception() is not None:
+            load.under_way = False
+            return
+        page = done.result()
+        load.rows += page[load.name]
+        if page["next"] is not None:
+            self._next_page(load, page["next"])
+            return
+        load.under_way = False
+        with self._lock:
+            if load.name == "jobs":
+                self._mirror.load_jobs(load.rows)
+            else:
+                self._mirror.load_hosts(load.rows)
+                self._knows_hosts = True
+        self._on_change()
+
+    def _on_status(self, done: Future[Any]) -> None:
+        if done.exception() is None:
+            with self._lock:
+                self._mirror.load_status(done.result())
+            self._on_change()
+
+
+def _settle(asked: _Asked, response: OperatorResponse) -> None:
+    if response.ok:
+        asked.answer.set_result(response.data)
+    else:
+        asked.answer.set_exception(AskedInVain(response.message, response.data))

@@ -1,0 +1,112 @@
+"""What a client's copy of the fleet makes of messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from broker.clock import Now
+from broker.messages import Progress, Status, encode
+from broker.topics import Topics
+from coordinator.live.mirror import MAX_POINTS, Mirror
+
+JOB, OTHER = "a" * 64, "b" * 64
+TOPICS = Topics()
+
+
+def _row(job_id: str = JOB, state: str = "running", attempt: int = 1) -> dict[str, Any]:
+    return {
+        "v": 1, "job_id": job_id, "name": job_id[:4], "model": "gbt", "mode": "oracle",
+        "state": state, "priority": 0, "attempt": attempt, "host": "pi", "error": None,
+        "artifact_id": None, "metrics": None, "created_at": "", "started_at": None,
+        "finished_at": None,
+    }  # fmt: skip
+
+
+class _Heard:
+    """A mirror that hears messages a second apart."""
+
+    def __init__(self) -> None:
+        self.mirror = Mirror()
+        self._at_s = 0.0
+
+    def says(self, topic: str, payload: bytes) -> bool:
+        self._at_s += 1.0
+        return self.mirror.apply(TOPICS.parse(topic), payload, Now(self._at_s, self._at_s))
+
+    def job(self, **row: Any) -> bool:
+        made = _row(**row)
+        return self.says(TOPICS.job(made["job_id"]), json.dumps(made).encode())
+
+    def epoch(self, epoch: int, attempt: int = 1) -> bool:
+        progress = Progress(attempt=attempt, epoch=epoch, epochs=9, train_loss=1 / epoch)
+        return self.says(TOPICS.progress("pi", JOB), encode(progress))
+
+
+def _status(state: Any, session: str) -> bytes:
+    return encode(Status(state=state, session=session, instance="i", boot_id="b"))
+
+
+def test_what_is_heard_while_a_list_comes_is_newer_than_the_list() -> None:
+    """Pages of a list take time; a job that moved meanwhile does not jump back."""
+    heard = _Heard()
+    heard.mirror.expect_jobs()
+    heard.job(state="completed")
+    heard.mirror.load_jobs([_row(state="running"), _row(OTHER)])
+    assert heard.mirror.jobs[JOB].state == "completed"
+    assert heard.mirror.jobs[OTHER].state == "running"
+    heard.mirror.expect_jobs()
+    heard.mirror.load_jobs([_row(OTHER)])
+    assert list(heard.mirror.jobs) == [OTHER]
+
+
+def test_an_overtaken_row_changes_nothing() -> None:
+    """A row of an earlier attempt that comes late is not believed."""
+    heard = _Heard()
+    heard.job(attempt=2)
+    assert not heard.job(attempt=1, state="pending")
+    assert heard.mirror.jobs[JOB].attempt == 2
+
+
+def test_a_late_will_of_an_old_session_leaves_the_host_online() -> None:
+    """As the coordinator has it, too."""
+    heard = _Heard()
+    heard.says(TOPICS.status("pi"), _status("online", "new"))
+    heard.says(TOPICS.status("pi"), _status("offline", "old"))
+    assert heard.mirror.hosts["pi"].online
+    heard.says(TOPICS.status("pi"), _status("offline", "new"))
+    assert not heard.mirror.hosts["pi"].online
+
+
+def test_the_curve_of_a_resumed_attempt_goes_on() -> None:
+    """What was trained again is shown once, as it went the last time."""
+    heard = _Heard()
+    for epoch in (1, 2, 3):
+        heard.epoch(epoch)
+    for epoch in (3, 4):
+        heard.epoch(epoch, attempt=2)
+    curve = heard.mirror.curves[JOB]
+    assert [point.epoch for point in curve.points] == [1, 2, 3, 4]
+    assert curve.attempt == 2
+
+
+def test_a_long_curve_is_thinned_out_and_keeps_its_ends() -> None:
+    """However many epochs there are."""
+    heard = _Heard()
+    for epoch in range(1, 3 * MAX_POINTS):
+        heard.epoch(epoch)
+    points = heard.mirror.curves[JOB].points
+    assert len(points) <= MAX_POINTS
+    assert points[0].epoch == 1
+    assert points[-1].epoch == 3 * MAX_POINTS - 1
+
+
+def test_garbage_is_counted_and_changes_nothing() -> None:
+    """Whoever may publish something cannot break the view."""
+    heard = _Heard()
+    heard.job()
+    before = heard.mirror.snapshot()
+    assert not heard.says(TOPICS.job(JOB), b"{")
+    assert not heard.says(TOPICS.status("pi"), b"\xff")
+    assert heard.mirror.garbage == 2
+    assert heard.mirror.snapshot() == before
