@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker.access import PEOPLE, open_access
+from broker.address import text_of
 from broker.auth import signed_by
 from broker.clock import Clock, Now
 from broker.errors import BadMessage, BadTopic, FleetError
@@ -87,7 +88,7 @@ class Watcher:
         """
         access = open_access(settings, PEOPLE, clock().wall_s)
         self.topics = Topics(settings.topic_root)
-        self.address = str(access.address)
+        self.address = text_of(access.addresses)
         self.user = access.user
         self.connected = False
         self.why = "connecting"
@@ -109,7 +110,7 @@ class Watcher:
         self._client = f"{access.user}/{name}"
         filters = [*self.topics.for_operator(self._client), *self.topics.for_watcher()]
         self._link = Link(
-            LinkSettings(access.address, name, filters, tls=access.tls),
+            LinkSettings(access.addresses, name, filters, tls=access.tls),
             feed(self._mailbox),
             will=None,
             new_id=new_id,
