@@ -6,7 +6,9 @@ import dataclasses
 import os
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,14 +22,30 @@ WITNESS = "observer:witness"
 END = TOPICS.coordinator_status()
 
 
-def test_mosquitto_makes_a_denied_host_deaf_and_mute_on_reload(tmp_path: Path) -> None:
+@pytest.fixture
+def connect() -> Iterator[Callable[..., Actor]]:
+    """`connect(broker, name, ...)`: a client that is stopped at the test's end."""
+    made: list[Actor] = []
+
+    def connected(broker: Secured, name: str, **options: Any) -> Actor:
+        made.append(broker.connect(name, **options))
+        return made[-1]
+
+    yield connected
+    for actor in made:
+        actor.stop()
+
+
+def test_mosquitto_makes_a_denied_host_deaf_and_mute_on_reload(
+    tmp_path: Path, connect: Callable[..., Actor]
+) -> None:
     """Its connection goes on, and nothing gets through it: no message, none to it, no will."""
     made = secured.mosquitto(tmp_path, people=(WITNESS,), revoked=("two",))
     made.start()
     try:
-        watcher, coordinator = made.connect(WITNESS), made.connect("coordinator")
+        watcher, coordinator = connect(made, WITNESS), connect(made, "coordinator")
         watcher.subscribe("fleet/#", 1)
-        one = made.connect("one", will=(TOPICS.status("one"), b"dead"))
+        one = connect(made, "one", will=(TOPICS.status("one"), b"dead"))
         one.subscribe(TOPICS.request("one"), 1)
         coordinator.publish(TOPICS.request("one"), b"do")
         assert one.got.get(timeout=20) == (TOPICS.request("one"), b"do")
@@ -46,7 +64,7 @@ def test_mosquitto_makes_a_denied_host_deaf_and_mute_on_reload(tmp_path: Path) -
             assert time.monotonic() < deadline_s, "it is heard still"
         coordinator.publish(TOPICS.request("one"), b"secret")
         one.break_off()
-        made.connect("two-again").publish(TOPICS.heartbeat("two-again"), b"beat")
+        connect(made, "two-again").publish(TOPICS.heartbeat("two-again"), b"beat")
         coordinator.publish(END, b"end")
         assert (TOPICS.status("one"), b"dead") not in watcher.heard_until((END, b"end"))
         assert one.got.empty()
@@ -60,12 +78,14 @@ def _denying(made: Secured, *names: str) -> secured.Site:
 
 
 @pytest.mark.slow
-def test_rabbitmq_ends_the_connection_of_a_user_that_is_deleted(tmp_path: Path) -> None:
+def test_rabbitmq_ends_the_connection_of_a_user_that_is_deleted(
+    tmp_path: Path, connect: Callable[..., Actor]
+) -> None:
     """At once, without a word from it; nobody of that name comes back, and the others stay."""
     made = secured.rabbitmq(tmp_path, people=(WITNESS,), hosts=("one", "two"))
     made.start()
     try:
-        watcher, one, two = (made.connect(name) for name in (WITNESS, "one", "two"))
+        watcher, one, two = (connect(made, name) for name in (WITNESS, "one", "two"))
         watcher.subscribe("fleet/#", 1)
         _rabbitmqctl(made, "delete_user", "one")
         assert one.gone.wait(20)
