@@ -118,10 +118,13 @@ class Authority:
 
     def issue_broker(
         self, public: ec.EllipticCurvePublicKey, names: Sequence[str], now_s: float,
-        days: float = DAYS,
+        days: float = DAYS, *, node: bool = False,
     ) -> bytes:  # fmt: skip
-        """Return a server's certificate (PEM) for DNS names and addresses; earlier ones end."""
-        return self._issue(public, BROKER_NAME, now_s, days, replace=True, servers=names)
+        """Return a server's certificate (PEM) for DNS names and addresses; earlier ones end.
+
+        That of a `node` of a cluster is a client's as well: nodes show it to each other.
+        """
+        return self._issue(public, BROKER_NAME, now_s, days, replace=True, servers=names, node=node)
 
     def sign_request(
         self, request: bytes, name: str, now_s: float, *, replace: bool = False
@@ -184,9 +187,9 @@ class Authority:
 
     def _issue(
         self, public: ec.EllipticCurvePublicKey, name: str, now_s: float, days: float, *,
-        replace: bool, servers: Sequence[str],
+        replace: bool, servers: Sequence[str], node: bool = False,
     ) -> bytes:  # fmt: skip
-        certificate = self._sign(public, name, servers, now_s, now_s + days * DAY_S)
+        certificate = self._sign(public, name, servers, now_s, now_s + days * DAY_S, node=node)
         made = _record(certificate, name)
         with self.locked():
             issued = self.issued()
@@ -201,7 +204,7 @@ class Authority:
 
     def _sign(
         self, public: ec.EllipticCurvePublicKey, name: str, servers: Sequence[str],
-        now_s: float, ends_s: float,
+        now_s: float, ends_s: float, *, node: bool = False,
     ) -> x509.Certificate:  # fmt: skip
         begins = _moment(max(now_s - BACKDATED_S, ids.validity_s(self.certificate)[0]))
         ends = min(_moment(ends_s), self.certificate.not_valid_after_utc)
@@ -213,10 +216,9 @@ class Authority:
         builder = builder.add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False
         )
-        # A host's certificate must not do for a broker's. The nodes of a cluster show theirs to
-        # each other; to a broker its name is nobody's.
+        # A host's certificate must not do for a broker's, nor the other way round.
         uses = [ExtendedKeyUsageOID.SERVER_AUTH] if servers else []
-        if not servers or name == BROKER_NAME:
+        if node or not servers:
             uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
         builder = builder.add_extension(x509.ExtendedKeyUsage(uses), False)
         if servers:
@@ -284,6 +286,15 @@ def issued_in(folder: Path) -> list[Issued]:
         return [Issued(**row) for row in rows]
     except (ValueError, KeyError, TypeError):
         raise ConfigError(f"{path}: is damaged; restore it from a backup of the CA") from None
+
+
+def is_node(certificate: x509.Certificate) -> bool:
+    """Tell whether a broker's certificate is that of a node of a cluster."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return False
+    return ExtendedKeyUsageOID.CLIENT_AUTH in found
 
 
 def alternative_names(certificate: x509.Certificate) -> list[str]:

@@ -61,11 +61,12 @@ cluster {{
 }}
 
 """
-# MQTT is at the path /mqtt. A page of another origin than this address may not open one.
+# MQTT is at the path /mqtt.
 _WEBSOCKET: Final = """\
 websocket {{
   listen: "0.0.0.0:{port}"
-  same_origin: true
+  # A browser would show its user's certificate for any page: which ones may open a websocket.
+  {pages}
   tls {{
     ca_file: "{ca}"
     cert_file: "{certificate}"
@@ -124,6 +125,11 @@ def _cluster(site: Site, node: Node) -> str:
 def _websocket(site: Site, port: int) -> str:
     return _WEBSOCKET.format(
         port=port,
+        pages=(
+            f"allowed_origins: [{_quoted([*site.origins])}]"
+            if site.origins
+            else "same_origin: true"
+        ),
         ca=site.certificate("ca.crt"),
         certificate=site.certificate("broker.crt"),
         key=site.certificate("broker.key"),

@@ -29,9 +29,9 @@ _PLUGINS: Final = """\
 [rabbitmq_auth_mechanism_ssl,rabbitmq_mqtt{more}].
 """
 # In `operator:alice` the plugin would take `operator` for a virtual host.
-_ADVANCED: Final = f"""\
-% {HEAD}
-[{{rabbitmq_mqtt, [{{ignore_colons_in_username, true}}]}}].
+_ADVANCED: Final = """\
+% {head}
+[{{rabbitmq_mqtt, [{{ignore_colons_in_username, true}}]}}{more}].
 """
 _CONF: Final = """\
 # {head}
@@ -59,17 +59,16 @@ ssl_options.versions.2 = tlsv1.2
 load_definitions = {folder}/definitions.json
 """
 _WEBSOCKET: Final = """
-# For browsers, at the path /ws.
-web_mqtt.tcp.port = none
-web_mqtt.ssl.port = {port}
-web_mqtt.ssl.cacertfile = {ca}
-web_mqtt.ssl.certfile = {certificate}
-web_mqtt.ssl.keyfile = {key}
-web_mqtt.ssl.verify = verify_peer
-web_mqtt.ssl.fail_if_no_peer_cert = true
-web_mqtt.ssl.versions.1 = tlsv1.3
-web_mqtt.ssl.versions.2 = tlsv1.2
+# Websockets: see advanced.config, since no line here asks for a client's certificate.
+web_mqtt.tcp.listener = none
 """
+# At the path /ws.
+_WEBSOCKET_TLS: Final = """,
+ {{rabbitmq_web_mqtt, [{{ssl_config, [
+   {{port, {port}}},
+   {{cacertfile, "{ca}"}}, {{certfile, "{certificate}"}}, {{keyfile, "{key}"}},
+   {{verify, verify_peer}}, {{fail_if_no_peer_cert, true}}, {{versions, ['tlsv1.3', 'tlsv1.2']}}
+ ]}}]}}"""
 _CLUSTER: Final = """
 # The nodes find each other by this list. One that sees no other stops until it does.
 cluster_name = fleet
@@ -102,6 +101,7 @@ def render(site: Site) -> dict[str, str]:
     """
     site.refuse_loopback("RabbitMQ")
     site.refuse_dots("RabbitMQ")
+    site.refuse_origins("RabbitMQ")
     conf = _CONF.format(
         head=HEAD,
         port=site.ports.hosts,
@@ -114,8 +114,8 @@ def render(site: Site) -> dict[str, str]:
     )
     definitions = json.dumps(_definitions(site), indent=2) + "\n"
     files = {
-        "rabbitmq.conf": conf + _websocket(site) + _cluster(site),
-        "advanced.config": _ADVANCED,
+        "rabbitmq.conf": conf + (_WEBSOCKET if site.ports.websocket else "") + _cluster(site),
+        "advanced.config": _ADVANCED.format(head=HEAD, more=_websocket(site)),
         "enabled_plugins": _PLUGINS.format(
             head=HEAD, more=",rabbitmq_web_mqtt" if site.ports.websocket is not None else ""
         ),
@@ -127,7 +127,7 @@ def render(site: Site) -> dict[str, str]:
 def _websocket(site: Site) -> str:
     if site.ports.websocket is None:
         return ""
-    return _WEBSOCKET.format(
+    return _WEBSOCKET_TLS.format(
         port=site.ports.websocket,
         ca=site.certificate("ca.crt"),
         certificate=site.certificate("broker.crt"),

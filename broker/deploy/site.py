@@ -17,6 +17,7 @@ HEAD: Final = f"{MADE_BY}, which would overwrite changes; docs/brokers.md tells 
 # The largest packet: a chunk, its topic (UTF-8 of the tree is ASCII) and the headers of MQTT.
 MAX_PACKET_BYTES: Final = MAX_CHUNK_BYTES + MAX_TOPIC_CHARS + 512
 MIN_NODES: Final = 3
+_ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 FIXED: Final = (
     Principal(Role.COORDINATOR, "coordinator"),
     Principal(Role.HOMEASSISTANT, "homeassistant"),
@@ -86,6 +87,7 @@ class Site:
     broker.key are, and crl.pem where `revoked`; `state` where it keeps what it must not forget.
     `denied` are names that were revoked, of whom there may be a connection still.
     `loopback`: serve this machine in plain text, too, and ask nobody there who they are.
+    `origins` are the pages, as https://HOST[:PORT], whose scripts may open a websocket.
     `nodes` are those of a cluster, and the files are for `node`, which is one of them.
     Raises `ConfigError` for a name in `people` or `hosts` that is none, a folder that no
     configuration file can name, or nodes that are no cluster.
@@ -101,6 +103,7 @@ class Site:
     loopback: bool = False
     revoked: bool = False
     ports: Ports = field(default_factory=Ports)
+    origins: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
     node: Node | None = None
 
@@ -125,6 +128,11 @@ class Site:
                     "use a plain one"
                 )
 
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"--origin {origin}: write it as a browser does, such as https://pi.lan:8080"
+                )
         if self.nodes and len({one.called for one in self.nodes}) < MIN_NODES:
             raise ConfigError(
                 f"--node: a cluster needs {MIN_NODES} nodes with different names, so that two are "
@@ -137,6 +145,13 @@ class Site:
             raise ConfigError(
                 f"--loopback: {broker} asks everybody for a certificate; leave it out, "
                 "or take mosquitto"
+            )
+
+    def refuse_origins(self, broker: str) -> None:
+        """Raise `ConfigError` where pages are named to a broker that does not look at them."""
+        if self.origins:
+            raise ConfigError(
+                f"--origin: {broker} does not look where a page is from; leave it out, or take NATS"
             )
 
     def refuse_dots(self, broker: str) -> None:

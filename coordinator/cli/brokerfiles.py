@@ -22,7 +22,9 @@ BROKERS = ("mosquitto", "rabbitmq", "nats")
 @click.argument("kind", metavar="|".join(BROKERS), type=click.Choice(BROKERS))
 @click.option("-o", "--output", metavar="DIR", required=True, type=click.Path(path_type=Path),
               help="Where to write the files.")  # fmt: skip
-@click.option("--at", metavar="DIR", help="Where the broker finds them, if not there.")
+@click.option(
+    "--at", metavar="DIR", help="Where the broker finds them, if not there; a node in /etc."
+)
 @click.option("--root", metavar="ROOT", help="Topic root.")
 @click.option("--person", "people", metavar="NAME", multiple=True,
               help="Somebody: operator:alice, observer:bob. May be repeated.")  # fmt: skip
@@ -39,6 +41,8 @@ BROKERS = ("mosquitto", "rabbitmq", "nats")
               help="mosquitto: for people.  [default: 8884]")  # fmt: skip
 @click.option("--websocket", type=click.IntRange(1, 65_535), metavar="PORT",
               help="For people's browsers, too.")  # fmt: skip
+@click.option("--origin", "origins", multiple=True, metavar="URL",
+              help="NATS: a page whose scripts may open a websocket. May be repeated.")  # fmt: skip
 @click.option("--certificates", metavar="DIR", default=DEFAULT_CERTIFICATES, show_default=True,
               help="Where ca.crt, broker.crt, broker.key and, if any, crl.pem are.")  # fmt: skip
 @click.option("--data", metavar="DIR", help="Where the broker keeps its data.  [default: its own]")
@@ -59,6 +63,7 @@ def config_command(
     port: int | None,
     people_port: int | None,
     websocket: int | None,
+    origins: tuple[str, ...],
     certificates: str,
     data: str | None,
     loopback: bool,
@@ -94,6 +99,7 @@ def config_command(
         loopback=loopback,
         revoked=(folder / "crl.pem").is_file(),
         ports=_ports(kind, port, people_port, websocket),
+        origins=origins,
         nodes=tuple(map(Node.parse, nodes)),
     )
     _write(kind, site, output, force=force)

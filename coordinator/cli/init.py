@@ -39,10 +39,14 @@ _DNS_NAME: Final = re.compile(
 @click.command("init")
 @click.option("--broker", "brokers", multiple=True, metavar="NAME",
               help="Name or address by which hosts reach the broker.")  # fmt: skip
+@click.option("--cluster", is_flag=True,
+              help="The broker is a cluster, whose nodes know each other by it.")  # fmt: skip
 @click.option("--operator", metavar="NAME", help="Who may give orders.  [default: your login]")
 @click.option("-o", "--home", type=click.Path(path_type=Path), metavar="DIR",
               help="Where to put everything.  [default: ~/.config/fleet]")  # fmt: skip
-def init_command(brokers: Sequence[str], operator: str | None, home: Path | None) -> None:
+def init_command(
+    brokers: Sequence[str], cluster: bool, operator: str | None, home: Path | None
+) -> None:
     """Make the fleet's CA and the certificates of broker, coordinator and operator.
 
     A second run makes what is missing, renews what is near its end, adds further names to the
@@ -54,7 +58,7 @@ def init_command(brokers: Sequence[str], operator: str | None, home: Path | None
     now_s = system_clock().wall_s
     done: list[str] = []
     authority = _authority(home, brokers, now_s, done)
-    _broker(authority, home, brokers, now_s, done)
+    _broker(authority, home, brokers, now_s, done, cluster=cluster)
     _client(authority, home, "coordinator", now_s, done)
     person = _operator(home, operator)
     _client(authority, home, person, now_s, done)
@@ -93,9 +97,10 @@ def _authority(home: Path, brokers: Sequence[str], now_s: float, done: list[str]
 
 
 def _broker(
-    authority: Authority, home: Path, brokers: Sequence[str], now_s: float, done: list[str]
-) -> None:
-    from broker.ca import alternative_names
+    authority: Authority, home: Path, brokers: Sequence[str], now_s: float, done: list[str], *,
+    cluster: bool,
+) -> None:  # fmt: skip
+    from broker.ca import alternative_names, is_node
 
     folder = home / "broker"
     path = folder / BROKER_CERTIFICATE
@@ -105,6 +110,8 @@ def _broker(
         certificate = ids.read_certificate(path)
         present = alternative_names(certificate)
         whole = (folder / BROKER_KEY).exists() and not _near_its_end(certificate, now_s)
+        whole = whole and (is_node(certificate) or not cluster)
+        cluster = cluster or is_node(certificate)
     names = list(dict.fromkeys([*present, *map(_checked, brokers), *LOCAL_NAMES]))
     if whole and names == present:
         return
@@ -114,7 +121,7 @@ def _broker(
         # The name that people type comes before those that only this machine knows.
         names = list(dict.fromkeys([*map(_checked, brokers), *LOCAL_NAMES]))
     key = ids.new_key()
-    made = authority.issue_broker(key.public_key(), names, now_s)
+    made = authority.issue_broker(key.public_key(), names, now_s, node=cluster)
     private.private_folder(folder)
     private.write(folder / BROKER_KEY, ids.key_pem(key))
     private.write(folder / ids.CA_FILE, authority.pem, private.PUBLIC)

@@ -44,8 +44,9 @@ class Ear:
 
     def next(self, kind: type[Any]) -> Any:
         """The next event of a kind; events of other kinds before it are passed over."""
+        deadline_s = time.monotonic() + DEADLINE_S
         while True:
-            event = self.events.get(timeout=DEADLINE_S)
+            event = self.events.get(timeout=max(0.0, deadline_s - time.monotonic()))
             if isinstance(event, kind):
                 return event
 
@@ -249,7 +250,7 @@ def test_a_refused_subscription_is_no_connection(ear: Any, answering: Any) -> No
 
 
 def test_what_is_not_granted_at_qos_1_is_asked_for_at_qos_0(ear: Any, answering: Any) -> None:
-    """As by a cluster that has lost a node; the next time it is QoS 1 again."""
+    """As by a cluster that has lost a node; the next time it is QoS 1 again (T3)."""
     asked: list[int] = []
 
     def grant(subscribe: bytes) -> bytes:

@@ -124,6 +124,19 @@ def test_a_page_of_somewhere_else_may_not(broker: Secured) -> None:
         actor.stop()
 
 
+def test_nats_looks_where_a_page_is_from(tmp_path: Path) -> None:
+    """Once pages are named it is those, and no others."""
+    broker = secured.nats(tmp_path, people=PEOPLE, hosts=HOSTS, origins=("https://desk.lan",))
+    broker.start()
+    try:
+        for page, may in (("https://desk.lan", True), ("https://desk.lan:1", False)):
+            actor = Actor("operator:alice", broker, websocket=True, page=page)
+            assert actor.try_connect() == may, page
+            actor.stop()
+    finally:
+        broker.end()
+
+
 class Local:
     """The embedded broker on loopback, without certificates."""
 
@@ -203,6 +216,18 @@ def test_packets_may_be_cut_into_frames_anywhere(local: Callable[..., Local]) ->
         assert one.recv(10) == b"\x20\x02\x00\x00"
         one.send(PINGREQ + PINGREQ)
         assert [one.recv(10), one.recv(10)] == [PINGRESP, PINGRESP]
+
+
+def test_a_browser_that_is_gone_without_a_word_is_forgotten(local: Callable[..., Local]) -> None:
+    """Its connection ends as any other does."""
+    broker = local()
+    one = broker.open()
+    one.send(CONNECT)
+    assert one.recv(10) == b"\x20\x02\x00\x00"
+    assert len(broker.running.broker._clients) == 1
+    one.socket.shutdown(socket.SHUT_RDWR)
+    until(lambda: not broker.running.broker._clients, "it is there still")
+    one.close()
 
 
 def test_what_is_no_mqtt_ends_the_websocket(local: Callable[..., Local]) -> None:

@@ -291,13 +291,19 @@ def mosquitto(
     return Secured("mosquitto", authority, ports, lambda: _run(command, log), log=log, site=site)
 
 
-def nats(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> Secured:
+def nats(
+    folder: Path,
+    *,
+    people: tuple[str, ...],
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...] = (),
+) -> Secured:
     """Return a nats-server with the rendered file, not started."""
     program = find_program("nats-server")
     authority = new_authority(folder)
     port = free_port()
     ports = Ports(hosts=port, people=port, nats=free_port(), websocket=free_port())
-    site = new_site(folder, authority, ports, people=people, hosts=hosts)
+    site = new_site(folder, authority, ports, people=people, hosts=hosts, origins=origins)
     write(folder, RENDERERS["nats"](site))
     return nats_node(program, site, authority)
 
@@ -307,7 +313,7 @@ def nats_node(program: str, site: Site, authority: Authority) -> Secured:
     folder = Path(site.folder)
     log = folder / "log"
     command = [program, "-c", str(folder / "nats.conf")]
-    return Secured("nats", authority, site.ports, lambda: _run(command, log), log=log)
+    return Secured("nats", authority, site.ports, lambda: _run(command, log), log=log, site=site)
 
 
 def rabbitmq(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> Secured:
@@ -345,6 +351,7 @@ def rabbitmq_node(
         "RABBITMQ_DIST_PORT": str(free_port()),
         "ERL_EPMD_PORT": epmd_port,
         "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_CRASH_DUMP": str(folder / "erl_crash.dump"),
         **name,
     }
     log = folder / "log"

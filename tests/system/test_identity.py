@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from broker.ca import Authority
+from broker import identity as ids
+from broker.ca import Authority, is_node
 from broker.identity import DAY_S
 from tests.harness.brokers import BrokerProcess
 from tests.harness.fleet import ROOT, Program, wait_until
@@ -138,6 +139,18 @@ def test_init_makes_everything_once(owner: Owner) -> None:
     assert "nothing was changed" in owner.done("init")
     assert "nothing was changed" in owner.done("init", "--broker", "PI.lan")
     assert _tree(owner.fleet) == before
+
+
+def test_a_clusters_certificate_does_for_its_nodes(owner: Owner) -> None:
+    """It is asked for once, also later, and stays so; a broker's alone is for servers."""
+    path = owner.fleet / "broker" / "broker.crt"
+    owner.done("init", "--broker", "a.lan", "--operator", "alice")
+    assert not is_node(ids.read_certificate(path))
+    assert "the broker's certificate" in owner.done("init", "--cluster")
+    assert is_node(ids.read_certificate(path))
+    assert "nothing was changed" in owner.done("init", "--cluster")
+    assert "the broker's certificate" in owner.done("init", "--broker", "b.lan")
+    assert is_node(ids.read_certificate(path))
 
 
 def test_init_adds_what_is_new(owner: Owner) -> None:

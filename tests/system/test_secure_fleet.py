@@ -138,7 +138,7 @@ def test_a_fleet_over_tls_from_init_to_revoke(
         def said(agent: Program) -> bool:
             return "refused the connection" in agent.said() or "is it revoked" in agent.said()
 
-        owner.done("revoke", "attic")
+        assert "attic has no connection to" in owner.done("revoke", "attic", *here)
         wait_until(lambda: state_of("attic") != "online", "the revoked host is out")
         wait_until(lambda: said(agents["attic"]), "it is told why")
         assert state_of("cellar") == "online"

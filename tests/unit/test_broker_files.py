@@ -78,6 +78,7 @@ def test_a_file_that_somebody_else_made_is_left_alone(
         (["--at", "relative"], "folder relative: must be absolute"),
         (["--certificates", "/a\nallow_anonymous true"], "has a character"),
         (["--data", '/a"b'], "has a character"),
+        (["--origin", "desk.lan"], "--origin desk.lan: write it as a browser does"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line_and_nothing_is_written(
@@ -96,7 +97,10 @@ def test_what_is_wrong_is_told_in_a_line_and_nothing_is_written(
 def test_what_a_broker_cannot_do_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A plain listener beside the other, and a dot in a topic on NATS."""
+    """A plain listener beside the other, a dot in a topic, looking at where a page is from."""
+    for kind, name in (("mosquitto", "mosquitto"), ("rabbitmq", "RabbitMQ")):
+        assert _config(kind, tmp_path, "--origin", "https://desk.lan") == 2
+        assert f"--origin: {name} does not look where a page is from" in capsys.readouterr().err
     for kind in ("rabbitmq", "nats"):
         assert _config(kind, tmp_path, "--loopback") == 2
         assert "take mosquitto" in capsys.readouterr().err

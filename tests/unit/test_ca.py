@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from broker import identity as ids
 from broker.acl import Principal
-from broker.ca import Authority, alternative_names
+from broker.ca import Authority, alternative_names, is_node
 from broker.errors import ConfigError
 from broker.identity import DAY_S
 
@@ -59,7 +59,7 @@ def test_the_ca_signs_and_lets_nobody_below_it_sign(authority: Authority) -> Non
 
 
 def test_a_certificate_says_who_and_is_good_for_one_thing(authority: Authority) -> None:
-    """A client's for clients, the broker's for servers and their cluster, neither for signing."""
+    """A client's for clients, the broker's for servers, neither for signing; a node's for both."""
     client = _load(authority.issue(PUBLIC, "operator:alice", NOW_S))
     assert ids.common_name(client) == "operator:alice"
     assert _use(client) == [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -67,9 +67,12 @@ def test_a_certificate_says_who_and_is_good_for_one_thing(authority: Authority) 
     assert begins_s <= NOW_S
     assert ends_s == NOW_S + 365 * DAY_S
     server = _load(authority.issue_broker(PUBLIC, ["pi.lan", "192.0.2.7", "::1"], NOW_S))
-    assert _use(server) == [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert _use(server) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    node = _load(authority.issue_broker(PUBLIC, ["pi.lan"], NOW_S, node=True))
+    assert _use(node) == [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert (is_node(server), is_node(node)) == (False, True)
     with pytest.raises(ConfigError, match="is nobody's name"):
-        Principal.parse(ids.common_name(server))
+        Principal.parse(ids.common_name(node))
     assert alternative_names(server) == ["pi.lan", "192.0.2.7", "::1"]
     for one in (client, server):
         assert not one.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
