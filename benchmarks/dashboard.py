@@ -137,7 +137,7 @@ class Voice:
 
 def open_cold(browser: Browser, url: str, ready: str) -> tuple[float, float]:
     """Open a page in a new window; return ms to its first paint, and to its table's rows."""
-    page = browser.page()
+    page = browser.page(1600, 1000)
     page.open(url)
     page.until(ready)
     shown_ms = page.run("performance.now()")
@@ -215,14 +215,20 @@ def _measure(browser: Browser, url: str, voice: Voice, opens: int, messages: int
     page = browser.page(1600, 1000)
     page.open(f"{url}jobs")
     page.until(f"document.body.innerText.includes('{len(voice.rows)} jobs')", "all jobs")
+    browser.close_pages()
     print(f"{len(voice.hosts)} hosts, {len(voice.rows)} jobs, load {os.getloadavg()[0]:.1f}")
     for name, path, ready in (
         ("overview", "", "document.querySelectorAll('[col-id=cpu-percent] .bar').length > 5"),
         ("jobs", "jobs", "document.querySelectorAll('.ag-row .state').length > 10"),
     ):
-        times = [open_cold(browser, url + path, ready) for _ in range(opens)]
+        times = []
+        for _ in range(opens):
+            times.append(open_cold(browser, url + path, ready))
+            browser.close_pages()
         print(words(f"{name}: first paint", [paint for paint, _ in times]))
         print(words(f"{name}: table", [shown for _, shown in times]))
+    page = browser.page(1600, 1000)
+    page.open(f"{url}jobs")
     first = f'.ag-row[row-id="{voice.rows[0].job_id}"]'
     page.until(f"document.querySelector('{first}')")
     print(words("jobs: update", updates(page, voice, messages, jobs=True)))

@@ -101,6 +101,13 @@ def browser() -> Iterator[Browser]:
     made.close()
 
 
+@pytest.fixture(autouse=True)
+def windows(browser: Browser) -> Iterator[None]:
+    """No window outlives its test."""
+    yield
+    browser.close_pages()
+
+
 @pytest.fixture(scope="module")
 def shown(
     tmp_path_factory: pytest.TempPathFactory, system_broker: str, browser: Browser
@@ -116,7 +123,7 @@ def shown(
     fleet.coordinator()
     over = threading.Event()
     swarm = Swarm(
-        system_broker, fleet.root, WORKERS, rng=random.Random(1), speed=0.05, beat_s=0.5,
+        system_broker, fleet.root, WORKERS, rng=random.Random(1), speed=0.05, beat_s=1.0,
         fail_rate=0.0,
     )  # fmt: skip
     thread = threading.Thread(target=swarm.run, args=(over.is_set,), daemon=True)
