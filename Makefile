@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml etc/constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c etc/constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c etc/constraints.txt \
-		-e '.[trainers,dev]'
+		-e '.[trainers,dashboard,dev]'
 	@touch $(STAMP)
 
 $(DEMO)/data/feature_schema_v1.json: $(STAMP)

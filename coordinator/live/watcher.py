@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from broker.access import PEOPLE, open_access
 from broker.address import text_of
-from broker.auth import signed_by
+from broker.auth import is_answer, signed_by
 from broker.clock import Clock, Now
 from broker.errors import BadMessage, BadTopic, ConfigError, FleetError
 from broker.link import Link, LinkSettings, feed
@@ -207,15 +207,25 @@ class Watcher:
         try:
             topic = self.topics.parse(event.topic)
             if topic.kind is Kind.OPERATOR_RESPONSE:
-                response = decode(OPERATOR_RESPONSE, event.payload)
-                asked = self._asked.pop(response.id, None)
-                return None if asked is None else (asked, response)
+                return self._on_response(event)
         except (BadTopic, BadMessage):
             self._mirror.garbage += 1
             return None
         if self._mirror.apply(topic, event.payload, now):
             self._follow(topic, now)
         return None
+
+    def _on_response(self, event: Incoming) -> tuple[_Asked, OperatorResponse] | None:
+        response = decode(OPERATOR_RESPONSE, event.payload)
+        asked = self._asked.get(response.id)
+        if asked is None:
+            return None
+        key = self._settings.operator_key() if isinstance(asked.request, Command) else None
+        if key is not None and not is_answer(key, event.topic, event.payload):
+            self._mirror.garbage += 1  # forged, or of a coordinator with another key
+            return None
+        del self._asked[response.id]
+        return asked, response
 
     def _follow(self, topic: Topic, now: Now) -> None:
         """Ask how the coordinator takes what has just been heard."""

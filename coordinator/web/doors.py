@@ -16,7 +16,7 @@ from starlette.responses import (
     RedirectResponse,
     Response,
 )  # fmt: skip
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from broker.errors import FleetError
@@ -66,7 +66,7 @@ NOBODY: Final = (
 )
 
 
-def routes(site: Site) -> list[Route | Mount]:
+def routes(site: Site) -> list[BaseRoute]:
     """Return everything that is served beside the pages."""
 
     async def login(request: Request) -> Response:

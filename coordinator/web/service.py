@@ -123,7 +123,7 @@ def application(site: Site) -> Guard:
 
 def _config(app: Guard, settings: WebSettings) -> uvicorn.Config:
     return uvicorn.Config(
-        app,  # type: ignore[arg-type] # an ASGI application by its shape
+        app,
         lifespan="on",
         log_config=None,
         log_level="warning",

@@ -93,7 +93,8 @@ def frame(visit: Visit, title: str, active: str = "") -> Iterator[Tag]:
     """Put the bar and the page's main part around what is made within."""
     ui.page_title(f"{title} · training fleet")
     # Quasar's page is a <main> around everything, the bar too.
-    visit.client.content.parent_slot.parent.props["role"] = "none"
+    if (around := visit.client.content.parent_slot) is not None:
+        around.parent.props["role"] = "none"
     Tag("a", "Skip to the page", "skip", href="#main")
     with Tag("header", classes="top", role="banner"):
         link("training fleet", "/", "brand")

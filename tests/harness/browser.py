@@ -24,7 +24,7 @@ from urllib.request import urlopen
 
 from websockets.sync.client import ClientConnection, connect
 
-DEADLINE_S = 40.0
+DEADLINE_S = 120.0
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--mute-audio",
     "--no-first-run", "--disable-extensions", "--disable-background-networking",
@@ -62,6 +62,7 @@ class Browser:
         with urlopen(f"http://127.0.0.1:{self._port}/json/version", timeout=DEADLINE_S) as answer:
             url = json.load(answer)["webSocketDebuggerUrl"]
         self._all = Connection(url)
+        self._contexts: list[str] = []
 
     def page(self, width: int = 1280, height: int = 800, *, dark: bool = False) -> Page:
         """A new window with cookies and storage of its own."""
@@ -70,8 +71,15 @@ class Browser:
             "targetId"
         ]
         page = Page(Connection(f"ws://127.0.0.1:{self._port}/devtools/page/{target}"))
+        self._contexts.append(context)
         page.begin(width, height, dark=dark)
         return page
+
+    def close_pages(self) -> None:
+        """Close every window: an open one goes on drawing what is news."""
+        for context in self._contexts:
+            self._all.call("Target.disposeBrowserContext", browserContextId=context)
+        self._contexts.clear()
 
     def close(self) -> None:
         """End it."""

@@ -88,7 +88,7 @@ class _Page:
             with Tag("div"):
                 with _card("Loss") as self._losses:
                     self._chart = ui.echart({}, renderer="svg").classes("chart")
-                with _card("Output"):
+                with _card("Output") as self._output:
                     self._tail = Tail(self.site, self.visit, self.job_id)
                 self._spec = _card("What was asked for")
         self._report = Tag("section", classes="card", aria_label="Report")
@@ -130,6 +130,7 @@ class _Page:
         self._tell_buttons()
         waits = row["state"] == "pending"
         self._why.set_visibility(waits)
+        self._output.set_visibility(not waits)
         self._metrics.set_visibility(False)
         self._tail.is_live = row["state"] in HELD
 

@@ -70,4 +70,4 @@ def _show(report: Report, artifact_id: str, words: Tag, body: Tag) -> None:
     with body:
         # No scripts, no forms, no origin: it is a stranger's page.
         Tag("iframe", classes="report", src=f"/report/{artifact_id}", title="Report of this job",
-            sandbox="", loading="lazy", referrerpolicy="no-referrer")  # fmt: skip
+            sandbox="", referrerpolicy="no-referrer")  # fmt: skip

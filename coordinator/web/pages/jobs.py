@@ -9,7 +9,7 @@ from nicegui import ui
 
 from coordinator.web.grids import feed, grid, job_columns
 from coordinator.web.hub import News
-from coordinator.web.parts import Tag, call
+from coordinator.web.parts import Tag
 from coordinator.web.rows import STATES, Row
 from coordinator.web.site import Site, Visit, frame
 
@@ -29,13 +29,12 @@ def register(site: Site) -> None:
             with Tag("div", classes="head"):
                 Tag("h1", "Jobs")
                 Tag("span", "", "dim", id="shown-jobs", role="status", aria_live="polite")
-            _filters(visit, rows, wanted)
+            _filters(rows, wanted)
             with Tag("section", classes="card flush", style="padding-top: 0"):
                 table = grid(
                     "Jobs", job_columns(), rows,
                     height="max(320px, calc(100dvh - 212px))", keeps="filter",
                 )  # fmt: skip
-            call(visit.client, "filter", wanted)
 
             def on_news(news: News) -> None:
                 feed(table, news.jobs)
@@ -52,26 +51,25 @@ def _wanted(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _filters(visit: Visit, rows: list[Row], wanted: dict[str, Any]) -> None:
+def _filters(rows: list[Row], wanted: dict[str, Any]) -> None:
     with Tag("form", classes="filters head", role="search", onsubmit="return false"):
-        _text(visit, wanted["text"])
+        _text(wanted["text"])
         state = wanted["states"][0] if len(wanted["states"]) == 1 else ""
-        _choice(visit, "State", STATES, state, "states")
+        _choice("State", STATES, state, "states")
         for label, name in (("Model", "model"), ("Mode", "mode"), ("Host", "host")):
             found = sorted({row[name] for row in rows if row[name]} | ({wanted[name]} - {""}))
-            _choice(visit, label, found, wanted[name], name)
+            _choice(label, found, wanted[name], name)
 
 
-def _text(visit: Visit, value: str) -> None:
+def _text(value: str) -> None:
     with Tag("label", classes="field wide"):
         Tag("span", "Search")
         box = Tag("input", type="search", value=value, placeholder="name, host, error, id")
-    # In the browser alone: what is typed goes nowhere.
+    # In the browser alone, which reads the address as well: what is typed goes nowhere.
     box.props["oninput"] = "fleet.filter({text: this.value.slice(0, 100)})"
-    del visit
 
 
-def _choice(visit: Visit, label: str, choices: Iterable[str], value: str, name: str) -> None:
+def _choice(label: str, choices: Iterable[str], value: str, name: str) -> None:
     with Tag("label", classes="field"):
         Tag("span", label)
         with Tag("select") as select:
@@ -80,4 +78,3 @@ def _choice(visit: Visit, label: str, choices: Iterable[str], value: str, name: 
                 Tag("option", choice or "all", value=choice, selected=chosen)
     given = "this.value ? [this.value] : []" if name == "states" else "this.value"
     select.props["onchange"] = f"fleet.filter({{{name}: {given}}})"
-    del visit

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nicegui import ui
 
 from coordinator.web.grids import HEADER_PX, ROW_PX, Part, feed, grid, host_columns, running_columns
-from coordinator.web.hub import News
+from coordinator.web.hub import Hub, News
 from coordinator.web.parts import Tag
 from coordinator.web.rows import HELD, STATES, Row, counts
 from coordinator.web.site import Site, frame
@@ -72,7 +74,7 @@ def _say(tag: Tag, text: str) -> None:
         tag.set_text(text)
 
 
-def _tiles(hub):  # type: ignore[no-untyped-def]
+def _tiles(hub: Hub) -> Callable[[], None]:
     """Show the counts; return what brings them up to date."""
     numbers = {}
     with Tag("div", classes="tiles", role="list", aria_label="Jobs by state"):

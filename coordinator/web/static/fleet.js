@@ -176,7 +176,9 @@ window.fleet = (() => {
 
   // The filters of the page of jobs
 
-  let wanted = { states: [], model: "", mode: "", host: "", text: "" };
+  const asked = new URLSearchParams(location.pathname === "/jobs" ? location.search : "");
+  let wanted = { states: asked.getAll("state") };
+  for (const name of ["model", "mode", "host", "text"]) wanted[name] = (asked.get(name) ?? "").slice(0, 100);
   const passes = (node) => {
     const row = node.data;
     if (wanted.states.length && !wanted.states.includes(row.state)) return false;

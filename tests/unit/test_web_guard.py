@@ -1,0 +1,135 @@
+"""What stands before the web page: whose name it is called by, and from where one comes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.clock import Now
+from coordinator.web.sessions import Door
+from coordinator.web.settings import WebSettings
+
+pytest.importorskip("starlette", reason="the extra of the web page is not installed")
+from coordinator.web.guard import COOKIE, Guard, session_word
+
+OURS = "127.0.0.1:8086"
+
+
+class _Served:
+    """An application behind the guard; it keeps what got through."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.through: list[dict[str, Any]] = []
+        self.door = Door("a long enough password", lambda: "word")
+        self.now = Now(0.0, 0.0)
+        self.guard = Guard(
+            self._app, WebSettings(**settings), self.door, "pi.example", lambda: self.now
+        )
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        self.through.append(scope)
+        kind = scope["type"]
+        start = {"type": "http.response.start", "status": 200, "headers": []}
+        await send(start if kind == "http" else {"type": "websocket.accept"})
+
+    def ask(self, kind: str = "http", method: str = "GET", path: str = "/", **headers: str) -> Any:
+        """What is answered first: a status and headers, or a websocket's fate."""
+        said: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        lines = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
+        scope = {"type": kind, "method": method, "path": path, "headers": lines}
+        asyncio.run(self.guard(scope, receive, send))
+        return said[0]
+
+    def status(self, *arguments: Any, **headers: str) -> int:
+        """The status alone."""
+        found: int = self.ask(*arguments, **headers)["status"]
+        return found
+
+
+@pytest.mark.parametrize(
+    "host", [OURS, "localhost:8086", "[::1]:8086", "192.168.1.7", "pi.example", "PI", "pi.local:1"]
+)
+def test_it_is_called_by_its_own_names_and_by_any_address(host: str) -> None:
+    """An address cannot be made to point elsewhere."""
+    assert _Served().status(host=host) == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "", "pi.example.evil.example", "127.0.0.1.nip.io"]
+)
+def test_a_name_that_somebody_made_point_here_is_refused(host: str) -> None:
+    """DNS rebinding: that name's scripts would read along."""
+    served = _Served()
+    assert served.status(host=host) == 403
+    assert served.through == []
+    assert _Served(names=("evil.example",)).status(host="evil.example") == 200
+
+
+def test_what_changes_something_comes_from_our_own_pages() -> None:
+    """A form on another site, and one that does not say where it is, are refused."""
+    served = _Served()
+    assert served.status("http", "POST", host=OURS) == 403
+    for origin in ("https://evil.example", "null", f"https://{OURS}", "http://127.0.0.1:1"):
+        assert served.status("http", "POST", host=OURS, origin=origin) == 403
+    assert served.through == []
+    assert served.status("http", "POST", host=OURS, origin=f"http://{OURS}") == 200
+
+
+def test_a_websocket_of_another_site_is_refused() -> None:
+    """NiceGUI would take it."""
+    served = _Served()
+    for headers in ({}, {"origin": "https://evil.example"}):
+        assert served.ask("websocket", host=OURS, **headers)["type"] == "websocket.close"
+    assert served.through == []
+    opened = served.ask("websocket", host=OURS, origin=f"http://{OURS}")
+    assert opened["type"] == "websocket.accept"
+
+
+def test_every_answer_forbids_what_is_not_ours() -> None:
+    """No scripts, pictures or connections of others, and no frames around it."""
+    served = _Served()
+    headers = dict(served.ask(host=OURS)["headers"])
+    policy = headers[b"content-security-policy"].decode()
+    assert "default-src 'self'" in policy
+    assert "connect-src 'self'" in policy
+    assert "frame-ancestors 'self'" in policy
+    assert headers[b"x-content-type-options"] == b"nosniff"
+
+
+def test_what_a_proxy_might_have_said_is_dropped() -> None:
+    """Anybody can say it."""
+    served = _Served()
+    served.ask(host=OURS, x_forwarded_prefix="/evil", forwarded="for=1.2.3.4", accept="*/*")
+    assert [name for name, _ in served.through[0]["headers"]] == [b"host", b"accept"]
+
+
+def test_a_private_page_shows_nothing_without_the_password() -> None:
+    """But the place to give it, and what that looks like."""
+    served = _Served(private=True)
+    answer = served.ask(host=OURS, path="/jobs")
+    assert (answer["status"], dict(answer["headers"])[b"location"]) == (303, b"/login")
+    own = {"host": OURS, "origin": f"http://{OURS}"}
+    assert served.ask("websocket", path="/_nicegui_ws/", **own)["type"] == "websocket.close"
+    assert served.through == []
+    assert served.status("http", "GET", "/login", host=OURS) == 200
+    assert served.status("http", "GET", "/fleet/fleet.css", host=OURS) == 200
+    word = served.door.enter("a long enough password", 0.0)
+    cookie = f"other=1; {COOKIE}={word}"
+    assert served.status("http", "GET", "/jobs", host=OURS, cookie=cookie) == 200
+    served.now = Now(1e9, 1e9)
+    assert served.status("http", "GET", "/jobs", host=OURS, cookie=cookie) == 303
+
+
+@pytest.mark.parametrize("cookies", ["", "x", "a=b", "=;=;", "\x00" * 9000, f"{COOKIE}"])
+def test_cookies_that_are_none_of_ours(cookies: str) -> None:
+    """Whatever a browser sends."""
+    assert session_word(cookies) is None
