@@ -99,7 +99,13 @@ def _known(picture: Picture) -> list[Known]:
     from coordinator.diff import Known
 
     return [
-        Known(job.spec, job.row["state"], job.row["in_plan"], job.row["host"])
+        Known(
+            job.spec,
+            job.row["state"],
+            job.row["in_plan"],
+            job.row["host"],
+            submitted=bool(job.row.get("submitted_by")),
+        )
         for job in picture.jobs
     ]
 
