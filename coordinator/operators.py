@@ -255,6 +255,8 @@ def _worker(world: World, host: Host, now: Now, *, brief: bool) -> dict[str, Jso
         "presence": "revoked" if host.name in world.revoked else host.presence(now),
         "why": host.offline_why,
         "barred": hostverbs.restraints(world, host),
+        "drained": list(world.barred(host.name)),
+        "snoozed": world.record(host.name).snoozed(),
         "policy": policy_to_dict(world.policy(host.name)),
         "jobs": [_held(world, held) for held in heartbeat.jobs] if heartbeat else [],
         "last_seen": host.last_seen_at,

@@ -81,7 +81,7 @@ def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> dict[str, Json
         "spec": _compact(job.spec),
         "state": job.state.value,
         "in_plan": job.in_plan,
-        "submitted": job.submitted_by is not None,
+        "submitted_by": job.submitted_by,
         "host": job.host,
         "created_at": job.created_at,
     }

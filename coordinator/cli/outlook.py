@@ -141,7 +141,8 @@ def _view(row: Mapping[str, Any]) -> HostView:
         capability=Capability.model_validate(row["capability"]),
         heartbeat=Heartbeat.model_validate(row["heartbeat"]) if row["heartbeat"] else None,
         policy=policy_from_dict(row["policy"]),
-        barred=tuple(row["barred"]),
+        barred=tuple(row["drained"]),
+        snoozed=row["snoozed"],
         twins=row["presence"] == "twins",
     )
 

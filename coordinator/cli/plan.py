@@ -104,7 +104,7 @@ def _known(picture: Picture) -> list[Known]:
             job.row["state"],
             job.row["in_plan"],
             job.row["host"],
-            submitted=job.row["submitted"],
+            submitted=bool(job.row.get("submitted_by")),
         )
         for job in picture.jobs
     ]
@@ -130,7 +130,9 @@ def _after(picture: Picture, found: Difference, plan: Any) -> Forecast:
     waiting += [
         job.waiting(job.spec)
         for job in picture.jobs
-        if job.row["submitted"] and job.row["state"] == "pending" and job.spec.job_id not in named
+        if job.row.get("submitted_by")
+        and job.row["state"] == "pending"
+        and job.spec.job_id not in named
     ]
     views = [
         replace(view, policy=plan.hosts.get(view.host) or HostPolicy(view.host))

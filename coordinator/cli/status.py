@@ -109,7 +109,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
 
 
 def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what is to be expected of the plan; none where nothing is left, or far too much."""
+    """Return what is to be expected of the plan; none where nothing is left, a hint if too much."""
     left = data["active"] + data["jobs"]["pending"]
     if not left:
         return None
@@ -118,7 +118,7 @@ def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | N
     from coordinator.cli import outlook
 
     if left > outlook.BY_THE_WAY:
-        return None
+        return {"text": f"{left} jobs are left; `fleet plan` takes the time to predict them"}
     try:
         found = outlook.look(client).forecast()
     except (NotDone, RemoteError, Unreachable):
