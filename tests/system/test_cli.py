@@ -257,18 +257,28 @@ def test_check_needs_nobody_and_reports_all_errors_at_once(tmp_path: Path) -> No
 
 
 def test_starting_up_is_cheap() -> None:
-    """`fleet --help` and `fleet check` load no MQTT client, no broker, no tables, no torch."""
+    """No verb loads what it does not need: MQTT client, tables, models of messages, torch."""
     code = (
-        "import sys; from coordinator.cli import main; code = main(sys.argv[1:]);"
-        "heavy = {'paho', 'amqtt', 'torch', 'rich', 'numpy'} & set(sys.modules);"
+        "import sys; from coordinator.cli import main; code = main(sys.argv[2:]);"
+        "heavy = set(sys.argv[1].split()) & set(sys.modules);"
         "sys.exit(f'loaded {heavy}' if heavy else code)"
     )
     example = str(ROOT / "etc" / "training_manifest.toml.example")
-    for arguments in (["--help"], ["check", example, "--offline"]):
+    always, home = "amqtt torch numpy psutil cryptography", {"XDG_CONFIG_HOME": str(ROOT / "none")}
+    for heavy, *arguments in (
+        (f"{always} paho rich pydantic", "--help"),
+        (f"{always} paho rich pydantic", "completion", "fish"),
+        (f"{always} paho rich", "check", example, "--offline"),
+        (f"{always} rich", "show", "--broker", "mqtt://127.0.0.1:1", "x"),
+    ):
         done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
+            [sys.executable, "-c", code, heavy, *arguments],
             capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+            env={key: value for key, value in os.environ.items() if key[:5] != "FLEET"} | home,
         )  # fmt: skip
+        if "show" in arguments:
+            assert done.returncode == 3, done.stderr
+            continue
         assert done.returncode == 0, done.stderr
 
 
