@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.fleet import wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
 ROW = {
     "job_id", "name", "model", "mode", "state", "priority", "attempt", "host", "error",
@@ -53,9 +55,15 @@ def _json(done: subprocess.CompletedProcess[str]) -> Any:
 def test_what_scripts_read_is_as_documented(fleet: Any, cli: Any, short: str) -> None:
     """The contracts of every reading command, on a fleet with a finished and a pending job."""
     fleet.plan(short, 'model = "gru"\nmode = "oracle"\nrequire_cuda = true')
-    fleet.coordinator()
-    fleet.agent()
+    coordinator = fleet.coordinator()
+    agent = fleet.agent()
     fleet.until("gbt-oracle", "completed")
+    assert "attempt 1: started on pi" in coordinator.said()
+    assert "attempt 1: completed on pi" in coordinator.said()
+    wait_until(lambda: "nothing of it is left here" in agent.said(), "the agent says that it ended")
+    assert "job gbt-oracle (" in agent.said()
+    assert "its trainer is done" in agent.said()
+    assert "MiB to hand over" in agent.said()
 
     rows = _json(cli("list", "--json"))
     assert [row["name"] for row in rows] == ["gbt-oracle", "gru-oracle"]
