@@ -10,8 +10,6 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from broker.clock import Now
 
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -32,6 +30,8 @@ def boot_id() -> str:
     try:
         return re.sub(r"[^A-Za-z0-9]", "", _BOOT_ID_FILE.read_text("ascii"))[:32] or "-"
     except OSError:
+        import psutil  # which takes its time, and is seldom needed
+
         booted_s = round(psutil.boot_time() / 10)
         return hashlib.sha256(f"{platform.node()} {booted_s}".encode()).hexdigest()[:32]
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.fleet import wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
 ROW = {
     "job_id", "name", "model", "mode", "state", "priority", "attempt", "host", "error",
@@ -53,9 +55,15 @@ def _json(done: subprocess.CompletedProcess[str]) -> Any:
 def test_what_scripts_read_is_as_documented(fleet: Any, cli: Any, short: str) -> None:
     """The contracts of every reading command, on a fleet with a finished and a pending job."""
     fleet.plan(short, 'model = "gru"\nmode = "oracle"\nrequire_cuda = true')
-    fleet.coordinator()
-    fleet.agent()
+    coordinator = fleet.coordinator()
+    agent = fleet.agent()
     fleet.until("gbt-oracle", "completed")
+    assert "attempt 1: started on pi" in coordinator.said()
+    assert "attempt 1: completed on pi" in coordinator.said()
+    wait_until(lambda: "nothing of it is left here" in agent.said(), "the agent says that it ended")
+    assert "job gbt-oracle (" in agent.said()
+    assert "its trainer is done" in agent.said()
+    assert "MiB to hand over" in agent.said()
 
     rows = _json(cli("list", "--json"))
     assert [row["name"] for row in rows] == ["gbt-oracle", "gru-oracle"]
@@ -257,18 +265,28 @@ def test_check_needs_nobody_and_reports_all_errors_at_once(tmp_path: Path) -> No
 
 
 def test_starting_up_is_cheap() -> None:
-    """`fleet --help` and `fleet check` load no MQTT client, no broker, no tables, no torch."""
+    """No verb loads what it does not need: MQTT client, tables, models of messages, torch."""
     code = (
-        "import sys; from coordinator.cli import main; code = main(sys.argv[1:]);"
-        "heavy = {'paho', 'amqtt', 'torch', 'rich', 'numpy'} & set(sys.modules);"
+        "import sys; from coordinator.cli import main; code = main(sys.argv[2:]);"
+        "heavy = set(sys.argv[1].split()) & set(sys.modules);"
         "sys.exit(f'loaded {heavy}' if heavy else code)"
     )
     example = str(ROOT / "etc" / "training_manifest.toml.example")
-    for arguments in (["--help"], ["check", example, "--offline"]):
+    always, home = "amqtt torch numpy psutil cryptography", {"XDG_CONFIG_HOME": str(ROOT / "none")}
+    for heavy, *arguments in (
+        (f"{always} paho rich pydantic", "--help"),
+        (f"{always} paho rich pydantic", "completion", "fish"),
+        (f"{always} paho rich", "check", example, "--offline"),
+        (f"{always} rich", "show", "--broker", "mqtt://127.0.0.1:1", "x"),
+    ):
         done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
+            [sys.executable, "-c", code, heavy, *arguments],
             capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+            env={key: value for key, value in os.environ.items() if key[:5] != "FLEET"} | home,
         )  # fmt: skip
+        if "show" in arguments:
+            assert done.returncode == 3, done.stderr
+            continue
         assert done.returncode == 0, done.stderr
 
 

@@ -223,3 +223,16 @@ def test_the_end_is_the_end() -> None:
         assert sender.on_grant(message, 1.0) == [end]
         assert sender.on_grant(message, 2.0) == []
         assert sender.next_deadline() is None
+
+
+def test_a_sender_knows_how_much_has_arrived() -> None:
+    """By what the receiver says it misses; nothing before it has said anything."""
+    sender = Sender(1000, 100)
+    sender.start(0.0)
+    assert sender.share is None
+    sender.on_grant(Grant(missing=((0, 10),), horizon=10, window_chunks=4), 1.0)
+    assert sender.share == 0.0
+    sender.on_grant(Grant(missing=((4, 6), (8, 10)), horizon=10, window_chunks=4), 2.0)
+    assert sender.share == 0.6
+    sender.on_grant(Grant(missing=((4, 5),), horizon=5, window_chunks=4), 3.0)
+    assert sender.share == 0.4, "of what is past the horizon nothing is known"
