@@ -144,7 +144,12 @@ class Mirror:
     def load_jobs(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take the coordinator's list of all jobs; what is not in it is gone."""
         newer = {key: self.jobs[key] for key in self.heard if key in self.jobs}
-        listed = {row.job_id: row for row in _rows(rows) if row.job_id not in self.heard}
+        listed = {}  # in the order of the list, which is that of claims
+        for row in _rows(rows):
+            if row.job_id in newer:
+                listed[row.job_id] = newer.pop(row.job_id)
+            elif row.job_id not in self.heard:
+                listed[row.job_id] = row
         self.jobs = listed | newer
         for job_id in [key for key in self.progress if key not in self.jobs]:
             del self.progress[job_id]

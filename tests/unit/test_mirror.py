@@ -53,6 +53,7 @@ def test_what_is_heard_while_a_list_comes_is_newer_than_the_list() -> None:
     heard.mirror.expect_jobs()
     heard.job(state="completed")
     heard.mirror.load_jobs([_row(state="running"), _row(OTHER)])
+    assert list(heard.mirror.jobs) == [JOB, OTHER]  # as they will be claimed
     assert heard.mirror.jobs[JOB].state == "completed"
     assert heard.mirror.jobs[OTHER].state == "running"
     heard.mirror.expect_jobs()

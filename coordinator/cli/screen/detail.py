@@ -42,7 +42,7 @@ class Detail(ModalScreen[None]):
         """Show what `watcher` knows, and what it is told."""
         super().__init__()
         self.watcher = watcher
-        self._loading = False
+        self._loading: set[int] = set()  # pages whose answer is awaited
 
     @abstractmethod
     def facts(self, seen: Snapshot, width: int) -> Text:
@@ -94,18 +94,18 @@ class Detail(ModalScreen[None]):
     def look(self) -> None:
         """Load the page that is open, unless that is under way."""
         self.refresh_facts()
-        if not self._loading:
-            self._loading = True
-            self.run_worker(self._load(), exclusive=False)
-
-    async def _load(self) -> None:
         index = int(self.query_one("#pages", TabbedContent).active.rpartition("-")[2] or 0)
+        if index not in self._loading:
+            self._loading.add(index)
+            self.run_worker(self._load(index))
+
+    async def _load(self, index: int) -> None:
         try:
             text = await list(self.loaders.values())[index]()
         except FleetError as error:
             text = Text(str(error), style="red")
         finally:
-            self._loading = False
+            self._loading.discard(index)
         scroll = self.query_one(f"#scroll-{index}", VerticalScroll)
         was_at_end = scroll.scroll_offset.y >= scroll.max_scroll_y
         self.query_one(f"#text-{index}", Static).update(text)
