@@ -15,27 +15,19 @@ from coordinator.world import World
 
 
 def on_forget(world: World, _client: str, ask: AskForget, _now: Now) -> OperatorResponse:
-    """Forget a host; refused while it is online, or while a job is its own."""
+    """Forget a host; refused while it is online or holds a job."""
     name = ask.host
     host = world.hosts.get(name)
     if host is None and name not in world.records:
         return _refusal(ask, "not_found", f"no host is called {name!r}; `fleet workers` shows them")
     if host is not None and host.online:
         return _refusal(ask, "refused", f"host {name} is online; stop its agent first")
-    if awaited := _awaited(world, name):
-        names = ", ".join(awaited[:8]) + (" ..." if len(awaited) > 8 else "")
+    if held := [job.spec.name for job in world.held_at(name)]:
+        names = ", ".join(held[:8]) + (" ..." if len(held) > 8 else "")
         text = f"host {name} holds {names}; `fleet cancel` or wait until they are lost"
         return _refusal(ask, "refused", text)
     _forget(world, name)
     return OperatorResponse(id=ask.id, ok=True, data={"host": name, "forgotten": True})
-
-
-def _awaited(world: World, name: str) -> list[str]:
-    """Return the names of the jobs that the host holds, or whose artifacts it is to hand over."""
-    ids = [job.job_id for job in world.held_at(name)]
-    ids += [expected.job_id for expected in world.expected.values() if expected.host == name]
-    jobs = [job for job_id in dict.fromkeys(ids) if (job := world.book.get(job_id)) is not None]
-    return [job.spec.name for job in jobs]
 
 
 def _forget(world: World, name: str) -> None:
@@ -43,12 +35,8 @@ def _forget(world: World, name: str) -> None:
     world.evidence.pop(name, None)
     for key in [key for key in world.holdbacks if key[1] == name]:
         del world.holdbacks[key]
-        world.timers.cancel(("holdback", *key))
     for stop in [stop for stop in world.stops if stop[0] == name]:
         del world.stops[stop]
-        world.timers.cancel(("stop", stop[0], stop[1], str(stop[2])))
-    for kind in ("silence", "rebirth"):
-        world.timers.cancel((kind, name))
     world.remember(HostForgotten(name))
     # What stays on the broker would bring it back at the coordinator's next start.
     for topic in (world.topics.status(name), world.topics.capability(name)):

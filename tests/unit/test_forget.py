@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker import messages as m
-from broker.wire import Incoming, Outgoing
+from broker.wire import Incoming
 from coordinator.faces.homeassistant import CLEAR_AFTER_S
 from tests.harness.coordinator import Fleet, spec
 from tests.harness.home import Home
@@ -111,16 +111,6 @@ def test_a_host_with_a_job_is_not_forgotten() -> None:
     assert fleet.asks(m.AskForget(id="f2", host="pi")).ok
 
 
-def test_a_result_that_is_awaited_keeps_its_host() -> None:
-    """The job is nobody's by now, and its artifact on the way."""
-    fleet = Fleet(spec())
-    pi = fleet.host("pi").joins()
-    job = pi.runs()
-    assert pi.finishes(job) == "wanted"
-    pi.status("offline", "lost")
-    assert "holds job" in fleet.asks(forget()).message
-
-
 def test_nothing_is_left_that_would_speak_to_it() -> None:
     """Timers and repeated messages of a forgotten host end."""
     fleet = Fleet(spec())
@@ -132,8 +122,8 @@ def test_nothing_is_left_that_would_speak_to_it() -> None:
     fleet.sent.clear()
     fleet.passes(4000)
     assert not [topic for topic, _ in fleet.sent if topic.host == "pi"]
+    assert not fleet.core.world.stops
     assert job.job_id in fleet.ledger
-    assert not fleet.took(Outgoing)
 
 
 def test_an_unknown_host_is_told_so() -> None:

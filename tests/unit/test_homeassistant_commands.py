@@ -12,6 +12,8 @@ from broker import messages as m
 from broker.auth import OperatorKey
 from broker.wire import Incoming
 from coordinator.automation import COMMANDS_A_MINUTE
+from coordinator.effects import ManifestRead
+from coordinator.plan import Plan
 from coordinator.records import HostRecord
 from tests.harness.coordinator import Host, spec
 from tests.harness.home import Home
@@ -118,6 +120,21 @@ def test_requeue_takes_what_has_failed(home: Any) -> None:
     assert fleet.job("one").state.value in {"pending", "claimed"}
     events = [(event["event"], event["who"]) for event in fleet.ledger.events(job.job_id)]
     assert ("requeued", ME) in events
+
+
+def test_requeue_lets_be_what_the_plan_has_no_more(home: Any) -> None:
+    """It has failed, and nobody wants it any longer."""
+    fleet = home(spec("one"))
+    pi = fleet.host("pi")
+    pi.reports(m.Failed, fleet.job("one"), error="no", transient=False)
+    fleet.handle(ManifestRead(Plan(())))
+    fleet.told("coordinator", "requeue")
+    (told,) = fleet.ledger._db.execute(
+        "SELECT what FROM actions ORDER BY seq DESC LIMIT 1"
+    ).fetchone()
+    assert told == "no job of the plan has failed"
+    fleet.passes(2)
+    assert fleet.state("coordinator")["problem"] is False
 
 
 def test_reload_reads_the_manifest(home: Any) -> None:
