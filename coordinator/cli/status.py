@@ -31,21 +31,21 @@ _WHY = {
 
 # What the broker calls its reasons (`broker.embedded.Reason`), in words.
 _BY_BROKER = {
-    "tls": "connections without a certificate of the fleet",
-    "timeout": "connections that said nothing in time",
-    "crowd": "connections too many",
-    "nobody": "certificates with nobody's name",
-    "revoked": "revoked certificates",
-    "expired": "expired certificates",
-    "connect": "connects that made no sense",
-    "will": "wills of others",
-    "malformed": "packets that made no sense",
-    "oversize": "packets too large",
-    "publish": "messages without the right to",
-    "subscribe": "subscriptions without the right to",
-    "retained": "retained messages too many",
-    "silent": "silent connections",
-    "slow": "messages for clients that did not keep up",
+    "tls": "without a certificate of the fleet",
+    "timeout": "too slow to connect",
+    "crowd": "over the number of connections",
+    "nobody": "with a name that is nobody's",
+    "revoked": "with a revoked certificate",
+    "expired": "with a certificate that ended",
+    "connect": "with a connect that made no sense",
+    "will": "with a will on another's topic",
+    "malformed": "with a packet that made no sense",
+    "oversize": "with a packet too large",
+    "publish": "publishing where they may not",
+    "subscribe": "subscribing to what they may not read",
+    "retained": "retaining too much",
+    "silent": "silent for too long",
+    "slow": "too slow to read",
 }
 
 

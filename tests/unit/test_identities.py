@@ -11,7 +11,9 @@ import pytest
 from broker import journal
 from broker import messages as m
 from broker.ca import Authority
+from broker.embedded import Reason
 from broker.errors import ConfigError
+from coordinator.cli.status import _BY_BROKER
 from coordinator.effects import JournalRead, PartStored
 from coordinator.ledger import Ledger
 from coordinator.records import Action, Revocation
@@ -200,3 +202,8 @@ def test_a_coordinator_that_has_the_ca_reads_what_is_new(tmp_path: Path) -> None
     assert reader.news(118.0) is None
     (authority.folder / journal.FILE_NAME).write_text("{")
     assert reader.news(124.0) is None
+
+
+def test_every_reason_of_the_broker_has_words() -> None:
+    """`fleet status` tells people what each count is."""
+    assert {reason.value for reason in Reason} == set(_BY_BROKER)
