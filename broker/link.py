@@ -135,8 +135,9 @@ class Link:
             why = connection.open(self._stopping)
             # Without one of its nodes a cluster may not take it at QoS 1 (NATS), and nothing rests
             # on that: rather at QoS 0 than not at all.
-            most_qos = 0 if why is not None and connection.asked else MOST_QOS
+            most_qos = 0 if connection.asked else most_qos
             if why is None:
+                most_qos = MOST_QOS
                 begun_s = time.monotonic()
                 self._connection = connection
                 self._inbox(Connected(session))
