@@ -33,7 +33,7 @@ allowed_hosts = ["desk"]
 {SHORT}
 """
 READY = {
-    "overview": "document.querySelectorAll('.ag-row .bar').length > 20",
+    "overview": "document.querySelectorAll('.ag-row .bar').length > 5",
     "jobs": "document.querySelectorAll('.ag-row .state').length > 5",
     "curves": "Number(document.querySelector('[data-series]')?.dataset.series) > 5",
     "timeline": "Number(document.querySelector('[data-bars]')?.dataset.bars) > 10",
