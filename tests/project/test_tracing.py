@@ -57,6 +57,7 @@ def _told() -> Iterator[tuple[str, str]]:
 
 def _whole(payload: str) -> str:
     payload = payload.replace("{…}", "{}")
+    payload = re.sub(r'"receipt":"(\w+)…"', lambda hit: f'"receipt":"{hit[1]:0<32}"', payload)
     payload = re.sub(r'"([0-9a-f]{8})…"', lambda hit: f'"{hit[1]:0<64}"', payload)
     return payload.replace("…", "")
 
