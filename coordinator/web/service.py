@@ -21,6 +21,8 @@ import uvicorn
 from fastapi import FastAPI
 from nicegui import app as pages_app
 from nicegui import ui
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp
 
 from broker.clock import Clock
 from broker.errors import LocalError
@@ -116,9 +118,15 @@ def application(site: Site) -> Guard:
         inner, title="training fleet", favicon=STATIC / "icon.svg", dark=None, tailwind=False,
         language="en-US", show_welcome_message=False, binding_refresh_interval=None,
         reconnect_timeout=10.0,
+        gzip_middleware_factory=None if site.settings.is_loopback() else _compressed,
     )  # fmt: skip
     pages_app.config.socket_io_js_transports = ["websocket"]
     return Guard(inner, site.settings, site.door, socket.gethostname(), site.clock)
+
+
+def _compressed(app: ASGIApp) -> GZipMiddleware:
+    """For a network; on this machine it costs more time than it saves."""
+    return GZipMiddleware(app, minimum_size=2_000, compresslevel=3)
 
 
 def _config(app: Guard, settings: WebSettings) -> uvicorn.Config:

@@ -56,8 +56,11 @@ def save(page: Page, url: str, name: str, path: Path, *, whole: bool) -> None:
     """Open a page and save what it looks like."""
     page.open(url)
     page.until(READY[name], f"{name} to be drawn")
+    if name == "report":
+        # A frame beyond the window is not in a picture of the whole: the window grows instead.
+        page.resize(page.run("window.innerWidth"), 2200)
     time.sleep(2.5)  # what is drawn when it is all there: charts, the frame
-    page.picture(path, whole=whole)
+    page.picture(path, whole=whole and name != "report")
     small(path)
     print(path, f"{path.stat().st_size / 1024:.0f} kB", flush=True)
 
@@ -127,12 +130,12 @@ def _save_all(
                 for name, path in where.items():
                     colour = "dark" if dark else "light"
                     target = everything / f"{name}-{width}-{colour}.png"
-                    save(page, url + path, name, target, whole=width < 600 or name == "report")
+                    save(page, url + path, name, target, whole=width < 600)
         return
     out.mkdir(parents=True, exist_ok=True)
     page = browser.page(1280, 800)
-    for name in ("job", "overview", "jobs", "curves", "timeline", "pending", "report", "host"):
-        save(page, url + where[name], name, out / f"dashboard-{name}.png", whole=name == "report")
+    for name in ("job", "overview", "jobs", "curves", "timeline", "pending", "host", "report"):
+        save(page, url + where[name], name, out / f"dashboard-{name}.png", whole=False)
     dark = browser.page(1280, 800, dark=True)
     save(dark, url + "/", "overview", out / "dashboard-dark.png", whole=False)
     phone = browser.page(390, 844)

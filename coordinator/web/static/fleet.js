@@ -280,7 +280,7 @@ window.fleet = (() => {
         grid: { left: 52, right: 18, top: 16, bottom: series.length > 1 ? 66 : 44 },
         xAxis: { type: "value", name: "epoch", nameLocation: "middle", nameGap: 24, minInterval: 1, min: "dataMin", max: "dataMax", ...axis, splitLine: { show: false } },
         yAxis: { type: it.log ? "log" : "value", scale: true, ...axis },
-        legend: { show: series.length > 1, type: "scroll", bottom: 2, icon: "roundRect", itemWidth: 12, itemHeight: 8, padding: [5, 5, 3, 5], textStyle: { color: "var(--ink)" }, pageTextStyle: { color: "var(--dim)" }, pageIconColor: "var(--accent)", pageIconInactiveColor: "var(--line)" },
+        legend: { show: series.length > 1, type: "scroll", bottom: 2, icon: "roundRect", itemWidth: 12, itemHeight: 14, padding: 5, textStyle: { color: "var(--ink)" }, pageTextStyle: { color: "var(--dim)" }, pageIconColor: "var(--accent)", pageIconInactiveColor: "var(--line)" },
         tooltip: { ...tooltip, trigger: "axis", axisPointer: { lineStyle: { color: "var(--dim)" } }, formatter: (found) => {
           const box = make("div", "tip");
           box.append(make("b", "", `epoch ${found[0]?.axisValue ?? ""}`));
