@@ -12,6 +12,7 @@ from broker.deploy import RENDERERS, Node, Ports, write
 from tests.harness.brokers import free_port
 from tests.harness.secured import (
     Secured,
+    end_epmd,
     find_program,
     nats_node,
     new_authority,
@@ -61,7 +62,9 @@ def rabbitmq_cluster(
         )  # fmt: skip
         write(own, RENDERERS["rabbitmq"](site))
         name = {"RABBITMQ_CONF_ENV_FILE": str(own / "rabbitmq-env.conf")}
-        made.append(rabbitmq_node(program, site, authority, folder, epmd_port, name))
+        one = rabbitmq_node(program, site, authority, folder, epmd_port, name)
+        one.epmd_port = ""  # while one node is killed, the others need it: `running` ends it
+        made.append(one)
     return made
 
 
@@ -82,5 +85,8 @@ def running(nodes: list[Secured]) -> Iterator[list[Secured]]:
         yield nodes
     finally:
         with contextlib.ExitStack() as stack:
+            port = nodes[0].environment.get("ERL_EPMD_PORT")
+            if port:
+                stack.callback(end_epmd, port)  # the last to go
             for node in nodes:
                 stack.callback(node.end, signal.SIGKILL)

@@ -46,7 +46,7 @@ class Secured:
     log: Path | None = None
     site: Site | None = None  # what its files were rendered from
     environment: dict[str, str] = field(default_factory=dict)  # of RabbitMQ's programs
-    epmd_port: str = ""  # of Erlang's port mapper, which outlives the broker that started it
+    epmd_port: str = ""  # of Erlang's port mapper, where it is this broker's alone
 
     def start(self) -> None:
         """Start it and wait until it serves."""
@@ -83,10 +83,7 @@ class Secured:
                 self.process.wait(DEADLINE_S)
             self.process = None
         if self.epmd_port:
-            subprocess.run(
-                ["/usr/bin/epmd", "-port", self.epmd_port, "-kill"],
-                capture_output=True, check=False, timeout=DEADLINE_S,
-            )  # fmt: skip
+            end_epmd(self.epmd_port)
 
     def reload(self) -> None:
         """Have it read its files again; it does so a little later."""
@@ -102,6 +99,14 @@ class Secured:
         actor = Actor(name, self, **options)
         actor.come_back()
         return actor
+
+
+def end_epmd(port: str) -> None:
+    """End Erlang's port mapper, which outlives the nodes that started it."""
+    subprocess.run(
+        ["/usr/bin/epmd", "-port", port, "-kill"],
+        capture_output=True, check=False, timeout=DEADLINE_S,
+    )  # fmt: skip
 
 
 @dataclass
@@ -351,6 +356,7 @@ def rabbitmq_node(
         "RABBITMQ_DIST_PORT": str(free_port()),
         "ERL_EPMD_PORT": epmd_port,
         "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_RELAXED_COMMAND_CHECK": "1",  # it may be ended while it knows a node still
         "ERL_CRASH_DUMP": str(folder / "erl_crash.dump"),
         **name,
     }
