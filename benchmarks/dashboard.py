@@ -10,8 +10,8 @@ a progress of every running job each ten seconds, as a fleet sends them.
 *First paint* is the browser's own `first-contentful-paint`, in a window with nothing in its cache,
 counted from the click; *table* is when the table of hosts, or of jobs, has its rows. An *update*
 is the time from before a heartbeat, or a job's new row, is handed to the MQTT client until the
-animation frame in which its cell in the table has the new text. *CPU* is what page and server together have
-computed until the table was there, which a busy machine changes least.
+animation frame in which its cell in the table has the new text. *CPU* is what all of it together
+has computed until the table was there, which a busy machine changes least.
 """
 
 from __future__ import annotations

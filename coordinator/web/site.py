@@ -92,6 +92,7 @@ class Visit:
 def frame(visit: Visit, title: str, active: str = "") -> Iterator[Tag]:
     """Put the bar and the page's main part around what is made within."""
     ui.page_title(f"{title} · training fleet")
+    ui.add_body_html(_bar_before(active))
     # Quasar's page is a <main> around everything, the bar too.
     if (around := visit.client.content.parent_slot) is not None:
         around.parent.props["role"] = "none"
@@ -106,6 +107,21 @@ def frame(visit: Visit, title: str, active: str = "") -> Iterator[Tag]:
     with Tag("div", id="main", classes="page", role="main", tabindex="-1") as main:
         yield main
     Tag("div", classes="notice", id="notice", role="status", aria_live="polite")
+
+
+def _bar_before(active: str) -> str:
+    """Return the bar as it is painted at once, until the scripts are there and make the real one.
+
+    All of its words are ours.
+    """
+    names = "".join(
+        f"<a{' aria-current=page' if path == active else ''}>{name}</a>" for path, name in PAGES
+    )
+    return (
+        '<div class="before" aria-hidden="true"><div class="top">'
+        f'<span class="brand">training fleet</span><nav>{names}</nav></div></div>'
+        "<script>fleet.early()</script>"
+    )
 
 
 def _who(visit: Visit) -> None:

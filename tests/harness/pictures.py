@@ -43,13 +43,17 @@ READY = {
     "host": "document.querySelector('.nicegui-echart path')",
     "login": "document.querySelector('#password')",
 }
+MAX_BYTES = 190_000
 WIDTHS = ((1280, 800), (390, 844))
 
 
 def small(path: Path) -> None:
-    """Make a picture's file as small as it can be without a loss."""
+    """Make a picture's file small, and where that is not enough give it fewer colours."""
     with Image.open(path) as picture:
-        picture.convert("RGB").save(path, optimize=True)
+        plain = picture.convert("RGB")
+    plain.save(path, optimize=True)
+    if path.stat().st_size > MAX_BYTES:
+        plain.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def save(page: Page, url: str, name: str, path: Path, *, whole: bool) -> None:

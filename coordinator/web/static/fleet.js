@@ -230,6 +230,12 @@ window.fleet = (() => {
       button.title = `colours: ${modes[name]}`;
     }
   };
+  // Before the scripts are there that know of colours: no flash of light in a dark room.
+  const early = () => {
+    const name = themeOf();
+    const dark = name === "dark" || (name === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+    document.body.classList.add(dark ? "body--dark" : "body--light");
+  };
   const nextTheme = () => theme({ auto: "light", light: "dark", dark: "auto" }[themeOf()]);
 
   // Charts
@@ -472,5 +478,5 @@ window.fleet = (() => {
     begin();
   });
 
-  return { cells, nullsLast, ready, fit, open, filter, passes, isFiltered, onlyHeld, tell, feedCurves, feedTimeline, feedBeats, notice, log, ago, at };
+  return { cells, early, nullsLast, ready, fit, open, filter, passes, isFiltered, onlyHeld, tell, feedCurves, feedTimeline, feedBeats, notice, log, ago, at };
 })();
