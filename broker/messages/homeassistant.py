@@ -19,6 +19,9 @@ HostState = Literal[
     "working",
     "drained",
     "quarantine",
+    "snoozed",
+    "refusing",
+    "revoked",
     "starting",
     "twins",
     "left",
@@ -28,7 +31,7 @@ HostState = Literal[
     "silent",
     "unknown",
 ]
-FleetState = Literal["training", "waiting", "idle"]
+FleetState = Literal["training", "waiting", "paused", "idle"]
 EventType = Literal["job_completed", "job_failed", "plan_done"]
 
 

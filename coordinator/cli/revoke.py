@@ -60,7 +60,7 @@ def revoke_command(
         jobs = ", ".join(map(printable, told[entry]["jobs"]))
         what = f"its jobs are in the queue again: {jobs}" if jobs else "it held no job"
         click.echo(f"the coordinator gives it nothing more; {what}")
-    elif Principal.parse(name).role is Role.AGENT:
+    elif ended and Principal.parse(name).role is Role.AGENT:
         click.echo(
             "the jobs that it holds go to other hosts once the coordinator has heard of this, or "
             "within some minutes\n([coordinator] crash_grace_s, stale_after_s)"

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from broker.clock import Now, rfc3339
 from broker.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
-from broker.messages.homeassistant import HostState
+from broker.messages.homeassistant import FleetState, HostState
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.states import FINAL, JobState
@@ -73,7 +73,7 @@ def host_state(
     shares = [job.progress or 0.0 for job in jobs]
     return HomeHost.model_validate(
         {
-            "state": _word(host, held, record.drained, record.quarantine, now),
+            "state": _word(world, host, held, now),
             "online": host.online,
             "accepts": not record.drained,
             "problem": bool(problems),
@@ -102,7 +102,7 @@ def fleet_state(world: World) -> HomeFleet:
     at_work = counts["claimed"] + counts["running"]
     open_jobs = len(planned) - final
     return HomeFleet(
-        state="training" if at_work else "waiting" if open_jobs else "idle",
+        state=_fleet_word(at_work, open_jobs, paused=world.fleet.paused),
         problem=bool(problems),
         problems=tuple(_short(problem) for problem in problems),
         jobs=counts,
@@ -110,6 +110,14 @@ def fleet_state(world: World) -> HomeFleet:
         hosts_online=sum(host.online for host in world.hosts.values()),
         hosts=len(world.hosts),
     )
+
+
+def _fleet_word(at_work: int, open_jobs: int, *, paused: bool) -> FleetState:
+    if at_work:
+        return "training"
+    if paused:
+        return "paused"
+    return "waiting" if open_jobs else "idle"
 
 
 def is_open(world: World) -> bool:
@@ -137,14 +145,25 @@ def shown(text: str) -> str:
     return _short(" ".join("".join(c if c.isprintable() else " " for c in text).split()))
 
 
-def _word(host: Host, held: list[Job], drained: bool, quarantine: str, now: Now) -> str:
+def _word(world: World, host: Host, held: list[Job], now: Now) -> str:
     presence = host.presence(now)
+    if host.name in world.revoked:
+        return "revoked"
     if presence != "online":
         word = "starting" if presence in {"restarted", "rebooted"} else presence
         return word if word in _WORDS else "unknown"
-    if held:
-        return "working"
-    return "drained" if drained else "quarantine" if quarantine else "idle"
+    return "working" if held else _why_idle(world, host)
+
+
+def _why_idle(world: World, host: Host) -> str:
+    record = world.record(host.name)
+    if record.drained:
+        return "drained"
+    if record.quarantine:
+        return "quarantine"
+    if record.snoozed_until:
+        return "snoozed"
+    return "refusing" if host.heartbeat and host.heartbeat.refuses else "idle"
 
 
 def _problems(host: Host, quarantine: str, now: Now) -> list[str]:

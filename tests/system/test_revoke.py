@@ -77,7 +77,8 @@ def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
     table = owner.done("workers", "--broker", url)
     assert "pi: its certificate was revoked by operator:alice" in table.replace("\n", " ")
 
-    assert "has no certificate that holds" in owner.refused("revoke", "pi", "--broker", url)
+    assert "pi is revoked already" in owner.done("revoke", "pi", "--broker", url)
+    assert "has no certificate that holds" in owner.refused("revoke", "nobody", "--broker", url)
     assert len(rows(owner, "events", "--broker", url)) == 3
 
 

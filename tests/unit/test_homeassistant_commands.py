@@ -14,7 +14,7 @@ from broker.wire import Incoming
 from coordinator.automation import COMMANDS_A_MINUTE
 from coordinator.effects import ManifestRead
 from coordinator.plan import Plan
-from coordinator.records import HostRecord
+from coordinator.records import FleetRecord, HostRecord
 from tests.harness.coordinator import Host, spec
 from tests.harness.home import Home
 
@@ -213,3 +213,20 @@ def test_a_run_away_automation_is_stopped(home: Any) -> None:
     fleet.passes(61)
     fleet.told("pi", "drain")
     assert len(fleet.story()) == COMMANDS_A_MINUTE + 1
+
+
+def test_what_keeps_jobs_from_a_host_is_its_state(home: Any) -> None:
+    """Snoozed, or unwilling; and the fleet's, when it is paused."""
+    fleet = home()
+    pi = fleet.host("pi")
+    world = fleet.shell.core.world
+    world.remember(HostRecord("pi", snoozed_until="2099-01-01T00:00:00Z", snoozed_by="x"))
+    pi.beats()
+    fleet.passes(2)
+    assert fleet.state()["state"] == "snoozed"
+    world.remember(HostRecord("pi"))
+    world.remember(FleetRecord(paused=True, at="t", who="x"))
+    pi.beats(refuses="quiet until 18:00 by its owner")
+    fleet.passes(2)
+    assert fleet.state()["state"] == "refusing"
+    assert fleet.state("coordinator")["state"] == "paused"
