@@ -76,6 +76,11 @@ class Shown:
         page.until("!window.stale && document.readyState === 'complete'")
         page.until_text("Log out")
 
+    def confirm(self, page: Page) -> None:
+        """Press the button that does it, once the question stands and has the focus."""
+        page.until("document.activeElement?.innerText === 'No, leave it'", "the question")
+        page.click("#confirm")
+
     def job(self, state: str, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
         """A job in a state, waited for."""
         end_s = time.monotonic() + 60
@@ -178,23 +183,30 @@ def test_a_running_job_is_cancelled_by_two_clicks_and_requeued_by_two(shown: Sho
     shown.log_in(page, f"/job/{job['job_id']}")
     page.click("button", "Cancel")
     page.until_text("its work is thrown away", ".dialog")
-    page.click(".dialog button", "No, leave it")
-    page.until("!document.querySelector('.dialog')")
-    assert shown.fleet.show(job["job_id"])["state"] == "running"
-
-    page.click("button", "Cancel")
-    page.click("#confirm")
+    shown.confirm(page)
     shown.until_ledger(job["job_id"], "cancelled", page)
     page.until_text("cancelled", ".state.big")
     page.until_text("operator:local", "table")
     page.click("button", "Requeue")
-    page.click("#confirm")
+    shown.confirm(page)
     page.until("document.querySelector('.state.big').innerText !== 'cancelled'")
     events = shown.fleet.show(job["job_id"])["events"]
     said = [(event["event"], event["who"]) for event in events]
     assert ("cancelled", "operator:local") in said
     assert ("requeued", "operator:local") in said
     assert page.complaints == []
+
+
+def test_who_says_no_changes_nothing(shown: Shown) -> None:
+    """The question goes, the job goes on."""
+    job = shown.job("running")
+    page = shown.browser.page()
+    shown.log_in(page, f"/job/{job['job_id']}")
+    page.click("button", "Cancel")
+    page.until("document.activeElement?.innerText === 'No, leave it'")
+    page.click(".dialog button", "No, leave it")
+    page.until("!document.querySelector('.dialog')")
+    assert shown.fleet.show(job["job_id"])["state"] == "running"
 
 
 def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
@@ -211,7 +223,7 @@ def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
     hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
     assert "drained by operator:local" in hosts["lab-ws-1"]["barred"][0]
     page.click("button", "Resume")
-    page.click("#confirm")
+    shown.confirm(page)
     page.until("![...document.querySelectorAll('.warn')].some(one => one.checkVisibility())")
     hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
     assert hosts["lab-ws-1"]["barred"] == []
@@ -224,8 +236,9 @@ def test_a_logout_in_one_window_ends_the_other_windows_rights(shown: Shown) -> N
     shown.log_in(page, f"/job/{job['job_id']}")
     page.click("button", "Cancel")
     page.until_text("its work is thrown away", ".dialog")
+    page.until("document.activeElement?.innerText === 'No, leave it'")
     page.run("fetch('/logout', {method: 'POST'}).then(() => 1)")
-    page.click("#confirm")
+    shown.confirm(page)
     page.until_text("log in first", "#notice")
     assert shown.fleet.show(job["job_id"])["state"] == "running"
 
