@@ -30,7 +30,7 @@ from threading import Event, Thread
 import psutil
 
 from broker import messages as m
-from broker.address import parse_address
+from broker.address import parse_addresses
 from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id
 from broker.mailbox import Mailbox
@@ -61,7 +61,7 @@ class Voice:
         """Connect, and say what a broker has retained of such a fleet."""
         self.topics = Topics("fleet")
         mailbox: Mailbox[LinkEvent] = Mailbox()
-        settings = LinkSettings(parse_address(url), "voice", [])
+        settings = LinkSettings(parse_addresses(url), "voice", [])
         self._link = Link(settings, feed(mailbox), will=None, new_id=new_id, rng=random.Random())
         self._link.start()
         while not any(isinstance(event, Connected) for event in mailbox.take(30.0)):

@@ -11,13 +11,14 @@ import click
 from broker.machine import new_id
 from broker.messages import AskCancel, AskCancelPending, AskStatus
 from coordinator.cli.common import client_options, json_option
+from coordinator.cli.complete import complete_job
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 
 @click.command("cancel")
-@click.argument("job", metavar="[JOB]", required=False)
+@click.argument("job", metavar="[JOB]", required=False, shell_complete=complete_job)
 @click.option("--all-pending", is_flag=True, help="Every job that is pending; asks first.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option

@@ -21,6 +21,7 @@ from coordinator.cli.common import (
     where,
     where_options,
 )
+from coordinator.cli.complete import complete_host
 from coordinator.cli.serve import become_module
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def snooze_command(
 
 
 @click.command("resume")
-@click.argument("host", required=False)
+@click.argument("host", required=False, shell_complete=complete_host)
 @here_option
 @state_option
 @timeout_option

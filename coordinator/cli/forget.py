@@ -9,14 +9,14 @@ import click
 
 from broker.machine import new_id
 from broker.messages import AskForget
-from coordinator.cli.common import client_options, json_option
+from coordinator.cli.common import client_options, host_argument, json_option
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 
 @click.command("forget")
-@click.argument("host", metavar="HOST")
+@host_argument
 @json_option
 @client_options
 def forget_command(client: OperatorClient, host: str, as_json: bool) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from broker import messages as m
-from broker.address import parse_address
+from broker.address import parse_addresses
 from broker.errors import BadMessage, BadTopic
 from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id
@@ -134,7 +134,7 @@ class Swarm:
         self._count = 0
         self.completed = 0
         self._link = Link(
-            LinkSettings(parse_address(url), f"swarm-{new_id()[:8]}", self._filters()),
+            LinkSettings(parse_addresses(url), f"swarm-{new_id()[:8]}", self._filters()),
             feed(self._mailbox),
             will=None,
             new_id=new_id,

@@ -196,7 +196,10 @@ class Reality:
         fleet.plan(*jobs)
         self.start()
         while self.due or fleet.mono_s < self.begun_s + 2 * GRACE_S:
-            until_s = min([fleet.mono_s + 60.0, *(one[0] for one in self.due[:1])])
+            # A grace may end while nobody is at work: who starts then, starts at that moment.
+            next_s = fleet.core.next_deadline() or fleet.mono_s
+            soon_s = max(next_s, fleet.mono_s + 1.0)
+            until_s = min([fleet.mono_s + 60.0, soon_s, *(one[0] for one in self.due[:1])])
             fleet.passes(until_s - fleet.mono_s)
             for _ in fleet.took(Collect):
                 fleet.handle(Collected({HEX: 2000}))

@@ -197,8 +197,8 @@ def test_a_running_job_is_cancelled_by_two_clicks_and_requeued_by_two(shown: Sho
     assert page.complaints == []
 
 
-def test_who_says_no_changes_nothing(shown: Shown) -> None:
-    """The question goes, the job goes on."""
+def test_who_says_no_changes_nothing_and_may_say_yes_at_once(shown: Shown) -> None:
+    """The question goes, the job goes on; the next question is a new one."""
     job = shown.job("running")
     page = shown.browser.page()
     shown.log_in(page, f"/job/{job['job_id']}")
@@ -207,6 +207,9 @@ def test_who_says_no_changes_nothing(shown: Shown) -> None:
     page.click(".dialog button", "No, leave it")
     page.until("!document.querySelector('.dialog')")
     assert shown.fleet.show(job["job_id"])["state"] == "running"
+    page.click("button", "Cancel")
+    page.click("#confirm")
+    shown.until_ledger(job["job_id"], "cancelled", page)
 
 
 def test_a_host_is_drained_and_resumed(shown: Shown) -> None:

@@ -39,6 +39,7 @@ def _topics(fleet: Any) -> list[str]:
         topics.coordinator_status(), topics.summary(), topics.job(HEX), topics.broker_refused(),
         topics.operator_request(CLIENT), topics.operator_response(CLIENT),
         topics.download_chunk(CLIENT, 0), topics.download_grant(CLIENT),
+        topics.home_state("pi"), topics.home_event("pi"), topics.home_command("pi"),
     ]  # fmt: skip
     strange = ["operator/status", "UPPER/status", "-x/heartbeat", "pi/job/../log", "a b/capability"]
     return found + [f"{fleet.root}/{name}" for name in strange]
