@@ -25,6 +25,7 @@ from urllib.request import urlopen
 from websockets.sync.client import ClientConnection, connect
 
 DEADLINE_S = 120.0
+SETTLE_MS = 100  # a quick hand
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--mute-audio",
     "--no-first-run", "--disable-extensions", "--disable-background-networking",
@@ -194,6 +195,9 @@ class Page:
             f"[...document.querySelectorAll({json.dumps(inside)})].find(one => "
             f"one.checkVisibility() && one.textContent.trim().includes({json.dumps(text)}))"
         )
+        self.until(find + " !== undefined", f"{text!r} in {inside}")
+        # Somebody presses what has been drawn; what is replaced between down and up is not pressed.
+        self.run(f"new Promise(done => setTimeout(() => done(1), {SETTLE_MS}))")
         self.until(find + " !== undefined", f"{text!r} in {inside}")
         x, y = self.run(
             f"(() => {{ const one = {find}; one.scrollIntoView({{block: 'center'}}); "
