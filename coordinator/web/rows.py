@@ -206,14 +206,18 @@ def host_row(host: HostSeen, job: Row | None, now: Now) -> Row:
     total = made.ram_total_bytes if made else None
     free = beat.ram_available_bytes if beat else None
     known = {gpu.index: gpu.vram_total_bytes for gpu in (made.gpus if made else ())}
-    barred = [str(reason) for reason in host.row.get("barred", ())]
+    # The coordinator's row has what the host itself refuses as well; the heartbeat is newer.
     refuses = beat.refuses if beat else ""
+    barred = [
+        str(reason) for reason in host.row.get("barred", ()) if not refuses or refuses not in reason
+    ]
     return {
         "id": host.name,
         "state": host.presence,
         "online": host.online,
         "barred": "; ".join([*barred, *([refuses] if refuses else [])]),
         "takes": not (barred or refuses),
+        "without": "barred" if barred else "refusing" if refuses else "",
         "cpu": beat.cpu_percent if beat else None,
         "ram_used": max(0, total - free) if total is not None and free is not None else None,
         "ram_total": total,

@@ -123,11 +123,24 @@ def test_a_host_shows_its_use_and_what_it_does() -> None:
     assert (row["vram_used"], row["vram_total"]) == (9 * GIB, 12 * GIB)
     assert (row["gpu"], row["power"], row["cpu"]) == (91.0, 170.0, 80.0)
     assert (row["job"], row["job_id"], row["jobs"]) == ("gbt-oracle", JOB, 1)
-    assert (row["takes"], row["barred"]) == (False, "quiet hours")
+    assert (row["takes"], row["barred"], row["without"]) == (False, "quiet hours", "refusing")
     gone = Status(state="offline", reason="lost", session="s", instance="i", boot_id="b")
     fleet.hears(TOPICS.status("pi"), encode(gone))
     _, hosts = fleet.update()
     assert [(row["online"], row["cpu"], row["job"]) for row in hosts.update] == [(False, None, "")]
+
+
+def test_what_the_coordinator_has_from_the_host_is_said_once() -> None:
+    """Its row names the host's own refusal among the reasons; the heartbeat has it, too."""
+    fleet = _Fleet()
+    fleet.host()
+    fleet.beats(1, refuses="quiet hours")
+    row = {"host": "pi", "status": "online", "presence": "online"}
+    why = ["drained by x", "takes no jobs now: quiet hours"]
+    fleet.mirror.load_hosts([row | {"barred": why}])
+    fleet.update()
+    shown = fleet.tables.hosts.rows["pi"]
+    assert (shown["barred"], shown["without"]) == ("drained by x; quiet hours", "barred")
 
 
 def test_no_name_of_a_field_comes_from_the_wire() -> None:

@@ -30,6 +30,7 @@ STYLES: Final = {
     "restarted": BUSY,
     "rebooted": BUSY,
     "twins": BAD,
+    "revoked": BAD,
     "crashed": BAD,
     "cut-off": BAD,
     "silent": BAD,

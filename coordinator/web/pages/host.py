@@ -137,7 +137,7 @@ class _Page:
         if known is None or self._policy_told != policy:
             self._policy_told = policy
             self._tell_policy(policy)
-        barred = bool(host.row.get("barred"))
+        barred = bool(host.row.get("drained") or host.row.get("snoozed"))
         if known is None or self._barred_told != barred:
             self._barred_told = barred
             self._tell_buttons(barred=barred)

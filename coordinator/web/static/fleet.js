@@ -77,7 +77,7 @@ window.fleet = (() => {
       const node = state(p.data.state);
       if (p.data.takes) return node;
       const both = make("span");
-      both.append(node, make("span", "bad", p.data.online ? " · barred" : ""));
+      both.append(node, make("span", "bad", p.data.online ? ` · ${p.data.without}` : ""));
       both.title = p.data.barred;
       return both;
     },
