@@ -7,6 +7,7 @@ the same rules of matchmaking over the same views.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Final
 
@@ -29,8 +30,10 @@ from coordinator.matchmaking import (
     Reason,
     choose,
     could_take,
+    kind_of,
     reasons,
     slots,
+    suits_kind,
     use_cuda,
 )
 from coordinator.receipts import is_receipt, receipt
@@ -61,17 +64,30 @@ def _settle(world: World, now: Now) -> None:
         for host in _in_order(world)
         if host.online and at_work[host.name] < _slots(world, host)
     }
+    suiting: dict[Hashable, list[str]] = {}  # the hosts that suit a kind; slots are only taken here
     for job in world.book.in_claim_order(JobState.PENDING) if views else []:
+        if not views:
+            return
         if not job.in_plan or retry_wait_s(world, job, now) > 0:
             continue
-        waited_s = waited(world, job, now)
-        candidates = [_for_job(world, view, job, now) for view in views.values()]
-        chosen = choose(job.spec, candidates, waited_s, world.grace_s(), job.host)
+        waited_s, grace_s = waited(world, job, now), world.grace_s()
+        kind = kind_of(job.spec, waited_s, grace_s)
+        if kind not in suiting:
+            suiting[kind] = [
+                host
+                for host, view in views.items()
+                if suits_kind(job.spec, view, waited_s, grace_s)
+            ]
+        names = (host for host in suiting[kind] if host in views)
+        candidates = [_for_job(world, views[host], job, now) for host in names]
+        chosen = choose(job.spec, candidates, waited_s, grace_s, job.host)
         if chosen is not None:
             _assign(world, job, chosen, now)
             views[chosen.host] = chosen.with_one_more()
-        elif job.spec.needs.prefer_cuda and waited_s < world.grace_s():
-            world.timers.set(("grace", job.job_id), now.mono_s + world.grace_s() - waited_s)
+            if not views[chosen.host].free_slots():
+                del views[chosen.host]
+        elif job.spec.needs.prefer_cuda and waited_s < grace_s:
+            world.timers.set(("grace", job.job_id), now.mono_s + grace_s - waited_s)
 
 
 def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reason, ...]]]:

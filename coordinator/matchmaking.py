@@ -9,7 +9,7 @@ Free memory is what the newest heartbeat says, other people's processes counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
@@ -19,6 +19,8 @@ from broker.messages import Capability, Gpu, Heartbeat
 from coordinator.plan import HostPolicy, JobSpec
 
 GIB: Final = 1024**3
+# What speaks against a job by its name, by its hyperparameters, or by what has become of it there.
+_OF_ONE_JOB: Final = frozenset({"allow-jobs", "deny-jobs", "hyper", "refused"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,18 @@ def reasons(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> tu
 def could_take(job: JobSpec, view: HostView, grace_s: float) -> bool:
     """Whether the host could take the job, now or once what holds it up has passed by itself."""
     return all(reason.passing for reason in _against(job, view, grace_s, grace_s))
+
+
+def kind_of(job: JobSpec, waited_s: float, grace_s: float) -> Hashable:
+    """Return what jobs have in common for which `suits_kind` says the same of every host."""
+    waits = _prefers(job) and waited_s < grace_s
+    return job.model, job.needs, job.allowed_hosts, job.denied_hosts, waits
+
+
+def suits_kind(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> bool:
+    """Whether nothing speaks against the host but what is this very job's: see `kind_of`."""
+    found = _against(job, view, waited_s, grace_s)
+    return all(reason.code in _OF_ONE_JOB for reason in found)
 
 
 def _against(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterator[Reason]:
@@ -262,13 +276,16 @@ def _by_vram(need_gib: float, view: HostView) -> Iterable[Reason]:
 
 
 def _by_grace(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterable[Reason]:
-    prefers = job.needs.prefer_cuda and not job.needs.require_cuda
-    if prefers and not view.has_cuda() and waited_s < grace_s:
+    if _prefers(job) and not view.has_cuda() and waited_s < grace_s:
         text = (
             f"prefers CUDA, which this host has not; waits {grace_s - waited_s:.0f} s more"
             f" (of {grace_s:g} s) for a host that has"
         )
         yield Reason("grace", text, passing=True)
+
+
+def _prefers(job: JobSpec) -> bool:
+    return job.needs.prefer_cuda and not job.needs.require_cuda
 
 
 def _within(size_bytes: float, limit_gib: float | None) -> float:

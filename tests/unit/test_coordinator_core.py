@@ -13,6 +13,7 @@ from broker.wire import Incoming
 from coordinator.effects import (
     AppendIndex,
     FinishPart,
+    ManifestRead,
     ManifestRefused,
     OpenPart,
     PartFailed,
@@ -21,6 +22,7 @@ from coordinator.effects import (
 )
 from coordinator.jobs import Change
 from coordinator.manifest import Problem
+from coordinator.plan import HostPolicy, Plan
 from coordinator.states import Event
 from tests.harness.coordinator import HEX, Fleet, spec
 
@@ -483,3 +485,20 @@ def test_what_an_operator_reads() -> None:
     assert (worker["host"], worker["status"]) == ("pi", "online")
     assert list(fleet.asks(m.AskTrainers(id="t")).data["trainers"]) == ["gbt"]
     assert json.dumps(status)
+
+
+def test_jobs_that_need_the_same_are_still_judged_each_for_itself() -> None:
+    """By name, by hyperparameters and by what a host has just refused; one of a kind may start."""
+    fleet = Fleet()
+    fleet.start()
+    names = {"one": 9, "two": 3, "three": 4, "z": 4}  # in claim order: one, three, two, z
+    jobs = [replace(spec(name), hyper={"epochs": epochs}) for name, epochs in names.items()]
+    hosts = {"pi": HostPolicy("pi", deny_jobs=("two",))}
+    fleet.handle(ManifestRead(Plan(tuple(jobs), hosts=hosts)))
+    schema = {"type": "object", "properties": {"epochs": {"type": "integer", "maximum": 5}}}
+    pi = fleet.host("pi")
+    pi.joins(trainers={"gbt": m.TrainerInfo(hyper_schema=schema)})
+    (first,) = pi.heard(m.Assign)
+    assert first.name == "three"
+    pi.reports(m.Refused, fleet.job("three"), request_id=first.id, reasons=("not now",))
+    assert [one.name for one in pi.heard(m.Assign)] == ["z"]
