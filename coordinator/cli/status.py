@@ -46,6 +46,7 @@ _BY_BROKER = {
     "retained": "retaining too much",
     "silent": "silent for too long",
     "slow": "too slow to read",
+    "websocket": "with a websocket that made no sense, or of another site's page",
 }
 
 
