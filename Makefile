@@ -76,7 +76,7 @@ mutants: $(STAMP) ## does the simulation find deliberate bugs?
 	@$(BIN)/python -m tests.simulation --mutants
 
 test: $(STAMP) ## the tests, without the slow ones
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(STAMP) ## the slow tests alone
 	$(BIN)/python -m pytest -m slow
