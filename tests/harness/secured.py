@@ -166,6 +166,7 @@ class Actor:
             client.connect("127.0.0.1", self.port, keepalive=30)
         except OSError as error:
             self.why = str(error)
+            _close_what_is_left(error)
             return False
         client.loop_start()
         if self._wait() == 0:
@@ -251,6 +252,16 @@ class Actor:
     def _closed(self) -> None:
         self.gone.set()
         self.answered.set()
+
+
+def _close_what_is_left(error: OSError) -> None:
+    """Close the socket that paho leaves open where the handshake fails: a broker may be starting."""
+    trace = error.__traceback__
+    while trace is not None:
+        for value in trace.tb_frame.f_locals.values():
+            if isinstance(value, socket.socket):
+                value.close()
+        trace = trace.tb_next
 
 
 def _no_delay(_client: mqtt.Client, _data: object, sock: Any) -> None:
