@@ -255,7 +255,7 @@ class Actor:
 
 
 def _close_what_is_left(error: OSError) -> None:
-    """Close the socket that paho leaves open where the handshake fails: a broker may be starting."""
+    """Close the socket that paho leaves open where the handshake fails, as at a start."""
     trace = error.__traceback__
     while trace is not None:
         for value in trace.tb_frame.f_locals.values():
