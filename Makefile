@@ -81,6 +81,11 @@ test: $(STAMP) ## the tests, without the slow ones
 test-slow: $(STAMP) ## the slow tests alone
 	$(BIN)/python -m pytest -m slow
 
+BENCH ?=
+
+bench: $(STAMP) ## the benchmarks, on a machine with nothing else to do: make bench [BENCH="ledger stream"]
+	@$(BIN)/python -m benchmarks $(BENCH)
+
 lint: $(STAMP) ## ruff, both of it
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
