@@ -13,6 +13,7 @@ import sys
 BENCHMARKS = {
     "broker_embedded": "the embedded broker beside stock amqtt",
     "overhead": "the same training by hand and as a job",
+    "compiled": "a training step compiled by torch beside the plain one",
     "dashboard": "the web page with a large fleet, in a browser",
 }
 

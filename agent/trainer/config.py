@@ -74,6 +74,9 @@ class TorchHyper(Hyper):
         1.0, gt=0.0, le=1_000.0, description="Norm that gradients are clipped to."
     )
     dropout: float = Field(0.2, ge=0.0, le=0.9, description="Dropout inside the network.")
+    compile: bool = Field(
+        False, description="Have torch.compile the training step: half a minute, then maybe faster."
+    )
 
 
 class SupervisedHyper(TorchHyper):

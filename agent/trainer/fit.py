@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,11 +37,13 @@ class Fitted:
     best_loss: float = math.inf
     curve: list[tuple[float, float]] = field(default_factory=list)
     elsewhere: list[dict[str, Any]] = field(default_factory=list)
+    compiled: bool = False
 
     def facts(self, device: str) -> dict[str, Any]:
         """Return what the report says of the training."""
         return {
             "device": device,
+            "compiled": self.compiled,
             "elsewhere": self.elsewhere,
             "best_epoch": self.best_epoch,
             "epochs_run": len(self.curve),
@@ -82,6 +84,8 @@ def fit(
     kind. Raises DivergedError, InterruptedBySignalError.
     """
     training = _Training(network, hyper, train, seed)
+    if hyper.compile:
+        training.compile(loss_of, progress)
     training.go_on_from(keeper)
     held_out = torch.from_numpy(validation)
     with keeper.interruption.deferred():
@@ -109,6 +113,7 @@ class _Training:
         self.fitted = Fitted()
         self.best = copy.deepcopy(network.state_dict())
         self._network = network
+        self._compiled: nn.Module | None = None
         self._hyper = hyper
         self._windows = torch.from_numpy(train)
         self._device = next(network.parameters()).device
@@ -126,6 +131,34 @@ class _Training:
         self._at = 0  # the next window in that order
         self._step = 0
         self._total = self._zero()
+
+    def compile(self, loss_of: LossOf, progress: Progress) -> None:
+        """Compile the network for whole batches, or say why that cannot be done here.
+
+        To validate, score and save, the network itself is used.
+        """
+        batch = self._windows[: self._hyper.batch_size]
+        if len(batch) < self._hyper.batch_size:
+            progress.log("not compiled: there are fewer windows than a batch has")
+            return
+        self._network.train()
+        self._compiled = cast("nn.Module", torch.compile(self._network, dynamic=False))
+        from torch._inductor import config as inductor  # no other training need import it
+
+        inductor.compile_threads = torch.get_num_threads()
+        before = copy.deepcopy(self._network.state_dict())  # a batch's statistics are taken, too
+        drawn, devices = self._generator.get_state(), [self._device] * (self._device.type == "cuda")
+        try:
+            with torch.random.fork_rng(devices):
+                self._backward(loss_of, batch)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # no compiler, or it failed: torch has many words for it
+            self._compiled = None
+            progress.log(f"not compiled: {error}")
+        self._network.load_state_dict(before)
+        self._generator.set_state(drawn)
+        self.fitted.compiled = self._compiled is not None
 
     def goes_on(self) -> bool:
         """Whether there is another epoch to come, or to be ended."""
@@ -153,14 +186,23 @@ class _Training:
         """Learn from one batch."""
         for group in self._optimiser.param_groups:
             group["lr"] = self._hyper.lr * self._rate(self._step)
-        self._optimiser.zero_grad(set_to_none=True)
-        with _autocast(self._device):
-            loss = loss_of(self._network, batch, self._generator).mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = self._backward(loss_of, batch)
         nn.utils.clip_grad_norm_(self._network.parameters(), self._hyper.clip_norm)
         self._optimiser.step()
         self._step += 1
         self._total += loss.detach() * len(batch)  # no .item(): it would wait for the device
+
+    def _backward(self, loss_of: LossOf, batch: Tensor) -> Tensor:
+        """Return the batch's mean loss, its gradients left with the weights."""
+        # The last batch of an epoch is smaller: to compile anew for it would not pay.
+        network = self._network
+        if self._compiled is not None and len(batch) == self._hyper.batch_size:
+            network = self._compiled
+        self._optimiser.zero_grad(set_to_none=True)
+        with _autocast(self._device):
+            loss = loss_of(network, batch, self._generator).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
 
     def end_epoch(self, val_loss: float, progress: Progress, keeper: Keeper) -> None:
         """Take the validation loss to account. Raises DivergedError."""
@@ -200,7 +242,7 @@ class _Training:
         facts = {
             "epoch": self._epoch, "at": self._at, "step": self._step,
             "best_epoch": fitted.best_epoch, "best_loss": fitted.best_loss,
-            "curve": fitted.curve, "environment": _environment(self._device),
+            "curve": fitted.curve, "environment": self._environment(),
             "elsewhere": fitted.elsewhere,
         }  # fmt: skip
         return Checkpoint(facts, weights_to_bytes(tensors))
@@ -240,12 +282,23 @@ class _Training:
         self._order, self._at = order, at
         self._total = tensors["total"].to(self._device)
         self._epoch, self._step = int(facts["epoch"]), int(facts["step"])
-        here, there = _environment(self._device), facts["environment"]
+        here, there = self._environment(), facts["environment"]
         parts = [*facts["elsewhere"], *([there] if there != here else [])]
         elsewhere = [one for number, one in enumerate(parts) if one not in parts[:number]]
         curve = [(float(train), float(held_out)) for train, held_out in facts["curve"]]
         best_epoch, best_loss = int(facts["best_epoch"]), float(facts["best_loss"])
-        self.fitted = Fitted(best_epoch, best_loss, curve, elsewhere)
+        compiled = self._compiled is not None
+        self.fitted = Fitted(best_epoch, best_loss, curve, elsewhere, compiled)
+
+    def _environment(self) -> dict[str, Any]:
+        """Return what has a say in the bytes that come of a training."""
+        device = self._device
+        return {
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "compiled": self._compiled is not None,
+        }
 
     def _zero(self) -> Tensor:
         return torch.zeros((), dtype=torch.float64, device=self._device)
@@ -293,12 +346,6 @@ def _autocast(device: torch.device) -> AbstractContextManager[object]:
     if device.type != "cuda":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
-
-
-def _environment(device: torch.device) -> dict[str, Any]:
-    """Return what has a say in the bytes that come of a training."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
 
 
 def _warm_cosine(steps: int, hyper: TorchHyper) -> Callable[[int], float]:

@@ -53,12 +53,14 @@ class Environment(_Part):
     device: str
     threads: int
     torch: str
+    compiled: bool = Field(description="By torch.compile.")
 
 
 class Training(_Part):
     """How the training went."""
 
     device: str
+    compiled: bool = Field(description="By torch.compile.")
     elsewhere: list[Environment] = Field(
         description="Other devices, threads and versions that had a part in it, by a checkpoint."
     )

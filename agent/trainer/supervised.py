@@ -71,6 +71,7 @@ def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Tr
         class_weights=tuple(weights.tolist()),
         training={
             "device": "cpu",
+            "compiled": False,
             "elsewhere": [],
             "best_epoch": trees.size.rounds,
             "epochs_run": len(trees.curve),
