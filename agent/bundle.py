@@ -1,20 +1,18 @@
 """Deterministic bundles: the same files give the same bytes, and so the same artifact id.
 
 A tar (ustar) with entries in order of their names, fixed owner, mode and times, compressed by
-zstandard at a fixed level on one thread. The bytes also depend on the version of zstandard.
+zstandard at a fixed level on one thread. The bytes also depend on the version of zstandard. Both
+are loaded with the first bundle: an agent that has nothing to do is to be small.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, cast
-
-import zstandard
 
 from broker.errors import StorageError
 
@@ -53,6 +51,8 @@ def make_bundle(folder: Path, out: Path) -> BundleInfo:
     Raises `StorageError` when there is nothing to bundle, or something that is no regular file.
     Memory is bounded, whatever the files' sizes.
     """
+    import zstandard
+
     names = sorted(_names(folder))
     if not names:
         raise StorageError(f"{folder}: the trainer wrote nothing")
@@ -79,6 +79,8 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def _write_tar(folder: Path, names: list[str], stream: Any) -> None:
+    import tarfile
+
     with tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar:
         for name in names:
             entry = tarfile.TarInfo(name)

@@ -18,10 +18,15 @@ from typing import IO, Final
 from agent.bundle import BundleInfo, make_bundle
 from broker.disk import Disk, RealDisk, read, write_atomically
 from broker.errors import BadStream
-from broker.unpack import unpack
 
 KEPT_S: Final = 7 * 86_400.0  # of a job that has gone elsewhere, or nowhere
 _BLOCK_BYTES: Final = 1024 * 1024
+
+
+def _unpack(part: Path, into: Path) -> None:
+    from broker.unpack import unpack  # with the first one that comes
+
+    unpack(part, into)
 
 
 class Checkpoints:
@@ -32,7 +37,7 @@ class Checkpoints:
         state: Path,
         disk: Disk | None = None,
         bundler: Callable[[Path, Path], BundleInfo] = make_bundle,
-        unpacker: Callable[[Path, Path], object] = unpack,
+        unpacker: Callable[[Path, Path], object] = _unpack,
     ) -> None:
         """Make the folder under the agent's state folder; drop what was half fetched."""
         self._disk = disk or RealDisk()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.trainer.config import TRAINERS, flag_of, hyper_arguments
+from broker import NO_PLUGINS
 from broker.errors import BadMessage
 from broker.hyperschema import check_hyper
 from broker.messages import Assign
@@ -41,7 +42,7 @@ def trainer_command(
     Raises `BadMessage` when there is no such trainer, or a hyperparameter is not acceptable.
     """
     trainer = own.get(assign.model)
-    resumable = trainer is None or trainer.resumable
+    resumable = is_resumable(assign, own)
     flags = _checked_hyper(assign) if trainer is None else _own_hyper(assign, trainer)
     if any("," in host or host.startswith("-") for host in assign.train_hosts):
         raise BadMessage("train_hosts: a name has a comma in it, or starts with '-'")
@@ -62,6 +63,12 @@ def trainer_command(
         *(["--resume"] if resume and resumable else []),
         *flags,
     ]  # fmt: skip
+
+
+def is_resumable(assign: Assign, own: Mapping[str, OwnTrainer]) -> bool:
+    """Whether the trainer of an assignment understands checkpoints, as all that are built in do."""
+    trainer = own.get(assign.model)
+    return trainer is None or trainer.resumable
 
 
 def _checked_hyper(assign: Assign) -> list[str]:
@@ -88,7 +95,9 @@ def trainer_environment(
 ) -> dict[str, str]:
     """Return the environment: the slot's CUDA device alone, its threads, nothing of the fleet's."""
     environment = {
-        name: value for name, value in inherited.items() if not name.startswith(_PRIVATE)
+        name: value
+        for name, value in inherited.items()
+        if not name.startswith(_PRIVATE) and (name, value) != NO_PLUGINS
     }
     path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), environment.get("PYTHONPATH", "")]))
     return environment | {

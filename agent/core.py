@@ -98,6 +98,14 @@ class Core:
         """Return how many slots this host has."""
         return len(self.state.slots)
 
+    def why_ending(self, job_id: str, attempt: int) -> str:
+        """Return in words why an attempt was told to end; empty when it was not."""
+        run = self.state.runs.get(job_id)
+        if run is None or run.attempt != attempt or not run.stopping:
+            return ""
+        how = {"cancelled": "cancelled", "released": "given back"}.get(run.stopping, "ended")
+        return how if run.why in {"", how} else f"{how}: {run.why}"
+
     def gpus(self) -> tuple[Gpu, ...]:
         """Return the CUDA devices that the probe has found."""
         return self.state.capability.gpus if self.state.capability else ()
@@ -132,8 +140,10 @@ class Core:
                 self._say_capability()
                 state.do(Measure())
             case Vitals():
+                judged = bool(state.waiting)
                 runs.on_vitals(state, event, now)
-                self._beat()
+                if not judged or ("beat-soon",) not in state.timers:
+                    self._beat()  # else one follows soon, and tells of all that was started
             case Looked():
                 if owner.on_looked(state, event, now):
                     self._beat()  # first, so that what is given back does not come here again
@@ -169,6 +179,7 @@ class Core:
     def _on_disconnected(self, now: Now) -> None:
         state = self.state
         state.connected = False
+        owed.on_disconnected(state)
         for run in state.runs.values():
             key = ("lease", run.job_id)
             if run.assign.on_lost == "stop" and key not in state.timers:
@@ -301,7 +312,8 @@ class Core:
     def _dispatch(self, topic: Topic, message: Incoming, now: Now) -> None:
         state, mine = self.state, topic.host == self.state.settings.host
         if topic.kind is Kind.COORDINATOR_STATUS and message.payload:
-            self._on_coordinator(decode(STATUS, message.payload), now)
+            status = decode(STATUS, message.payload)
+            self._on_coordinator(status, now, retained=message.retained)
         elif message.retained or not mine:
             return  # a retained command is a replay
         elif topic.kind is Kind.REQUEST:
@@ -331,10 +343,14 @@ class Core:
             case Rebirth():
                 self._birth(now)
 
-    def _on_coordinator(self, status: Status, now: Now) -> None:
-        """A coordinator that has just come knows nothing of us but what is in its ledger."""
+    def _on_coordinator(self, status: Status, now: Now, *, retained: bool) -> None:
+        """A coordinator that has just come knows nothing of us but what is in its ledger.
+
+        One whose status was retained was there before we were, and has heard our birth.
+        """
         state = self.state
         if status.state == "online" and status.session != state.coordinator:
             state.coordinator = status.session
-            # All agents hear this at once; they need not all answer at once.
-            state.timers.set(("birth",), now.mono_s + BIRTH_JITTER_S * state.rng.random())
+            if not retained:
+                # All agents hear this at once; they need not all answer at once.
+                state.timers.set(("birth",), now.mono_s + BIRTH_JITTER_S * state.rng.random())

@@ -16,13 +16,11 @@ from agent.capability import answer_of, probe_torch
 from agent.command import trainer_environment
 from agent.datacheck import check_data
 from agent.gpucheck import check_gpu
-from agent.loading import agent_settings, load
+from agent.loading import agent_settings, certified_host, load
 from agent.settings import AgentSettings
 from agent.trainer.config import TRAINERS
 from agent.usage import sources
-from broker.access import AGENT, open_access
 from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
-from broker.errors import ConfigError
 from broker.findings import Finding, fail, ok, tell, warn
 from broker.machine import system_clock
 from broker.options import add_options
@@ -77,13 +75,8 @@ def _named(
     """Return the settings as the agent has them: without a name it takes its certificate's."""
     if "host" in settings.model_fields_set:
         return settings
-    try:
-        access = open_access(broker, AGENT, system_clock().wall_s)
-    except ConfigError:
-        return settings  # which the check of the broker tells
-    if access.identity is None:
-        return settings
-    return agent_settings(arguments, access.identity.name)
+    host = certified_host(broker)  # what is wrong with it the check of the broker tells
+    return settings if host is None else agent_settings(arguments, host)
 
 
 def check_owner(settings: AgentSettings, sources: tuple[list[str], list[str]]) -> Finding:

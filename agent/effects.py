@@ -254,12 +254,13 @@ class TrainerExited:
 
 @dataclass(frozen=True, slots=True)
 class BundleMade:
-    """The bundle is in the spool, fsynced."""
+    """The bundle is in the spool, fsynced. `data` are its bytes, if they are few."""
 
     job_id: str
     attempt: int
     artifact_id: str
     size_bytes: int
+    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

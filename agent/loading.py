@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from agent.settings import AgentSettings
 from agent.trainer.config import TRAINERS
+from broker.access import AGENT, open_access
+from broker.errors import ConfigError
+from broker.machine import system_clock
 from broker.options import Faults, broker_settings
 from broker.settings import BrokerSettings
 from broker.trainers import OwnTrainer, load_trainers
@@ -54,3 +57,12 @@ def agent_settings(arguments: argparse.Namespace, host: str | None = None) -> Ag
     """Return `[agent]` by the options, for `host` where its certificate names it."""
     said = {name: getattr(arguments, option, None) for option, name in _NAMES.items()}
     return AgentSettings.load(arguments.config, said if host is None else said | {"host": host})
+
+
+def certified_host(broker: BrokerSettings) -> str | None:
+    """Return the host that an agent's certificate here names; none when none can be used."""
+    try:
+        access = open_access(broker, AGENT, system_clock().wall_s)
+    except ConfigError:
+        return None
+    return None if access.identity is None else access.identity.name

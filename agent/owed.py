@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Final
 
 from agent.effects import (
     BundleChecked,
+    BundleMade,
     CheckBundle,
     ClearJob,
     DropCheckpoint,
@@ -16,30 +18,42 @@ from agent.effects import (
 from agent.state import Owed, Run, State
 from broker.clock import Now, backoff_s
 from broker.messages import Failed, Finished, GrantMessage, Noted, Offer, Released
-from broker.stream import Done, Refused, Sender, SendOffer
+from broker.stream import Done, Refused, Sender, SendOffer, chunk_size
 from broker.stream import SendChunk as Send
 
 RESEND_BASE_S: Final = 2.0
 RESEND_CAP_S: Final = 30.0
 REFUSED_CAP_S: Final = 120.0
 ASK_AGAIN_S: Final = 60.0
+MAX_WITH_BUNDLE: Final = 256
+CUTS: Final = 2
 _UNFINISHED: Final = frozenset({"pending", "claimed", "running"})
 
 
-def finished(state: State, run: Run, artifact_id: str, size_bytes: int, now: Now) -> None:
+def finished(state: State, run: Run, made: BundleMade, now: Now) -> None:
     """A bundle is in the spool: report it."""
     report = Finished(
         **state.about(run.job_id, run.attempt, run.assign.receipt),
-        artifact_id=artifact_id,
-        size_bytes=size_bytes,
+        artifact_id=made.artifact_id,
+        size_bytes=made.size_bytes,
         metrics=run.result or {},
     )
-    owe(state, report, now)
+    owe(state, report, now, _in_report(state, made.data))
 
 
-def owe(state: State, report: Finished | Failed | Released, now: Now) -> None:
+def _in_report(state: State, data: bytes) -> str:
+    """Return what is to travel with a report; a broker with small packets sets the chunk's size."""
+    bundle = base64.b64encode(data).decode()
+    others = sum(bool(owed.bundle) for owed in state.owed.values())
+    fits = len(bundle) <= state.settings.chunk_bytes and others < MAX_WITH_BUNDLE
+    return bundle if fits else ""
+
+
+def owe(
+    state: State, report: Finished | Failed | Released, now: Now, bundle: str = ""
+) -> None:  # fmt: skip
     """Send a report, again and again until it is noted; keep it on disk if work would be lost."""
-    state.owed[report.job_id] = Owed(report)
+    state.owed[report.job_id] = Owed(report, bundle)
     if not isinstance(report, Released):
         state.do(SpoolReport(report))
     send(state, report.job_id, now)
@@ -58,9 +72,10 @@ def send(state: State, job_id: str, now: Now) -> None:
     if owed is None:
         return
     if state.connected:
-        report = owed.report.model_copy(
-            update={"session": state.session, "instance": state.settings.instance}
-        )
+        update = {"session": state.session, "instance": state.settings.instance}
+        if owed.bundle:
+            update["bundle"] = owed.bundle
+        report = owed.report.model_copy(update=update)
         state.report(report)
     wait_s = backoff_s(owed.sent, RESEND_BASE_S, RESEND_CAP_S, state.rng)
     owed.sent += 1
@@ -75,13 +90,26 @@ def start_over(state: State, now: Now) -> None:
         send(state, job_id, now)
 
 
+def on_disconnected(state: State) -> None:
+    """The connection is gone: maybe a broker that takes no packets of the size just tried.
+
+    Once may be chance. After the second time at the same size it is not tried again.
+    """
+    for owed in state.owed.values():
+        got_through = None if owed.sender is None else owed.sender.reaching()
+        if got_through is not None:
+            state.cut_at_bytes[got_through] += 1
+            if state.cut_at_bytes[got_through] >= CUTS:
+                state.message_bytes = min(state.message_bytes, got_through)
+
+
 def on_noted(state: State, noted: Noted, now: Now) -> None:
     """The coordinator has taken a report: put it away, or hand over what it asks for."""
     owed = state.owed.get(noted.job_id)
     if owed is None or owed.report.id != noted.report_id:
         return
     if noted.verdict == "wanted" and owed.artifact_id is not None:
-        owed.wanted = True
+        owed.wanted, owed.bundle = True, ""  # it is taken by the stream alone
         # The coordinator's memory of it may go; it is asked again now and then.
         state.timers.set(("report", noted.job_id), now.mono_s + ASK_AGAIN_S)
         upload_next(state, now)
@@ -101,7 +129,8 @@ def upload_next(state: State, now: Now) -> None:
             return
         report = owed.report
         if owed.wanted and owed.sender is None and not isinstance(report, Failed):
-            owed.sender = Sender(report.size_bytes, state.settings.chunk_bytes)
+            chunk_bytes = chunk_size(report.size_bytes, state.settings.chunk_bytes)
+            owed.sender = Sender(report.size_bytes, chunk_bytes, state.message_bytes)
             under_way += 1
             _perform(state, job_id, owed, owed.sender.start(now.mono_s), now)
             state.beat_soon(now)
@@ -185,7 +214,7 @@ def _offer(state: State, report: Finished | Released, artifact_id: str) -> None:
         attempt=report.attempt,
         instance=state.settings.instance,
         size_bytes=report.size_bytes,
-        chunk_bytes=state.settings.chunk_bytes,
+        chunk_bytes=chunk_size(report.size_bytes, state.settings.chunk_bytes),
     )
     state.publish(state.topics.offer(state.settings.host, artifact_id), offer)
 

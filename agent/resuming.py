@@ -58,6 +58,8 @@ def on_chunk(state: State, artifact_id: str, index: int, data: bytes, now: Now) 
         checkpoint = run.assign.checkpoint
         if run.fetch is not None and checkpoint and checkpoint.artifact_id == artifact_id:
             _perform(state, run, run.fetch.on_chunk(index, len(data), now.mono_s), data)
+            if run.fetch is not None:
+                _perform(state, run, run.fetch.on_written(len(data), now.mono_s), b"")
 
 
 def on_timer(state: State, job_id: str, now: Now) -> None:
@@ -120,8 +122,9 @@ def _perform(state: State, run: Run, effects: Sequence[object], data: bytes) -> 
         match effect:
             case SendGrant(grant):
                 state.publish(state.topics.checkpoint_grant(host, artifact_id), grant)
-            case WriteChunk(_, offset):
-                state.do(WriteFetched(run.job_id, run.attempt, artifact_id, offset, data))
+            case WriteChunk(_, offset, begin, end):
+                piece = data[begin:end]
+                state.do(WriteFetched(run.job_id, run.attempt, artifact_id, offset, piece))
             case Complete():
                 run.fetch = None
                 state.timers.cancel(("fetch", run.job_id))

@@ -151,7 +151,8 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
     if run is None:
         return
     state.timers.cancel(("kill", run.job_id))
-    state.out.append(Outgoing(_progress_topic(state, run), b"", 0, retain=True))
+    if run.progress or run.attempt > 1:  # an earlier agent may have died before it had done so
+        state.out.append(Outgoing(_progress_topic(state, run), b"", 0, retain=True))
     if run.stopping == "cancelled":
         _cancelled(state, run, now)
     elif event.code == 0:
@@ -177,7 +178,7 @@ def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
         _cancelled(state, run, now, event.artifact_id)
         return
     _over(state, run, now)
-    owed.finished(state, run, event.artifact_id, event.size_bytes, now)
+    owed.finished(state, run, event, now)
 
 
 def on_checkpoint_bundled(state: State, event: CheckpointBundled, now: Now) -> None:

@@ -16,15 +16,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.capability import measure, physical_cores, probe_capability
-from agent.certificate import Certificate
 from agent.checkpoints import Checkpoints
-from agent.command import Place, trainer_command, trainer_environment
+from agent.command import Place, is_resumable, trainer_command, trainer_environment
 from agent.core import Core
 from agent.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
 from agent.loading import agent_settings, load
+from agent.nursery import Nursery
 from agent.settings import AgentSettings
 from agent.shell import Event, Shell, Surroundings
 from agent.spool import Spool
@@ -32,12 +32,13 @@ from agent.state import CoreSettings
 from agent.supervisor import Trainer, end_orphan
 from agent.usage import Eyes, in_words
 from broker.access import AGENT, Access, open_access
-from broker.errors import BadMessage, ConfigError
+from broker.errors import BadMessage, ConfigError, plain
 from broker.link import Link, LinkSettings, feed
 from broker.lock import FolderLock
-from broker.logs import setup
+from broker.logs import announce, setup
 from broker.machine import boot_id, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
+from broker.memory import keep_freed_memory
 from broker.messages import Capability
 from broker.options import add_options
 from broker.parent import end_with_parent
@@ -46,6 +47,9 @@ from broker.systemd import Notifier
 from broker.topics import Topics
 from broker.trainers import OwnTrainer
 from broker.wire import Connected, Disconnected, Outgoing
+
+if TYPE_CHECKING:
+    from agent.certificate import Certificate
 
 log = logging.getLogger("fleet.agent")
 
@@ -89,6 +93,7 @@ class Service:
         # The owner's word does not wait until a bundle is made.
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="fleet-owner")
         self._eyes = Eyes(settings.state)
+        self._nursery = Nursery() if sys.platform == "linux" else None
         self.mailbox: Mailbox[Event] = Mailbox()
         self._stopped = threading.Event()
         core = Core(self._core_settings(), topics, spooled, rng=rng, new_id=new_id)
@@ -105,11 +110,12 @@ class Service:
             new_id=new_id,
             rng=rng,
         )
-        self._certificate = (
-            None
-            if access.identity is None
-            else Certificate(access.identity, topics, self._link.publish, rng)
-        )
+        self._certificate: Certificate | None = None
+        if access.identity is not None:
+            # Not above: without TLS the agent is small, and does without a seventh of its memory.
+            from agent.certificate import Certificate
+
+            self._certificate = Certificate(access.identity, topics, self._link.publish, rng)
         self._capability: Capability | None = None
         around = Surroundings(
             topics=topics,
@@ -183,10 +189,13 @@ class Service:
             child.send_signal(kill=True)
         for child in self._shell.children():
             child.wait(TRAINER_WAIT_S)
+        if self._nursery is not None:
+            self._nursery.close()
         goodbye = self._shell.goodbye()
         self._link.stop([] if goodbye is None else [goodbye])
         for pool in (self._workers, self._looker):
             pool.shutdown(wait=False, cancel_futures=True)
+        self._spool.close()
         self._lock.release()
         self._manager.close()
 
@@ -220,13 +229,14 @@ class Service:
         work = self._spool.work(assign.job_id, assign.attempt)
         key = (assign.job_id, assign.attempt)
         place = Place(data.resolve(), work, self._checkpoints.files(assign.job_id))
-        resume = self._checkpoints.begin(*key)
+        resume = is_resumable(assign, self._own) and self._checkpoints.begin(*key)
         return Trainer(
             trainer_command(assign, self._own, place, threads, resume=resume),
             trainer_environment(os.environ, effect.gpu, threads),
             work,
             on_line=lambda line: self._put_line(TrainerLine(*key, line)),
             on_exit=lambda code: self._put_exit(key, code),
+            nursery=self._nursery,
         )
 
     def _put_line(self, event: TrainerLine) -> None:
@@ -247,7 +257,8 @@ class Service:
             description=settings.description,
             own=self._own,
         )
-        if capability.gpu_problem:
+        leaving = self._shell.core.state.leaving  # a Ctrl-C ends the probe's processes, too
+        if capability.gpu_problem and not leaving:
             log.warning("CUDA: %s", capability.gpu_problem)
         if capability.data_id is None:
             log.warning(
@@ -263,20 +274,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent: `python -m agent.service --help`."""
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
+    keep_freed_memory()
     try:
         settings, broker, own = load(arguments).whole()
         settings, access = _who(arguments, settings, broker)
         manager = Notifier.take(os.environ, os.getpid())
         service = Service(settings, broker, access, own, manager)
     except (ConfigError, OSError) as error:
-        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        sys.stderr.write(f"error: {told}\n")
+        sys.stderr.write(f"error: {plain(error)}\n")
         return 2 if isinstance(error, ConfigError) else 1
     for name in ("SIGTERM", "SIGINT"):
         # The mailbox's lock is re-entrant, so a handler may put while its thread is in `take`.
         signal.signal(getattr(signal, name), lambda *_: service.mailbox.put(Shutdown()))
     end_with_parent(lambda: service.mailbox.put(Shutdown()))
-    service.run(lambda: _say_ready(settings.host))
+    ready = {"event": "ready", "host": settings.host}
+    service.run(lambda: announce(ready, f"the agent of {settings.host} is ready"))
     return 0
 
 
@@ -289,11 +301,6 @@ def _who(
     if access.identity is not None and named is None:
         settings = agent_settings(arguments, access.identity.name)
     return settings, access
-
-
-def _say_ready(host: str) -> None:
-    sys.stdout.write(f'{{"event":"ready","host":"{host}"}}\n')
-    sys.stdout.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -48,8 +48,9 @@ class AgentSettings(Settings):
         default=None, ge=1, le=4096, description="Threads of a trainer; the slot's share if unset."
     )
     chunk_bytes: int = Field(
-        default=256 * 1024, ge=1024, le=1024 * 1024, description="Size of an artifact's chunks."
-    )
+        default=256 * 1024, ge=1024, le=1024 * 1024,
+        description="Most bytes of an artifact in one message.",
+    )  # fmt: skip
     stop_grace_s: Seconds = Field(
         default=10.0, description="Time a trainer has between SIGTERM and SIGKILL."
     )

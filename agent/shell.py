@@ -49,7 +49,7 @@ from agent.effects import (
 from agent.spool import Spool
 from broker.clock import Now
 from broker.errors import FleetError, plain
-from broker.messages import Failed, Finished, Gpu, encode
+from broker.messages import MAX_SMALL_BYTES, Failed, Finished, Gpu, encode
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
 
@@ -157,8 +157,10 @@ class Shell:
         match effect:
             case Outgoing():
                 self._around.publish(effect)
+            case Measure() if not self.core.gpus():
+                self._measure()
             case Measure():
-                self._around.background(self._measure)
+                self._around.background(self._measure)  # a driver may take its time
             case Look():
                 self._around.look(effect)
             case StartTrainer():
@@ -268,7 +270,10 @@ class Shell:
         name = self._names.pop(key, None)
         if name is None:
             return  # it was told that it has not been started
-        if event.code == 0:
+        why = self.core.why_ending(*key)
+        if why:
+            log.info("job %s: its trainer has ended; the job is %s", name, why)
+        elif event.code == 0:
             log.info("job %s: its trainer is done", name)
         elif event.code is not None and event.code < 0:
             log.warning("job %s: its trainer was ended by signal %d", name, -event.code)
@@ -286,7 +291,9 @@ class Shell:
             passing = isinstance(error, OSError)
             self._around.put(BundleFailed(job_id, attempt, plain(error), passing))
         else:
-            self._around.put(BundleMade(job_id, attempt, artifact_id, size_bytes))
+            small = size_bytes <= MAX_SMALL_BYTES
+            data = self._spool.read(artifact_id, 0, size_bytes) if small else b""
+            self._around.put(BundleMade(job_id, attempt, artifact_id, size_bytes, data))
 
     def _check(self, job_id: str, attempt: int, artifact_id: str) -> None:
         self._around.put(BundleChecked(job_id, attempt, self._spool.is_whole(artifact_id)))
@@ -297,6 +304,9 @@ class Shell:
                 self._spool.clear(clear.job_id, clear.attempt, clear.artifact_id)
                 del self._uncleared[clear]  # first, or it would delete the new report later
             self._spool.keep(report)
+            # Nobody waits for that, and the report is to leave.
+            drop = partial(self._spool.drop_work, report.job_id, report.attempt)
+            self._around.background(drop)
         except OSError as error:
             said = "spool: %s; the report is kept in memory, and on disk when it can be"
             log.error(said, plain(error))

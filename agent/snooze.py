@@ -12,12 +12,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from agent import snoozefile
+from agent.loading import certified_host
 from agent.settings import AgentSettings
-from broker.access import AGENT, open_access
 from broker.errors import ConfigError
 from broker.hours import seconds_until, told
 from broker.lock import holder
-from broker.machine import system_clock
 from broker.settings import BrokerSettings
 
 
@@ -67,10 +66,9 @@ def _state(arguments: argparse.Namespace) -> Path:
     settings = AgentSettings.load(arguments.config, said)
     if "host" not in settings.model_fields_set and arguments.state is None:
         broker = BrokerSettings.load(arguments.config, {"identity": arguments.identity})
-        if broker.identity is not None:
-            access = open_access(broker, AGENT, system_clock().wall_s)
-            if access.identity is not None:
-                settings = AgentSettings.load(arguments.config, {"host": access.identity.name})
+        host = certified_host(broker)
+        if host is not None:
+            settings = AgentSettings.load(arguments.config, {"host": host})
     if not settings.state.is_dir():
         raise ConfigError(
             f"{settings.state}: no agent has kept its state there; name its folder with --state"

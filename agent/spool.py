@@ -9,9 +9,9 @@ import hashlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import IO, Annotated, Final
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from agent.bundle import BundleInfo, make_bundle
 from broker.disk import Disk, RealDisk, read, write_atomically
@@ -21,9 +21,10 @@ from broker.messages import Failed, Finished, decode, encode
 log = logging.getLogger("fleet.agent")
 
 _REPORT: Final[TypeAdapter[Finished | Failed]] = TypeAdapter(
-    Annotated[Finished | Failed, Field(discriminator="type")]
+    Annotated[Finished | Failed, Field(discriminator="type")], config=ConfigDict(defer_build=True)
 )
 _BLOCK_BYTES: Final = 1024 * 1024
+MOST_OPEN: Final = 4
 
 
 class Spool:
@@ -45,6 +46,7 @@ class Spool:
         self._work = state / "work"
         self._disk.make_folder(self._spool)
         self._disk.make_folder(self._work)
+        self._open: dict[str, IO[bytes]] = {}  # bundles that are being handed over
 
     @property
     def folder(self) -> Path:
@@ -67,12 +69,15 @@ class Spool:
         return info.artifact_id, info.size_bytes
 
     def keep(self, report: Finished | Failed) -> None:
-        """Write a report to disk, durably; the work folder is no longer needed then."""
+        """Write a report to disk, durably; `drop_work` may follow."""
         write_atomically(
             self._disk, self._report_path(report.job_id, report.attempt), encode(report)
         )
         self._disk.sync_folder(self._spool)
-        self._disk.remove_tree(self.work(report.job_id, report.attempt))
+
+    def drop_work(self, job_id: str, attempt: int) -> None:
+        """Delete the work folder of an attempt whose report is kept."""
+        self._disk.remove_tree(self.work(job_id, attempt))
 
     def load(self) -> list[Finished | Failed]:
         """Return the reports of an earlier process, and delete what belongs to none of them."""
@@ -99,6 +104,7 @@ class Spool:
         self._disk.remove_tree(self.work(job_id, attempt))
         self._disk.unlink(self._report_path(job_id, attempt))
         if artifact_id is not None:
+            self._close(artifact_id)
             self._disk.unlink(self.bundle_path(artifact_id))
 
     def is_whole(self, artifact_id: str) -> bool:
@@ -115,13 +121,24 @@ class Spool:
     def read(self, artifact_id: str, offset: int, length: int) -> bytes:
         """Return a piece of a bundle; shorter, or empty, if it is not there."""
         try:
-            with self._disk.open(self.bundle_path(artifact_id), "rb") as file:
-                file.seek(offset)
-                data: bytes = file.read(length)
-                return data
+            file = self._open.get(artifact_id)
+            if file is None:
+                while len(self._open) >= MOST_OPEN:
+                    self._close(next(iter(self._open)))
+                file = self._open[artifact_id] = self._disk.open(
+                    self.bundle_path(artifact_id), "rb"
+                )
+            file.seek(offset)
+            return file.read(length)
         except OSError as error:
             log.warning("spool: bundle %s cannot be read: %s", artifact_id[:12], plain(error))
+            self._close(artifact_id)
             return b""
+
+    def close(self) -> None:
+        """Close the bundles that were read."""
+        while self._open:
+            self._close(next(iter(self._open)))
 
     def clear_work(self) -> None:
         """Delete every work folder: nothing of an earlier process goes on."""
@@ -131,6 +148,10 @@ class Spool:
     def work_folders(self) -> list[Path]:
         """Return the work folders that an earlier process has left."""
         return self._disk.glob(self._work, "*")
+
+    def _close(self, artifact_id: str) -> None:
+        if (file := self._open.pop(artifact_id, None)) is not None:
+            file.close()
 
     def _is_there(self, report: Finished) -> bool:
         if self._disk.size_bytes(self.bundle_path(report.artifact_id)) is not None:

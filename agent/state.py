@@ -118,6 +118,7 @@ class Owed:
     """A report that the coordinator has not noted yet, or whose artifact it has not stored yet."""
 
     report: Finished | Failed | Released
+    bundle: str = ""  # what travels with the report, if it is small
     sent: int = 0
     sender: Sender | None = None
     wanted: bool = False
@@ -164,7 +165,12 @@ class State:
     looked: bool = False
     refuses: str = "it is starting"
     in_use_since_s: float | None = None
+    message_bytes: int = 0  # of an artifact in one message, at most
+    cut_at_bytes: Counter[int] = field(default_factory=Counter)
     out: list[Effect] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.message_bytes = self.message_bytes or self.settings.chunk_bytes
 
     def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:
         """Send a message."""

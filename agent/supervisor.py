@@ -13,11 +13,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
 from agent.lines import MAX_LINE_CHARS
+from agent.nursery import LAUNCH, Kept, Nursery
 from agent.orphans import MARK, end_marked, end_orphan, mark_of, record, signal_group
 
 if sys.platform == "win32":
@@ -32,7 +32,31 @@ log = logging.getLogger("fleet.agent")
 LOG_FILE: Final = "trainer.log"
 MAX_LOG_BYTES: Final = 8 * 1024 * 1024
 DRAIN_S: Final = 5.0  # for the rest of the output, when nobody should be there to write more
-_KEEPER: Final = Path(__file__).with_name("launch.py")
+
+
+class Started(Protocol):
+    """What was started: the leader of the trainer's group, and its output."""
+
+    pid: int
+    is_clean: bool  # whether it has ended, and it is known that nothing of the trainer is left
+    is_lost: bool  # whether its id may be somebody else's by now
+
+    @property
+    def output(self) -> IO[bytes]:
+        """What the trainer prints."""
+        ...
+
+    def await_end(self) -> None:
+        """Wait for its end; its id stays its own."""
+        ...
+
+    def let_go(self) -> None:
+        """End all of it, as our own end does."""
+        ...
+
+    def reap(self) -> int:
+        """Let its id be used again; return its exit code, negative for a signal."""
+        ...
 
 
 class Trainer:
@@ -49,10 +73,12 @@ class Trainer:
         work: Path,
         on_line: Callable[[str], None],
         on_exit: Callable[[int], None],
+        nursery: Nursery | None = None,
     ) -> None:
         """Start it in its work folder. Raises OSError when it cannot be started.
 
-        A command that does not exist ends at once, with the code 127 and a line that says so.
+        A command that does not exist ends at once, with the code 127 and a line that says so. With
+        a `nursery` (Linux alone) no interpreter has to be started for it first.
         """
         (work / "out").mkdir(parents=True, exist_ok=True)
         self._work = work
@@ -64,8 +90,11 @@ class Trainer:
         self._in_callback = threading.Lock()
         self._reaping = threading.Lock()
         marked = {**environment, MARK: mark_of(work)}
-        self._process, self._let_go = _start(list(command), marked, work)
-        self.pid = self._process.pid
+        if nursery is None:
+            self._started = _start(list(command), marked, work)
+        else:
+            self._started = _kept(nursery, command, marked, work)
+        self.pid = self._started.pid
         self._reader = threading.Thread(target=self._read, name="fleet-output", daemon=True)
         self._reader.start()
         self._watcher = threading.Thread(target=self._watch, name="fleet-trainer", daemon=True)
@@ -74,7 +103,7 @@ class Trainer:
     def send_signal(self, *, kill: bool) -> None:
         """Ask the whole process group to end, or end it; nothing once it has ended."""
         with self._reaping:
-            if not self._is_reaped:  # else the id may be somebody else's
+            if not self._is_reaped and not self._started.is_lost:  # else the id may be another's
                 signal_group(self.pid, kill=kill)
 
     def wait(self, timeout_s: float) -> None:
@@ -82,13 +111,15 @@ class Trainer:
         self._watcher.join(timeout_s)
 
     def _watch(self) -> None:
-        _await_end(self._process)
-        self.send_signal(kill=True)  # what the trainer has started itself goes with it
-        self._let_go()
-        end_marked(self._work)  # and what of it has left the group
+        self._started.await_end()
+        if not self._started.is_clean:
+            self.send_signal(kill=True)  # what the trainer has started itself goes with it
+        self._started.let_go()
+        if not self._started.is_clean:
+            end_marked(self._work)  # and what of it has left the group
         self._drain()
         with self._reaping:
-            code = self._process.wait()
+            code = self._started.reap()
             self._is_reaped = True
         with self._in_callback:
             self._is_over = True
@@ -103,10 +134,8 @@ class Trainer:
                 return
 
     def _read(self) -> None:
-        output = self._process.stdout
-        if output is None:
-            return
-        with output, contextlib.closing(_BoundedLog(self._work / LOG_FILE)) as kept:
+        log_file = contextlib.closing(_BoundedLog(self._work / LOG_FILE))
+        with self._started.output as output, log_file as kept:
             while line := output.readline(MAX_LINE_CHARS):
                 kept.write(line)
                 with self._in_callback:
@@ -145,21 +174,44 @@ class _BoundedLog:
         self._room_bytes = 0
 
 
-def _await_end(process: subprocess.Popen[bytes]) -> None:
-    if sys.platform != "win32" and hasattr(os, "waitid"):
-        # Not reaped yet, so that its id cannot be anybody else's when its group is ended.
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    else:
-        process.wait()
+def _kept(
+    nursery: Nursery, command: Sequence[str], environment: Mapping[str, str], work: Path
+) -> Kept:
+    kept = nursery.start(command, environment, work)
+    record(work, kept.pid)
+    return kept
+
+
+class _Popened:
+    """What `subprocess` has started."""
+
+    is_clean = False
+    is_lost = False
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], output: IO[bytes], let_go: Callable[[], None]
+    ) -> None:
+        self.pid = process.pid
+        self.output = output
+        self.let_go = let_go
+        self._process = process
+
+    def await_end(self) -> None:
+        if sys.platform != "win32" and hasattr(os, "waitid"):
+            # Not reaped yet, so that its id cannot be anybody else's when its group is ended.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
+
+    def reap(self) -> int:
+        return self._process.wait()
 
 
 if sys.platform == "win32":
 
-    def _start(
-        command: list[str], environment: dict[str, str], work: Path
-    ) -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
-        """Start a trainer in a job object; return what ends all of it, as our own end does."""
+    def _start(command: list[str], environment: dict[str, str], work: Path) -> Started:
+        """Start a trainer in a job object, whose end ends all of it."""
         job = JobObject()
         process = subprocess.Popen(
             command,
@@ -178,16 +230,15 @@ if sys.platform == "win32":
             process.kill()
             job.close()
             raise OSError(f"it cannot be put into a job object: {error}") from error
-        return process, job.close
+        assert process.stdout is not None  # noqa: S101 - it is a pipe
+        return _Popened(process, process.stdout, job.close)
 
 else:
 
-    def _start(
-        command: list[str], environment: dict[str, str], work: Path
-    ) -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
-        """Start a trainer under a keeper; return what ends all of it, as our own end does."""
+    def _start(command: list[str], environment: dict[str, str], work: Path) -> Started:
+        """Start a trainer under a keeper, whose input's end ends all of it."""
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_KEEPER), str(len(command))],
+            [sys.executable, "-I", "-S", str(LAUNCH), str(len(command))],
             cwd=work,
             env=environment,
             stdin=subprocess.PIPE,
@@ -195,19 +246,20 @@ else:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        assert process.stdin is not None  # noqa: S101 - they are pipes
+        assert process.stdout is not None  # noqa: S101
         record(work, process.pid)
         lifeline = process.stdin
         try:
-            if lifeline is not None:
-                lifeline.write(b"".join(os.fsencode(word) + b"\0" for word in command))
-                lifeline.flush()
+            lifeline.write(b"".join(os.fsencode(word) + b"\0" for word in command))
+            lifeline.flush()
         except OSError:
             process.kill()
             process.wait()
             raise
-        return process, partial(_close, lifeline)
 
-    def _close(lifeline: IO[bytes] | None) -> None:
-        if lifeline is not None:
+        def let_go() -> None:
             with contextlib.suppress(OSError):
                 lifeline.close()
+
+        return _Popened(process, process.stdout, let_go)

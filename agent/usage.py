@@ -6,7 +6,6 @@ seconds at most. What cannot be known is none, and `sources` says so.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import shutil
@@ -168,6 +167,7 @@ def _by_ioreg() -> Iterator[tuple[str, float]]:
 
 
 if sys.platform == "win32":
+    import ctypes
 
     class _LastInput(ctypes.Structure):
         _fields_ = (("size", ctypes.c_uint), ("at_ms", ctypes.c_uint))

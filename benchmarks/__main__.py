@@ -12,8 +12,13 @@ import sys
 
 BENCHMARKS = {
     "broker_embedded": "the embedded broker beside stock amqtt",
+    "stream": "artifacts on their way home, beside the bare limit",
+    "footprint": "memory and processor of an idle fleet, and how long commands take",
+    "ledger": "decisions, commits, reloads and starts with up to 100,000 pending jobs",
     "overhead": "the same training by hand and as a job",
     "compiled": "a training step compiled by torch beside the plain one",
+    "jobs": "what a job costs besides its training, beside other queues",
+    "scale": "ten thousand simulated hosts on mosquitto",
     "dashboard": "the web page with a large fleet, in a browser",
 }
 

@@ -1,8 +1,13 @@
-"""What the embedded broker's overrides are worth: stock amqtt and ours, side by side.
+"""The embedded broker beside stock amqtt, which it is made of, and mosquitto: what each bears.
 
-Run by hand from the repository's root: `python benchmarks/broker_embedded.py`. Each broker is a
-process of its own; the rounds of the two alternate, so that both meet the same neighbours. Trust
-the ratios, not the figures.
+    python -m benchmarks.broker_embedded [--quick] [--only connects] [--brokers ours,mosquitto]
+
+Each broker is a process of its own; the rounds alternate, so that all meet the same neighbours.
+Trust the ratios and the processor time, not the wall time of a busy machine. Clients are those of
+`mqttload.py`, all in this process, and one core is all that they have: where a broker takes less
+time than they do, `MB/s` and `messages/s` are theirs, and the processor time tells the rest.
+
+Stock amqtt gets a fleet of 1,000 once: it takes minutes.
 """
 
 from __future__ import annotations
@@ -11,42 +16,48 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
+import shutil
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Final
 
-import paho.mqtt.client as mqtt
+import psutil
 from amqtt.broker import Broker
-from paho.mqtt.enums import CallbackAPIVersion
 
-ROOT = Path(__file__).resolve().parent.parent
-CHUNK_BYTES = 256 * 1024
-WINDOW = 16
-DEADLINE_S = 60.0
-CONNECT_DEADLINE_S = 30.0
-COMMANDS = {
-    "stock": [sys.executable, __file__, "--serve-stock"],
-    "ours": [sys.executable, "-m", "broker.server", "--listen", "127.0.0.1:0"],
-}
+from benchmarks.brokerload import Served, bulk, connects, latency, probe, small
+from benchmarks.common import machine, median, table
+from tests.harness.certificates import Authority
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+DEADLINE_S: Final = 60.0
+KIB, MB = 1024, 1_000_000
+STOCK, OURS, OURS_TLS, MOSQUITTO = "stock amqtt", "ours", "ours, TLS", "mosquitto"
+MANY: Final = 1_000
+MOSQUITTO_CONF: Final = """
+listener {port} 127.0.0.1
+allow_anonymous true
+set_tcp_nodelay true
+max_packet_size 1200000
+max_queued_messages 100000
+max_inflight_messages 1000
+"""
+
+Found = dict[str, float]
+Measure = Callable[[Served], Awaitable[Found]]
 
 
 async def serve_stock() -> None:
     """Serve stock amqtt on a free port until killed; say which, as our own broker does."""
-    broker = Broker(
-        {
-            "listeners": {
-                "default": {"type": "tcp", "bind": "127.0.0.1:0", "max_connections": 10_000}
-            },
-            "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {}},
-        }
-    )
+    listener = {"type": "tcp", "bind": "127.0.0.1:0", "max_connections": 10_000}
+    plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {}}
+    broker = Broker({"listeners": {"default": listener}, "plugins": plugins})
     await broker.start()
     port = next(iter(broker._servers["default"].instance.sockets)).getsockname()[1]  # noqa: SLF001 - no accessor
     print(json.dumps({"event": "listening", "host": "127.0.0.1", "port": port}), flush=True)
@@ -54,179 +65,190 @@ async def serve_stock() -> None:
 
 
 @contextlib.contextmanager
-def running(kind: str) -> Iterator[int]:
-    """Run a broker; give its port. Raises `RuntimeError` if it ends before it serves."""
-    process = subprocess.Popen(
-        COMMANDS[kind],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
+def running(kind: str, authority: Authority | None) -> Iterator[Served]:
+    """Run a broker. Raises `RuntimeError` if it ends before it serves."""
+    with tempfile.TemporaryDirectory(prefix="fleet-bench-") as folder:
+        port, command = _command(kind, Path(folder), authority)
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            port = port or _announced(kind, process)
+            _wait_for(port)
+            served = Served(port, psutil.Process(process.pid))
+            if kind == OURS_TLS and authority is not None:
+                served.tls = lambda name: authority.context(authority.named(name))
+            yield served
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+
+
+def _command(kind: str, folder: Path, authority: Authority | None) -> tuple[int, list[str]]:
+    """Return the port, 0 where the broker says it itself, and the command."""
+    ours = [sys.executable, "-m", "broker.server", "--listen", "127.0.0.1:0"]
+    if kind == OURS:
+        return 0, ours
+    if kind == OURS_TLS and authority is not None:
+        return 0, [*ours, "--identity", str(authority.folder)]
+    if kind == STOCK:
+        return 0, [sys.executable, "-m", "benchmarks.broker_embedded", "--serve-stock"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    config = folder / "mosquitto.conf"
+    config.write_text(MOSQUITTO_CONF.format(port=port))
+    return port, [_mosquitto() or "mosquitto", "-c", str(config)]
+
+
+def _mosquitto() -> str | None:
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+
+
+def _announced(kind: str, process: subprocess.Popen[bytes]) -> int:
     watchdog = threading.Timer(DEADLINE_S, process.kill)
     watchdog.start()
-    try:
-        line = process.stdout.readline() if process.stdout else b""
-        watchdog.cancel()
-        if not line:
-            raise RuntimeError(f"the {kind} broker ended with {process.wait()}")
-        yield int(json.loads(line)["port"])
-    finally:
-        watchdog.cancel()
-        process.kill()
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
+    line = process.stdout.readline() if process.stdout else b""
+    watchdog.cancel()
+    if not line:
+        raise RuntimeError(f"{kind} ended with {process.wait()}")
+    return int(json.loads(line)["port"])
 
 
-def _client(
-    port: int, name: str, on_message: Callable[[bytes], None], filter_: str = ""
-) -> mqtt.Client:
-    ready = threading.Event()
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=name)
-    # paho leaves Nagle's algorithm on: 43 ms a round trip, which would hide the brokers.
-    client.on_socket_open = lambda _c, _d, sock: cast("socket.socket", sock).setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-    )
-    client.on_connect = lambda *_: ready.set()
-    client.on_subscribe = lambda *_: ready.set()
-    client.on_message = lambda _c, _d, message: on_message(bytes(message.payload))
-    client.connect("127.0.0.1", port)
-    client.loop_start()
-    if not ready.wait(DEADLINE_S):
-        raise TimeoutError(f"{name}: no CONNACK")
-    ready.clear()
-    if filter_:
-        client.subscribe(filter_, 1)
-        if not ready.wait(DEADLINE_S):
-            raise TimeoutError(f"{name}: no SUBACK")
-    return client
-
-
-def bulk_mb_s(port: int, qos: int, chunks: int) -> float:
-    """Send chunks of 256 KiB, `WINDOW` of them under way; return MB/s that arrived."""
-    room = threading.Semaphore(WINDOW)
-    wrong = 0
-    payload = os.urandom(CHUNK_BYTES)
-
-    def on_message(got: bytes) -> None:
-        nonlocal wrong
-        wrong += got != payload
-        room.release()
-
-    receiver = _client(port, "receiver", on_message, "bulk")
-    sender = _client(port, "sender", lambda _payload: None)
-    begun_s = time.monotonic()
-    for step in range(chunks + WINDOW):
-        if not room.acquire(timeout=DEADLINE_S):
-            raise TimeoutError(f"chunk {step} of {chunks}: nothing arrives")
-        if step < chunks:
-            sender.publish("bulk", payload, qos)
-    took_s = time.monotonic() - begun_s
-    for client in (sender, receiver):
-        client.disconnect()
-        client.loop_stop()
-    if wrong:
-        raise ValueError(f"{wrong} of {chunks} chunks arrived altered")
-    return chunks * CHUNK_BYTES / took_s / 1e6
-
-
-async def _until_suback(reader: asyncio.StreamReader) -> int:
-    """Pass over what the broker publishes before its SUBACK; return the SUBACK's answer."""
+def _wait_for(port: int) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
     while True:
-        kind = (await reader.readexactly(1))[0]
-        length, shift = 0, 0
-        while True:
-            byte = (await reader.readexactly(1))[0]
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        body = await reader.readexactly(length)
-        if kind == 0x90:
-            return body[-1]
+        try:
+            socket.create_connection(("127.0.0.1", port), 1.0).close()
+        except OSError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
-async def _connect(port: int, name: str) -> list[asyncio.StreamWriter]:
-    """CONNECT with a clean session, SUBSCRIBE to a filter of its own; empty if that failed."""
-    identity = name.encode()
-    connect = b"\x00\x04MQTT\x04\x02\x00\x3c" + len(identity).to_bytes(2, "big") + identity
-    topic = b"own/" + identity
-    subscribe = b"\x00\x01" + len(topic).to_bytes(2, "big") + topic + b"\x01"
-    try:
-        async with asyncio.timeout(CONNECT_DEADLINE_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(bytes([0x10, len(connect)]) + connect)
-            connack = await reader.readexactly(4)
-            writer.write(bytes([0x82, len(subscribe)]) + subscribe)
-            answer = await _until_suback(reader)
-    except (OSError, EOFError, TimeoutError):
-        return []
-    return [writer] if connack[3] == 0 and answer <= 2 else []
-
-
-def retain_births(port: int, clients: int) -> mqtt.Client:
-    """Retain a message for every client to come, as a fleet does; return their subscriber."""
-    room = threading.Semaphore(0)
-    hub = _client(port, "hub", lambda _payload: room.release(), "own/#")
-    for number in range(clients):
-        hub.publish(f"own/c{number}", b"birth", 1, retain=True)
-        if not room.acquire(timeout=DEADLINE_S):
-            raise TimeoutError(f"birth {number} of {clients} does not arrive")
-    return hub
-
-
-async def connects(port: int, clients: int) -> tuple[float, int]:
-    """Connect clients all at once; return the seconds until all were done, and how many failed."""
-    begun_s = time.monotonic()
-    made = await asyncio.gather(*(_connect(port, f"c{number}") for number in range(clients)))
-    took_s = time.monotonic() - begun_s
-    for writer in (one for found in made for one in found):
-        writer.close()
-    return took_s, sum(not found for found in made)
-
-
-def measure(rounds: int, chunks: int, clients: int) -> dict[str, dict[str, list[float]]]:
-    """Measure both brokers by turns; return every round's figures by broker and measure."""
-    found: dict[str, dict[str, list[float]]] = {kind: {} for kind in COMMANDS}
-    for _ in range(rounds):
-        for kind, figures in found.items():
-            with running(kind) as port:
-                for qos in (0, 1):
-                    rate = bulk_mb_s(port, qos, chunks)
-                    figures.setdefault(f"256 KiB at QoS {qos}, MB/s", []).append(rate)
-            with running(kind) as port:
-                hub = retain_births(port, clients)
-                took_s, failed = asyncio.run(connects(port, clients))
-                hub.disconnect()
-                hub.loop_stop()
-                figures.setdefault(f"{clients} connects at once, s", []).append(took_s)
-                figures.setdefault("  of which failed", []).append(failed)
+def measures(*, quick: bool) -> dict[str, tuple[Measure, dict[str, str]]]:
+    """Return what is measured, by name: how, and what each of its figures is called."""
+    found: dict[str, tuple[Measure, dict[str, str]]] = {}
+    share = 4 if quick else 1
+    for hosts in (300,) if quick else (300, MANY):
+        found[f"connects {hosts}"] = (
+            lambda served, hosts=hosts: connects(served, hosts),
+            {
+                "took_s": f"{hosts} hosts connect at once, s",
+                "cpu_s": "  the broker's processor time, s",
+                "failed": "  of which failed",
+                "kib_each": "  memory for each host, KiB",
+                "beat_percent": "  their heartbeats every 30 s, % of a core",
+            },
+        )
+    for size_kib, qos in ((256, 1), (256, 0), (64, 0), (1024, 1)):
+        found[f"bulk {size_kib} {qos}"] = (
+            lambda served, size=size_kib * KIB, qos=qos: bulk(served, size, qos, 400 * MB // share),
+            {
+                "mb_s": f"bulk, {size_kib} KiB at QoS {qos}, MB/s",
+                "cpu_s_gb": "  the broker's processor time a GB, s",
+            },
+        )
+    for qos in (0, 1):
+        found[f"small {qos}"] = (
+            lambda served, qos=qos: small(served, qos, 20_000 // share),
+            {
+                "per_s": f"200 bytes at QoS {qos}, messages/s",
+                "cpu_us": "  the broker's processor time each, us",
+            },
+        )
+    found["latency"] = (
+        lambda served: latency(served, 400, 300),
+        {
+            "p50_ms": "round trip, idle broker, p50, ms",
+            "p99_ms": "  p99",
+            "busy_p50_ms": "  beside 300 hosts and an upload at full speed, p50",
+            "busy_p99_ms": "  p99",
+        },
+    )
     return found
 
 
+def measure(kinds: Sequence[str], names: Sequence[str], rounds: int, *, quick: bool) -> None:
+    """Measure the brokers by turns and print a table for each measure as soon as it is there."""
+    every = measures(quick=quick)
+    with tempfile.TemporaryDirectory(prefix="fleet-bench-ca-") as folder:
+        authority = Authority(Path(folder)) if OURS_TLS in kinds else None
+        if authority is not None:
+            authority.broker()
+        for name in names:
+            how, labels = every[name]
+            figures: dict[str, list[Found]] = {kind: [] for kind in kinds}
+            try:
+                for number in range(rounds):
+                    for kind in kinds:
+                        skip = number and kind == STOCK and name.endswith(str(MANY))
+                        if not skip and not (name == "latency" and kind == OURS_TLS):
+                            figures[kind].append(_once(kind, authority, how))
+            finally:  # what was measured before Ctrl-C is shown
+                print(f"\n{_table(figures, labels)}", flush=True)
+
+
+def _once(kind: str, authority: Authority | None, how: Measure) -> Found:
+    with running(kind, authority) as served:
+        try:
+            return asyncio.run(_measured(how, served))
+        except TimeoutError:
+            return {}  # shown as such
+
+
+async def _measured(how: Measure, served: Served) -> Found:
+    return await how(served)
+
+
+def _table(figures: dict[str, list[Found]], labels: dict[str, str]) -> str:
+    """Return medians with their range, and ours in units of stock."""
+    rows = []
+    for key, label in labels.items():
+        columns = {
+            kind: [one[key] for one in found if key in one] for kind, found in figures.items()
+        }
+        cells = [median(values) if values else "-" for values in columns.values()]
+        stock, ours = columns.get(STOCK), columns.get(OURS)
+        below = statistics.median(stock) if stock else 0.0
+        ratio = f"{statistics.median(ours) / below:.3g}" if ours and below else "-"
+        rows.append([label, *cells, ratio])
+    return table(["", *figures, "ours / stock"], rows)
+
+
 def main() -> int:
-    """Print the table: medians with their range, and ours in units of stock."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the machine and the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--chunks", type=int, default=400, help="of 256 KiB, per bulk measure")
-    parser.add_argument("--clients", type=int, default=300)
+    parser.add_argument("--quick", action="store_true", help="a fleet of 300 alone, fewer messages")
+    parser.add_argument("--only", default="", help="names that begin so: connects, bulk 256, ...")
+    parser.add_argument("--brokers", default="", help="of: stock amqtt, ours, ours TLS, mosquitto")
     parser.add_argument("--serve-stock", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--probe", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    parser.add_argument("--round-trips", type=int, default=400, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve_stock:
         asyncio.run(serve_stock())
         return 0
-    found = measure(arguments.rounds, arguments.chunks, arguments.clients)
-    print(f"{'median of ' + str(arguments.rounds) + ' (range)':30}{'stock':>24}{'ours':>24}  ratio")
-    for name, stock in found["stock"].items():
-        ours = found["ours"][name]
-        cells = [
-            f"{statistics.median(one):.2f} ({min(one):.2f}-{max(one):.2f})" for one in (stock, ours)
-        ]
-        below = statistics.median(stock)
-        ratio = f"{statistics.median(ours) / below:.2f}" if below else "-"
-        print(f"{name:30}{cells[0]:>24}{cells[1]:>24}  {ratio:>5}")
+    if arguments.probe:
+        print(json.dumps(asyncio.run(probe(arguments.probe, arguments.round_trips))))
+        return 0
+    kinds = [STOCK, OURS, OURS_TLS, *([MOSQUITTO] if _mosquitto() else [])]
+    if chosen := [one.strip() for one in arguments.brokers.split(",") if one.strip()]:
+        kinds = [kind for kind in kinds if kind.replace(",", "") in chosen]
+    every = measures(quick=arguments.quick)
+    names = [name for name in every if name.startswith(arguments.only)]
+    if not kinds or not names:
+        parser.error(f"nothing to measure: --brokers of {kinds}, --only of {list(every)}")
+    print(machine("amqtt"))
+    measure(kinds, names, arguments.rounds, quick=arguments.quick)
     return 0
 
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from broker.errors import ConfigError
-from broker.topics import Topics, is_host, is_user
+from broker.topics import CLIENT_PREFIX, MAX_NAME_CHARS, RESERVED, Topics, is_host, is_user
 
 NAME: Final = "{name}"  # in a filter: the principal's own name
 
@@ -46,11 +46,24 @@ class Principal:
             return cls(Role(name.partition(":")[0]), name)
         if is_host(name):
             return cls(Role.AGENT, name)
-        raise ConfigError(
-            f"{name!r} is nobody's name: a host is called like 'gaming-pc' (not 'fleet-...'), a "
-            "person like 'operator:alice' or 'observer:bob', and there are 'coordinator' and "
-            "'homeassistant'"
-        )
+        raise ConfigError(f"{name!r} is nobody's name: {_fault(name)}")
+
+
+def _fault(name: str) -> str:
+    """Say what keeps a name from being a host's or a person's."""
+    if name in RESERVED:
+        return "topics of the fleet are called so; choose another, such as 'gaming-pc'"
+    if name.startswith(CLIENT_PREFIX):
+        return f"a host's may not begin with {CLIENT_PREFIX!r}, as the programs' client ids do"
+    role, _, own = name.rpartition(":")
+    if len(own) > MAX_NAME_CHARS:
+        return f"it has {len(own)} characters, and {MAX_NAME_CHARS} are the most"
+    if own and role in {"", Role.OPERATOR, Role.OBSERVER}:
+        return "write it with a-z, 0-9, '.', '_' and '-', a letter or a digit first"
+    return (
+        "a host is called like 'gaming-pc', a person like 'operator:alice' or 'observer:bob', and "
+        "there are 'coordinator' and 'homeassistant'"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +150,7 @@ TABLE: Final[dict[Role, Rights]] = {
             "{root}/+/identity/request",
             "{root}/operator/+/+/request",
             "{root}/operator/+/+/grant",
+            "{root}/broker/load",
             "{root}/broker/refused",
             "{root}/homeassistant/+/set",
             "homeassistant/status",

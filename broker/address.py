@@ -5,7 +5,9 @@ A cluster has several addresses, parted by commas.
 
 from __future__ import annotations
 
+import errno
 import re
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -95,3 +97,13 @@ def parse_address(url: str, source: str = "broker address") -> Address:
         unquote(parts.password) if parts.password else None,
         parts.scheme == "mqtts",
     )
+
+
+def why_not_here(error: BaseException | None) -> str:
+    """Return what helps against the error of a socket that was to listen somewhere."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return "it is no address of this machine; 127.0.0.1 is for this machine alone, 0.0.0.0 all"
+    if number == errno.EACCES:
+        return "ports below 1024 are for root; choose one above"
+    return "is another program listening there? choose another port"

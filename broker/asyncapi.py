@@ -79,7 +79,7 @@ CHANNELS: Final[dict[Kind, Channel]] = {
     ),
     Kind.CHUNK: Channel(
         _T.chunk("{host}", "{artifact_id}", 0)[:-1] + "{index}", "agent", "coordinator", 0, False,
-        _RAW, "One chunk of an artifact.",
+        _RAW, "A span of chunks of an artifact.",
     ),
     Kind.GRANT: Channel(
         _T.grant("{host}", "{artifact_id}"), "coordinator", "agent", 1, False, m.GRANT,
@@ -87,7 +87,7 @@ CHANNELS: Final[dict[Kind, Channel]] = {
     ),
     Kind.CHECKPOINT_CHUNK: Channel(
         _T.checkpoint_chunk("{host}", "{artifact_id}", 0)[:-1] + "{index}", "coordinator", "agent",
-        0, False, _RAW, "One chunk of a checkpoint that a host fetches.",
+        0, False, _RAW, "A span of chunks of a checkpoint that a host fetches.",
     ),
     Kind.CHECKPOINT_GRANT: Channel(
         _T.checkpoint_grant("{host}", "{artifact_id}"), "agent", "coordinator", 1, False, m.GRANT,
@@ -104,6 +104,10 @@ CHANNELS: Final[dict[Kind, Channel]] = {
         _T.broker_refused(), "broker", "coordinator", 1, True, m.BROKER_REFUSED,
         "What the embedded broker has refused; brokers of others do not tell.",
     ),
+    Kind.BROKER_LOAD: Channel(
+        _T.broker_load(), "broker", "coordinator", 0, True, m.BROKER_LOAD,
+        "What the embedded broker has to do; brokers of others do not tell.",
+    ),
     Kind.JOB: Channel(
         _T.job("{job_id}"), "coordinator", "observer", 1, True, m.JOB_ROW, "One job's row."
     ),
@@ -117,7 +121,7 @@ CHANNELS: Final[dict[Kind, Channel]] = {
     ),
     Kind.DOWNLOAD_CHUNK: Channel(
         _T.download_chunk("{user}/{client}", 0)[:-1] + "{index}", "coordinator", "operator", 0,
-        False, _RAW, "One chunk of an artifact that a client fetches.",
+        False, _RAW, "A span of chunks of an artifact that a client fetches.",
     ),
     Kind.DOWNLOAD_GRANT: Channel(
         _T.download_grant("{user}/{client}"), "operator", "coordinator", 1, False, m.GRANT,
@@ -144,7 +148,7 @@ _PARAMETERS: Final = {
     "client": f"One run of a program of theirs, {HOST_PATTERN}",
     "job_id": f"A job's id, {HEX_PATTERN}",
     "artifact_id": f"The sha256 of a bundle, {HEX_PATTERN}",
-    "index": "Index of the chunk, from 0",
+    "index": "Index of the first chunk, from 0",
 }
 _RAW_PAYLOADS: Final[dict[str, dict[str, Any]]] = {
     _RAW: {"type": "string", "format": "binary", "maxLength": m.MAX_CHUNK_BYTES},

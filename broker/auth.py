@@ -13,8 +13,8 @@ import hmac
 import json
 from typing import Any, Final
 
+from broker import messages as m
 from broker.errors import ConfigError
-from broker.messages import Auth, Command, OperatorRequest, OperatorResponse, encode
 
 MIN_CHARS: Final = 32
 MAX_CHARS: Final = 1024
@@ -137,21 +137,21 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def signed_by(
-    key: OperatorKey | None, topic: str, request: OperatorRequest, wall_s: float
-) -> OperatorRequest:
+    key: OperatorKey | None, topic: str, request: m.OperatorRequest, wall_s: float
+) -> m.OperatorRequest:
     """Return a request, signed at `wall_s` (s since the epoch) if it is a command and has a key."""
-    if key is None or not isinstance(request, Command):
+    if key is None or not isinstance(request, m.Command):
         return request
-    mac = key.sign(topic, json.loads(encode(request)), wall_s)
-    return request.model_copy(update={"auth": Auth(at=wall_s, mac=mac)})
+    mac = key.sign(topic, json.loads(m.encode(request)), wall_s)
+    return request.model_copy(update={"auth": m.Auth(at=wall_s, mac=mac)})
 
 
 def answered_by(
-    key: OperatorKey, topic: str, response: OperatorResponse, wall_s: float
-) -> OperatorResponse:  # fmt: skip
+    key: OperatorKey, topic: str, response: m.OperatorResponse, wall_s: float
+) -> m.OperatorResponse:  # fmt: skip
     """Return an answer to a command, signed at `wall_s` (s since the epoch)."""
-    mac = key.sign_answer(topic, json.loads(encode(response)), wall_s)
-    return response.model_copy(update={"auth": Auth(at=wall_s, mac=mac)})
+    mac = key.sign_answer(topic, json.loads(m.encode(response)), wall_s)
+    return response.model_copy(update={"auth": m.Auth(at=wall_s, mac=mac)})
 
 
 def is_answer(key: OperatorKey, topic: str, payload: bytes) -> bool:

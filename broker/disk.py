@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
+
+from broker.errors import ConfigError
 
 
 class Disk(Protocol):
@@ -22,6 +25,10 @@ class Disk(Protocol):
 
     def sync(self, file: Any) -> None:
         """Flush an open file and wait until its bytes are on the disk."""
+        ...
+
+    def forget(self, file: Any, stop: int) -> None:
+        """Tell that nobody will soon read what is on the disk of a file before its byte `stop`."""
         ...
 
     def sync_folder(self, folder: Path) -> None:
@@ -73,6 +80,12 @@ class RealDisk:
         file.flush()
         os.fsync(file.fileno())
 
+    def forget(self, file: Any, stop: int) -> None:
+        """See `Disk`. New pages cost several times what pages cost that were just given back."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):  # it is advice
+                os.posix_fadvise(file.fileno(), 0, stop, os.POSIX_FADV_DONTNEED)
+
     def sync_folder(self, folder: Path) -> None:
         """See `Disk`."""
         if os.name == "posix":
@@ -117,6 +130,29 @@ class RealDisk:
         return shutil.disk_usage(folder).free
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an OSError name `path` when it names no file, as that of a write to a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def make_wanted(folder: Path) -> None:
+    """Make a folder that somebody named, and those above it, if they are missing.
+
+    Raises `ConfigError` when a file is in the way, OSError when the system refuses.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        at = next((one for one in (folder, *folder.parents) if one.is_file()), folder)
+        raise ConfigError(f"{at}: is a file, and a folder is wanted; name another") from None
+
+
 def read(disk: Disk, path: Path) -> bytes:
     """Return a whole file."""
     with disk.open(path, "rb") as file:
@@ -127,7 +163,7 @@ def read(disk: Disk, path: Path) -> bytes:
 def write_atomically(disk: Disk, path: Path, data: bytes) -> None:
     """Put `data` at `path`, whole or not at all; its name is durable after `sync_folder`."""
     making = path.with_name(path.name + ".making")
-    with disk.open(making, "wb") as file:
+    with naming(making), disk.open(making, "wb") as file:
         file.write(data)
         disk.sync(file)
     disk.replace(making, path)

@@ -86,10 +86,11 @@ class End(StrEnum):
     GUESSED = "guessed"
 
 
+_ANOTHER: Final = "ask for another `fleet enroll`"
 _SAID: Final = {
-    End.JOINED: "this token has been used",
-    End.EXPIRED: "this token has expired",
-    End.GUESSED: "this token was given up after too many wrong ones",
+    End.JOINED: f"this token has been used; {_ANOTHER}",
+    End.EXPIRED: f"this token has expired; {_ANOTHER}",
+    End.GUESSED: f"this token was given up after too many wrong ones; {_ANOTHER}",
 }
 
 
@@ -182,15 +183,21 @@ class Enrolment:
         with self._judging:
             if not hmac.compare_digest(said.encode(), self._offer.token.secret.hex().encode()):
                 self._tries += 1
-                if self._tries >= MAX_TRIES:
+                left = MAX_TRIES - self._tries
+                if left <= 0:
                     self._end = End.GUESSED
-                return {"error": "this token is not the one that was printed"}
+                    return {"error": _SAID[self._end]}
+                tries = "one more try is" if left == 1 else f"{left} more tries are"
+                return {
+                    "error": "this token is not the one that was printed; copy it again, "
+                    f"{tries} allowed"
+                }
             if self._end is not None:
                 return {"error": _SAID[self._end]}
             try:
                 return self._give(asked.encode(), peer)
             except ConfigError as error:
-                return {"error": str(error)}
+                return {"error": f"{error}; {_ANOTHER}"}
 
     def _give(self, request: bytes, peer: str) -> dict[str, Any]:
         offer = self._offer
@@ -248,7 +255,7 @@ def fetch(host: str, port: int, token: Token, now_s: float) -> Bundle:
         _send(stream, {"v": 1, "secret": token.secret.hex(), "request": request})
         answer = _receive(stream)
     if "error" in answer:
-        raise LinkError(f"{where}: {str(answer['error'])[:500]}; ask for another `fleet enroll`")
+        raise LinkError(f"{where}: {str(answer['error'])[:500]}")
     own = {"key": ids.key_pem(key).decode("ascii"), "ca": ids.certificate_pem(authority).decode()}
     return parse_bundle(json.dumps(answer | own).encode(), where, now_s)
 

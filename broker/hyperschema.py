@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, Final
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -27,6 +26,8 @@ _TYPES: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
 
 def did_you_mean(word: str, known: Mapping[str, Any] | list[str]) -> str:
     """Return `; did you mean 'x'?`, or the list of what is known."""
+    from difflib import get_close_matches  # of no use where all is well
+
     close = get_close_matches(word, list(known), n=1)
     if close:
         return f"; did you mean {close[0]!r}?"

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from broker import private
-from broker.acl import Principal
+from broker.acl import Principal, Role
 from broker.address import parse_address
 from broker.errors import ConfigError
 from broker.names import is_plain
@@ -117,7 +117,8 @@ def check_parts(
 def find_identity(folder: Path, accepts: frozenset[str], name: str | None = None) -> Path | None:
     """Return the one folder in `folder` whose name's role is in `accepts`; none without one.
 
-    `name` is the one to take, if it is known. Raises `ConfigError` when there are several.
+    `name` is the one to take, if it is known. Where there are several, the only operator's is
+    taken: whoever may give orders may look as well. Raises `ConfigError` when that settles nothing.
     """
     if name is not None:
         wanted = folder / folder_name(name)
@@ -127,6 +128,9 @@ def find_identity(folder: Path, accepts: frozenset[str], name: str | None = None
         for path in (folder.iterdir() if folder.is_dir() else ())
         if (path / CERTIFICATE_FILE).is_file() and _role(path.name) in accepts
     )
+    operators = [path for path in found if _role(path.name) == Role.OPERATOR]
+    if len(operators) == 1:
+        return operators[0]
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise ConfigError(f"{folder}: there are several identities ({names}); choose by --identity")

@@ -27,6 +27,7 @@ from broker.clock import Randomness, backoff_s
 from broker.errors import plain
 from broker.mailbox import Lane, Mailbox
 from broker.messages import MAX_CHUNK_BYTES
+from broker.packets import PacketClient
 from broker.topics import CLIENT_PREFIX
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
@@ -63,7 +64,8 @@ class LinkSettings:
 
     Of several addresses the first is tried first, and after each failure the one that follows.
     `tls` makes the context of one connection, so that a renewed certificate is used at the next.
-    It raises OSError when it cannot.
+    It raises OSError when it cannot. `if_twin` is what to say when another program seems to connect
+    by the same name; else it is asked, with what helps a host.
     """
 
     addresses: Sequence[Address]
@@ -73,6 +75,7 @@ class LinkSettings:
     backoff_base_s: float = 0.5
     backoff_cap_s: float = 30.0
     tls: Callable[[], ssl.SSLContext] | None = None
+    if_twin: str = ""
 
 
 class Link:
@@ -151,7 +154,7 @@ class Link:
             connection.close()
             if self._stopping.is_set():
                 break
-            self._inbox(Disconnected(why))
+            self._inbox(Disconnected(why, connection.reached))
             self._stopping.wait(
                 backoff_s(
                     failures // len(self._settings.addresses),  # each is tried before longer waits
@@ -165,6 +168,8 @@ class Link:
     def _twin(self) -> str:
         """Say what it may be when the broker ends one connection after the other."""
         name = self._settings.client_id
+        if self._settings.if_twin:
+            return f"; {self._settings.if_twin}"
         remedy = "give one of them another --host"
         if self._settings.tls is not None:
             remedy = "each needs a certificate of its own, `fleet enroll` another name"
@@ -190,6 +195,7 @@ class _Connection:
         self._address = address
         self._filters = [(name, min(qos, most_qos)) for name, qos in settings.filters]
         self.asked = False  # to subscribe
+        self.reached = False  # somebody who speaks TLS, or MQTT
         self._inbox = inbox
         self._why = "connection lost"
         self._answered = False
@@ -199,7 +205,7 @@ class _Connection:
         self._outstanding: dict[int, int] = {}
         self._early: set[int] = set()
         self._outstanding_bytes = 0
-        client = mqtt.Client(
+        client = PacketClient(
             CallbackAPIVersion.VERSION2,
             client_id=CLIENT_PREFIX + settings.client_id,
             clean_session=True,
@@ -232,7 +238,9 @@ class _Connection:
                 self._client.tls_set_context(context)
             self._client.connect(address.host, address.port, self._settings.keepalive_s)
         except (OSError, ValueError) as error:
+            self.reached = isinstance(error, ssl.SSLError)
             return f"{address}: {_words(error, address.host)}"
+        self.reached = self._settings.tls is not None
         self._client.loop_start()
         waited_s = 0.0
         while not self._ready.wait(0.2):
@@ -295,7 +303,7 @@ class _Connection:
     def _on_connect(
         self, client: mqtt.Client, _data: Any, _flags: Any, reason: ReasonCode, _props: Any
     ) -> None:
-        self._answered = True
+        self._answered = self.reached = True
         if reason.is_failure:
             self._why = f"the broker refused the connection: {reason}"
             if self._settings.tls is not None:
@@ -324,7 +332,9 @@ class _Connection:
         self, _client: mqtt.Client, _data: Any, _flags: Any, reason: ReasonCode, _props: Any
     ) -> None:
         if self._why == "connection lost" and reason.is_failure:
-            self._why = f"connection lost ({reason})"
+            # What the library cannot say better is left out.
+            more = "" if str(reason) == "Unspecified error" else f" ({reason})"
+            self._why = f"connection lost{more}"
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
@@ -370,6 +380,9 @@ def lane_of(event: LinkEvent) -> tuple[Lane, str | None]:
         return Lane.LATEST, topic
     if leaf == "log" or "/chunk/" in topic:
         return Lane.BULK, None
+    if leaf == "request" and "/operator/" in topic:
+        # Whoever waits asks again and again; a signed command is another each time.
+        return Lane.CONTROL, f"{topic} {hash(event.payload)}"
     return Lane.CONTROL, None
 
 
@@ -380,9 +393,13 @@ def feed(mailbox: Mailbox[Any]) -> Callable[[LinkEvent], None]:
         if isinstance(event, Incoming) and len(event.payload) > MAX_CHUNK_BYTES:
             event = Incoming(event.topic, event.payload[:0], event.retained)
         lane, key = lane_of(event)
-        mailbox.put(event, lane, key)
+        mailbox.put(event, lane, key, _size_bytes(event))
 
     return put
+
+
+def _size_bytes(event: LinkEvent) -> int:
+    return len(event.payload) if isinstance(event, Incoming) else 0
 
 
 def _words(error: Exception, host: str) -> str:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from broker.disk import make_wanted, naming
 from broker.errors import ConfigError
 
 
@@ -14,12 +15,12 @@ class FolderLock:
     """Holds `<folder>/lock` until it is released or the process ends.
 
     Raises `ConfigError` when another process holds it: two agents on one folder would end each
-    other's trainers.
+    other's trainers. Likewise when `folder` is a file.
     """
 
     def __init__(self, folder: Path, who: str) -> None:
         """Take the lock; `who` is what the other one is called in the error."""
-        folder.mkdir(parents=True, exist_ok=True)
+        make_wanted(folder)
         path = folder / "lock"
         self._file: IO[bytes] = path.open("a+b")
         try:
@@ -32,9 +33,10 @@ class FolderLock:
                 f"{folder}: another {who} (process {holder}) is using it; stop that one, or "
                 "choose another --state"
             ) from None
-        self._file.truncate(0)
-        self._file.write(f"{os.getpid()}\n".encode())
-        self._file.flush()
+        with naming(path):
+            self._file.truncate(0)
+            self._file.write(f"{os.getpid()}\n".encode())
+            self._file.flush()
 
     def release(self) -> None:
         """Let it go."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from broker.errors import ConfigError
 
@@ -21,3 +24,9 @@ def setup(level: str = "INFO") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=known[level.upper()], handlers=[handler], force=True)
+
+
+def announce(event: Mapping[str, Any], words: str) -> None:
+    """Say on standard output how far this program is: as a line of JSON, at a terminal in words."""
+    sys.stdout.write(f"{words if sys.stdout.isatty() else json.dumps(event)}\n")
+    sys.stdout.flush()

@@ -1,9 +1,11 @@
 """The one inbox of a service: bounded, in arrival order, read by the one thread that decides.
 
-What happens when it is full depends on the lane. `LATEST` events replace an unread one with the
-same key (a newer heartbeat makes an older one worthless). `BULK` (chunks, log lines) are dropped:
-chunks are asked for again. `CONTROL` is left to the sender's retry. `LOCAL` events come from this
-process itself, which bounds them, and are never dropped.
+An event with a key takes the place of an unread one with the same key: a newer heartbeat makes an
+older one worthless, and a question that is repeated is to be answered once. What happens when it is
+full depends on the lane. `LATEST` events all have a key. `BULK` (chunks, log lines) are dropped:
+chunks are asked for again. They are bounded by their bytes as well. `CONTROL` is left to the
+sender's retry. `LOCAL` events come from this process itself, which bounds them, and are never
+dropped.
 """
 
 from __future__ import annotations
@@ -26,20 +28,23 @@ class Lane(StrEnum):
     BULK = "bulk"
 
 
+# Of 20,000 hosts: what a broker has retained of each, and the birth that follows.
 DEFAULT_LIMITS: Final[Mapping[Lane, int]] = {
-    Lane.CONTROL: 20_000,
-    Lane.LATEST: 40_000,
-    Lane.BULK: 512,
+    Lane.CONTROL: 50_000,
+    Lane.LATEST: 60_000,
+    Lane.BULK: 4096,
 }
+MAX_BULK_BYTES: Final = 48 * 1024 * 1024
 
 
 class _Cell(Generic[E]):
-    __slots__ = ("event", "key", "lane")
+    __slots__ = ("event", "key", "lane", "size_bytes")
 
-    def __init__(self, event: E, lane: Lane, key: str | None) -> None:
+    def __init__(self, event: E, lane: Lane, key: str | None, size_bytes: int) -> None:
         self.event = event
         self.lane = lane
         self.key = key
+        self.size_bytes = size_bytes
 
 
 class Mailbox(Generic[E]):
@@ -50,22 +55,33 @@ class Mailbox(Generic[E]):
         self._limits = limits
         self._cells: deque[_Cell[E]] = deque()
         self._unread: Counter[Lane] = Counter()
+        self._bulk_bytes = 0
         self._latest: dict[str, _Cell[E]] = {}
         self._dropped: Counter[Lane] = Counter()
         self._ready = threading.Condition()
 
-    def put(self, event: E, lane: Lane = Lane.LOCAL, key: str | None = None) -> bool:
-        """Add an event; return whether it was taken. `key` is for `LATEST` only."""
+    def put(
+        self, event: E, lane: Lane = Lane.LOCAL, key: str | None = None, size_bytes: int = 0
+    ) -> bool:
+        """Add an event, or put it in the place of an unread one; return whether it was taken.
+
+        The size is for `BULK`.
+        """
         with self._ready:
-            if lane is Lane.LATEST and key is not None and key in self._latest:
+            if key is not None and key in self._latest:
                 self._latest[key].event = event
                 return True
             limit = self._limits.get(lane)
-            if limit is not None and self._unread[lane] >= limit:
+            full = self._bulk_bytes + size_bytes > MAX_BULK_BYTES and lane is Lane.BULK
+            if full or (limit is not None and self._unread[lane] >= limit):
                 self._dropped[lane] += 1
                 return False
-            cell = _Cell(event, lane, key)
-            if lane is Lane.LATEST and key is not None:
+            if lane is Lane.BULK:
+                self._bulk_bytes += size_bytes
+            else:
+                size_bytes = 0
+            cell = _Cell(event, lane, key, size_bytes)
+            if key is not None:
                 self._latest[key] = cell
             self._cells.append(cell)
             self._unread[lane] += 1
@@ -92,6 +108,7 @@ class Mailbox(Generic[E]):
     def _pop(self) -> E:
         cell = self._cells.popleft()
         self._unread[cell.lane] -= 1
+        self._bulk_bytes -= cell.size_bytes
         if cell.key is not None:
             self._latest.pop(cell.key, None)
         return cell.event

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from broker.disk import RealDisk
+from broker.disk import RealDisk, naming
 from broker.errors import ConfigError
 
 SECRET: Final = 0o600
@@ -30,7 +30,7 @@ def write(path: Path, data: bytes, mode: int = SECRET) -> None:
     making = path.with_name(f".{path.name}.making")
     making.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(making, flags, mode), "wb") as file:
+    with naming(making), os.fdopen(os.open(making, flags, mode), "wb") as file:
         try:
             file.write(data)
             disk.sync(file)

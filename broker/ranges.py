@@ -72,6 +72,24 @@ class RangeSet:
         """Return the smallest integer in the set, or none."""
         return self._starts[0] if self._starts else None
 
+    def first_range(self) -> tuple[int, int] | None:
+        """Return the lowest range, or none."""
+        return (self._starts[0], self._stops[0]) if self._starts else None
+
+    def overlaps(self, start: int, stop: int) -> bool:
+        """Whether any integer from `start` up to, and without, `stop` is in the set."""
+        at = bisect_right(self._stops, start)
+        return at < len(self._starts) and self._starts[at] < stop
+
+    def gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return the ranges of [start, stop) that are not in the set, lowest first."""
+        if not self.overlaps(start, stop):
+            return [(start, stop)] if start < stop else []
+        left = RangeSet([(start, stop)])
+        for at in range(bisect_right(self._stops, start), bisect_left(self._starts, stop)):
+            left.discard(self._starts[at], self._stops[at])
+        return list(left)
+
     def missing(self, stop: int, limit: int) -> list[tuple[int, int]]:
         """Return the first `limit` ranges of [0, stop) that are not in the set, lowest first."""
         found: list[tuple[int, int]] = []

@@ -20,8 +20,9 @@ from broker.address import Address
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.findings import Finding, Level, fail, ok, warn
 from broker.link import Link, LinkSettings
+from broker.load import Strain, strain
 from broker.machine import new_id
-from broker.messages import STATUS, decode
+from broker.messages import BROKER_LOAD, STATUS, decode
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
@@ -44,6 +45,7 @@ class Answers:
     why_not: str = ""
     round_trip_s: float | None = None
     online: set[str] = field(default_factory=set)
+    strain: Strain | None = None  # of the embedded broker
 
 
 def check_address(address: Address) -> Iterator[Finding]:
@@ -102,6 +104,7 @@ def check_session(access: Access, settings: BrokerSettings, name: str) -> Iterat
         )
         return
     yield ok("session", f"a message went and came back in {answers.round_trip_s * 1000:.0f} ms")
+    yield from _load(answers)
     if name in answers.online:
         what = "another coordinator" if name == "coordinator" else f"another agent called {name!r}"
         yield warn(
@@ -132,10 +135,14 @@ def check_broker(
     for findings in found.values():
         # Of a cluster, one that answers is enough to work with.
         yield from (_softer(one) if reached else one for one in findings)
-    if session and reached:
-        access = replace(access, addresses=reached)
-        own = host or "coordinator" if access.identity is None else access.identity.name
+    if not reached:
+        return
+    access = replace(access, addresses=reached)
+    own = host or "coordinator" if access.identity is None else access.identity.name
+    if session:
         yield from check_session(access, settings, own)
+    elif access.identity is None:
+        yield from _load(_ask(access, settings, own))  # without names nobody is thrown off
 
 
 def _softer(finding: Finding) -> Finding:
@@ -165,6 +172,11 @@ def within(timeout_s: float, function: Callable[[], T]) -> T:
     return answer
 
 
+def _load(answers: Answers) -> Iterator[Finding]:
+    if answers.strain is not None:
+        yield warn("load", f"the broker is {answers.strain.what}", answers.strain.remedy)
+
+
 def _coordinator(answers: Answers) -> Finding:
     if "coordinator" in answers.online:
         return ok("coordinator", "is online")
@@ -176,6 +188,8 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
     topics = Topics(settings.topic_root)
     events: queue.Queue[LinkEvent] = queue.Queue(MAX_UNREAD)
     filters = {topics.echo(name): 0, topics.status(name): 1, topics.coordinator_status(): 1}
+    if name == "coordinator" or access.identity is None:
+        filters[topics.broker_load()] = 0  # a host may not
     link = Link(
         LinkSettings(
             access.addresses,
@@ -227,9 +241,14 @@ def _talk(link: Link, events: queue.Queue[LinkEvent], topics: Topics, name: str)
 
 
 def _note(event: Incoming, topics: Topics, answers: Answers) -> None:
-    """Keep who is online; retained statuses come before the answer to what is sent after them."""
+    """Keep who is online, and how the broker is.
+
+    What is retained comes before the answer to what is sent after it.
+    """
     try:
         topic = topics.parse(event.topic)
+        if topic.kind is Kind.BROKER_LOAD:
+            answers.strain = strain(decode(BROKER_LOAD, event.payload))
         if topic.kind not in {Kind.STATUS, Kind.COORDINATOR_STATUS}:
             return
         status = decode(STATUS, event.payload)

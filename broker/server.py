@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from broker.embedded import ServerSettings, serve
 from broker.errors import ConfigError, LocalError
-from broker.logs import setup
+from broker.logs import announce, setup
 from broker.machine import system_clock
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
@@ -88,9 +87,9 @@ async def _serve(settings: ServerSettings, manager: Notifier) -> None:
         line = {"event": "listening", "host": settings.host, "port": port}
         if websocket_port is not None:
             line["websocket"] = websocket_port
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
-        manager.ready(f"listening on {settings.host}:{port}")
+        words = f"listening on {settings.host}:{port}"
+        announce(line, f"the broker is {words}")
+        manager.ready(words)
 
     alive = asyncio.ensure_future(_keep_alive(manager))
     try:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -19,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from broker.address import DEFAULT_URL, parse_addresses
 from broker.auth import MAX_CHARS, OperatorKey
 from broker.errors import ConfigError
+from broker.hyperschema import did_you_mean
 from broker.topics import Topics
 
 OPERATOR_KEY: Final = "FLEET_OPERATOR_KEY"
@@ -217,6 +216,8 @@ def read_key(path: Path) -> OperatorKey:
 
 def read_section(path: Path, name: str) -> Mapping[str, Any]:
     """Return a section of a configuration file. Raises `ConfigError` when it cannot be read."""
+    import tomllib  # most often there is no file
+
     try:
         tables = tomllib.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:
@@ -225,16 +226,12 @@ def read_section(path: Path, name: str) -> Mapping[str, Any]:
         raise ConfigError(f"{path}: is not TOML: {error}") from None
     for key in tables:
         if key not in SECTIONS:
-            raise ConfigError(f"{path}: [{key}]: unknown section{_hint(key, list(SECTIONS))}")
+            hint = did_you_mean(key, list(SECTIONS))
+            raise ConfigError(f"{path}: [{key}]: unknown section{hint}")
     section = tables.get(name, {})
     if not isinstance(section, dict):
         raise ConfigError(f"{path}: {name}: must be a section; write [{name}]")
     return section
-
-
-def _hint(word: str, known: list[str]) -> str:
-    close = get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are: {', '.join(known)}"
 
 
 def _words(error: ValidationError, sources: Mapping[str, str], known: list[str]) -> str:
@@ -243,7 +240,7 @@ def _words(error: ValidationError, sources: Mapping[str, str], known: list[str])
         key = str(fault["loc"][0]) if fault["loc"] else ""
         where = sources.get(key, key)
         if fault["type"] == "extra_forbidden":
-            lines.append(f"{where}: unknown key{_hint(key, known)}")
+            lines.append(f"{where}: unknown key{did_you_mean(key, known)}")
         else:
             message = fault["msg"].removeprefix("Value error, ")
             message = message[:1].lower() + message[1:]

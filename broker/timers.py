@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
@@ -35,8 +36,15 @@ class Timers(Generic[K]):
         """Forget the deadline of `key`, if there is one."""
         self._when.pop(key, None)
 
+    def when_s(self, key: K) -> float | None:
+        """Return the deadline of `key`, or none."""
+        return self._when.get(key)
+
     def __contains__(self, key: K) -> bool:
         return key in self._when
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._when)
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline, or none."""

@@ -16,6 +16,7 @@ from broker.errors import BadTopic, ConfigError
 HOST_PATTERN: Final = r"[a-z0-9][a-z0-9._-]{0,62}"
 HEX_PATTERN: Final = r"[0-9a-f]{64}"
 USER_PATTERN: Final = r"(?:operator|observer):[a-z0-9][a-z0-9._-]{0,62}|homeassistant"
+MAX_NAME_CHARS: Final = 63
 CLIENT_PREFIX: Final = "fleet-"  # with which the MQTT client ids of all programs begin
 LOCAL_USER: Final = "operator:local"  # where the broker asks nobody who they are
 RESERVED: Final = frozenset(
@@ -52,6 +53,7 @@ class Kind(StrEnum):
     CHECKPOINT_GRANT = "checkpoint/grant"
     COORDINATOR_STATUS = "coordinator/status"
     SUMMARY = "coordinator/summary"
+    BROKER_LOAD = "broker/load"
     BROKER_REFUSED = "broker/refused"
     JOB = "jobs"
     OPERATOR_REQUEST = "operator/request"
@@ -185,6 +187,10 @@ class Topics:
         """What the embedded broker has refused; nobody else may publish there."""
         return f"{self.root}/broker/refused"
 
+    def broker_load(self) -> str:
+        """What the embedded broker has to do; nobody else may publish there."""
+        return f"{self.root}/broker/load"
+
     def job(self, job_id: str) -> str:
         """One job's row."""
         return f"{self.root}/jobs/{job_id}"
@@ -238,6 +244,7 @@ class Topics:
             (f"{root}/operator/+/+/request", 1),
             (f"{root}/operator/+/+/grant", 1),
             (f"{root}/broker/refused", 1),
+            (f"{root}/broker/load", 0),
         )
 
     def for_agent(self, host: str) -> tuple[tuple[str, int], ...]:
@@ -285,6 +292,7 @@ class Topics:
 _FIXED: Final = {
     ("coordinator", "status"): Kind.COORDINATOR_STATUS,
     ("coordinator", "summary"): Kind.SUMMARY,
+    ("broker", "load"): Kind.BROKER_LOAD,
     ("broker", "refused"): Kind.BROKER_REFUSED,
 }
 _OPERATOR: Final = {

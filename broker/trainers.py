@@ -11,14 +11,13 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from broker.errors import ConfigError
-from broker.hyperschema import schema_faults
+from broker.hyperschema import did_you_mean, schema_faults
 from broker.settings import find_config, read_section
 
 MAX_TRAINERS: Final = 32
@@ -105,9 +104,7 @@ def _words(fault: Any) -> str:
     key = ".".join(str(part) for part in fault["loc"])
     known = ["command", "schema", "description", "resumable"]
     if fault["type"] == "extra_forbidden":
-        close = get_close_matches(key, known, n=1)
-        more = f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"
-        return f"{key}: unknown key; {more}"
+        return f"{key}: unknown key{did_you_mean(key, known)}"
     if fault["type"] == "missing":
         return f"{key}: missing; a trainer needs command and schema"
     message = fault["msg"]

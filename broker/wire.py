@@ -14,9 +14,10 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection is gone, or could not be made."""
+    """The connection is gone, or could not be made; `answered`: somebody was there, and refused."""
 
     why: str
+    answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ _CLAUSES: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("its retry is due", frozenset({"retry"})),
     ("has a free slot", frozenset({"busy"})),
 )
+# How hosts are, where the word of `presence` does not stand after a number.
+PRESENCE: Final = {"left": "that left", "twins": "used by two agents"}
 _NUMBERS: Final = ("min_vram_gib", "min_ram_gib", "min_cores")
 
 
@@ -157,7 +159,8 @@ def _detail(
     title: str, hit: Sequence[tuple[str, Reason]], presence: Mapping[str, str]
 ) -> str:  # fmt: skip
     if title == "is online":
-        return _tally(presence.get(host, "offline") for host in dict(hit))
+        words = (presence.get(host, "offline") for host in dict(hit))
+        return _tally(PRESENCE.get(word, word) for word in words)
     if title in {"takes jobs now", "has its trainer"}:
         return _tally(reason.text.removeprefix("takes no jobs now: ") for _, reason in hit)
     return _names(list(dict.fromkeys(host for host, _ in hit)))
@@ -197,6 +200,12 @@ def _open(spec: JobSpec, views: Iterable[HostView], grace_s: float) -> list[Host
 
 def _could(views: Sequence[HostView]) -> str:
     return f"{_names([view.host for view in views])} could take it"
+
+
+def _named(views: Sequence[HostView]) -> str:
+    """Return the hosts by name, and once more as who could: a list of several is said once."""
+    names = _names([view.host for view in views])
+    return f"{names}, {names if len(views) == 1 else 'they'}"
 
 
 def _without_cuda(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Found:
@@ -241,19 +250,27 @@ def _with_other_hosts(spec: JobSpec, views: Sequence[HostView], grace_s: float) 
     if spec.allowed_hosts:
         opened = _open(replace(spec, allowed_hosts=()), views, grace_s)
         if opened:
-            names = _names([view.host for view in opened])
-            yield opened, f"if its allowed_hosts had {names}, {_could(opened)}"
+            yield opened, f"if its allowed_hosts had {_named(opened)} could take it"
     if spec.denied_hosts:
         opened = _open(replace(spec, denied_hosts=()), views, grace_s)
         if opened:
-            names = _names([view.host for view in opened])
-            yield opened, f"if its denied_hosts had not {names}, {_could(opened)}"
+            yield opened, f"if its denied_hosts had not {_named(opened)} could take it"
 
 
 def _lifted(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Found:
     for view in views:
         if view.barred and could_take(spec, replace(view, barred=()), grace_s):
             yield [view], f"after `fleet resume {view.host}`, {view.host} could take it"
+
+
+def _unpaused(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Found:
+    opened = [
+        view
+        for view in views
+        if view.paused and could_take(spec, replace(view, paused=""), grace_s)
+    ]
+    if opened:
+        yield opened, f"after `fleet pause --off`, {_could(opened)}"
 
 
 def _by_policy(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Found:
@@ -299,6 +316,7 @@ def _toml(value: Any) -> str:
 
 
 _RELAXATIONS: Final[tuple[Relaxation, ...]] = (
+    _unpaused,
     _lifted,
     _with_less,
     _without_cuda,

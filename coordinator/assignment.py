@@ -6,8 +6,6 @@ the same rules of matchmaking over the same views.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable
 from dataclasses import replace
 from typing import Final
 
@@ -22,24 +20,22 @@ from broker.messages import (
     Started,
     Stopped,
 )
+from broker.stream import chunk_size
 from coordinator import health, house
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.matchmaking import (
     HostView,
     Reason,
-    choose,
-    could_take,
-    kind_of,
+    is_open,
     reasons,
     slots,
-    suits_kind,
     use_cuda,
 )
 from coordinator.receipts import is_receipt, receipt
 from coordinator.records import GOES_ON
 from coordinator.states import FINAL, Event, JobState
-from coordinator.world import CHUNK_BYTES, Claim, Holdback, Stop, World
+from coordinator.world import Claim, Holdback, Stop, World
 
 HOLDBACK_BASE_S: Final = 30.0
 HOLDBACK_CAP_S: Final = 600.0
@@ -48,46 +44,80 @@ RESEND_CAP_S: Final = 15.0
 STOP_RESENDS: Final = 6
 RETRY_BASE_S: Final = 30.0
 RETRY_CAP_S: Final = 1800.0
+_SOON_S: Final = 0.001
 
 
 def settle(world: World, now: Now) -> None:
     """Give every pending job that can start now to the host that suits it."""
-    if world.book.in_state(JobState.PENDING) and not world.fleet.paused:
+    if not world.fleet.paused:
         _settle(world, now)
     world.unsettled = False
 
 
 def _settle(world: World, now: Now) -> None:
-    at_work = _at_work(world)
-    views = {
-        host.name: _view(world, host, at_work[host.name], now)
-        for host in _in_order(world)
-        if host.online and at_work[host.name] < _slots(world, host)
-    }
-    suiting: dict[Hashable, list[str]] = {}  # the hosts that suit a kind; slots are only taken here
-    for job in world.book.in_claim_order(JobState.PENDING) if views else []:
-        if not views:
-            return
-        if not job.in_plan or retry_wait_s(world, job, now) > 0:
+    board = world.board
+    bring_up_to_date(world, now)
+    for job_id, line, order in board.offers():
+        job = world.book.get(job_id)
+        assert job is not None  # noqa: S101 - jobs do not leave the book
+        chosen = board.choose(job, line, order, _refused_by(world, job, now))
+        if chosen is None:
             continue
-        waited_s, grace_s = waited(world, job, now), world.grace_s()
-        kind = kind_of(job.spec, waited_s, grace_s)
-        if kind not in suiting:
-            suiting[kind] = [
-                host
-                for host, view in views.items()
-                if suits_kind(job.spec, view, waited_s, grace_s)
-            ]
-        names = (host for host in suiting[kind] if host in views)
-        candidates = [_for_job(world, views[host], job, now) for host in names]
-        chosen = choose(job.spec, candidates, waited_s, grace_s, job.host)
-        if chosen is not None:
-            _assign(world, job, chosen, now)
-            views[chosen.host] = chosen.with_one_more()
-            if not views[chosen.host].free_slots():
-                del views[chosen.host]
-        elif job.spec.needs.prefer_cuda and waited_s < grace_s:
-            world.timers.set(("grace", job.job_id), now.mono_s + grace_s - waited_s)
+        board.remove(job_id)
+        _assign(world, job, chosen, now)
+        busier = chosen.with_one_more()
+        if busier.free_slots():
+            board.admit(busier)
+        else:
+            board.dismiss(busier.host)
+
+
+def bring_up_to_date(world: World, now: Now) -> None:
+    """Have the board see what has changed: jobs, hosts, and what time has brought."""
+    board, grace_s = world.board, world.grace_s()
+    moved, hosts = world.book.take_moved(), [*world.changed_hosts]
+    world.changed_hosts.clear()
+    if board.rests_on_others(world.hosts, world.plan, grace_s):
+        moved, hosts = world.book.in_state(JobState.PENDING), [*world.hosts]
+    moved += [job for job_id in board.due(now.mono_s) if (job := world.book.get(job_id))]
+    waiting = []
+    for job in moved:
+        if job.state is JobState.PENDING and job.in_plan:
+            since_s = world.pending_since_s.get(job.job_id, now.mono_s)
+            waiting.append((job, world.retry_at_s.get(job.job_id, 0.0), since_s))
+        else:
+            board.remove(job.job_id)
+    board.place(waiting, now.mono_s, grace_s)
+    for name in hosts:
+        view = _open_view(world, name, now)
+        if name not in world.hosts:
+            board.forget(name)
+        elif view is None:
+            board.dismiss(name)
+        else:
+            board.admit(view)
+    due_s = board.next_deadline()
+    if due_s is not None:
+        world.timers.set(("waiting",), due_s)
+
+
+def _open_view(world: World, name: str, now: Now) -> HostView | None:
+    """Return a host as matchmaking sees it, none if it is given no job now whatever it is."""
+    host = world.hosts.get(name)
+    if host is None or not host.online or host.capability is None:
+        return None
+    used_slots = _used_slots(world, name)
+    if used_slots >= _slots(world, host):
+        return None
+    view = _view(world, host, used_slots, now)
+    if view.twins:
+        world.timers.set(("alone", name), now.mono_s + host.alone_in_s(now) + _SOON_S)
+    return view if is_open(view) else None
+
+
+def _refused_by(world: World, job: Job, now: Now) -> set[str]:
+    refused = world.holdbacks.get(job.job_id, {})
+    return {host for host, one in refused.items() if one.until_s > now.mono_s}
 
 
 def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reason, ...]]]:
@@ -101,15 +131,6 @@ def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reas
         )
         for view in host_views(world, now)
     ]
-
-
-def runnable(world: World, now: Now) -> int:
-    """Return how many pending jobs could run, now or once what holds them up has passed."""
-    views, grace_s = host_views(world, now), world.grace_s()
-    return sum(
-        job.in_plan and any(could_take(job.spec, view, grace_s) for view in views)
-        for job in world.book.in_state(JobState.PENDING)
-    )
 
 
 def waited(world: World, job: Job, now: Now) -> float:
@@ -132,8 +153,7 @@ def _retry_reason(world: World, job: Job, now: Now) -> tuple[Reason, ...]:
 
 def host_views(world: World, now: Now) -> list[HostView]:
     """Return every host whose capability is known, by name, as matchmaking sees it."""
-    at_work = _at_work(world)
-    return [_view(world, host, at_work[host.name], now) for host in _in_order(world)]
+    return [_view(world, host, _used_slots(world, host.name), now) for host in _in_order(world)]
 
 
 def _in_order(world: World) -> list[Host]:
@@ -145,19 +165,15 @@ def _slots(world: World, host: Host) -> int:
     return slots(host.capability, world.policy(host.name)) if host.capability else 0
 
 
-def _at_work(world: World) -> Counter[str]:
-    """Return how many slots of each host are taken."""
-    at_work: Counter[str] = Counter()
-    handed_over = {expected.job_id for expected in world.expected.values()}
-    for job in world.book.in_state(JobState.CLAIMED, JobState.RUNNING):
-        if job.job_id not in handed_over and job.host is not None:
-            at_work[job.host] += 1
+def _used_slots(world: World, host: str) -> int:
+    """Return how many slots of a host are taken."""
+    used = sum(job.job_id not in world.awaits for job in world.book.held_by(host))
     for host_name, job_id, _ in world.stops:
         # A trainer that is being stopped keeps its slot until it has ended.
         newer = world.book.get(job_id)
-        if newer is None or not newer.is_held or newer.host != host_name:
-            at_work[host_name] += 1
-    return at_work
+        if host_name == host and (newer is None or not newer.is_held or newer.host != host):
+            used += 1
+    return used
 
 
 def _view(world: World, host: Host, used_slots: int, now: Now) -> HostView:
@@ -182,7 +198,7 @@ def _view(world: World, host: Host, used_slots: int, now: Now) -> HostView:
 
 
 def _for_job(world: World, view: HostView, job: Job, now: Now) -> HostView:
-    holdback = world.holdbacks.get((job.job_id, view.host))
+    holdback = world.holdbacks.get(job.job_id, {}).get(view.host)
     if holdback is None or holdback.until_s <= now.mono_s:
         return view
     return view.refusing(holdback.reasons)
@@ -252,7 +268,7 @@ def _left_off(world: World, job: Job) -> Checkpoint | None:
     return Checkpoint(
         artifact_id=left_off.artifact_id,
         size_bytes=left_off.size_bytes,
-        chunk_bytes=CHUNK_BYTES,
+        chunk_bytes=chunk_size(left_off.size_bytes),
         attempt=left_off.attempt,
     )
 
@@ -275,9 +291,9 @@ def send_claim(world: World, job_id: str, now: Now) -> None:
 
 def void_claims(world: World, host: str, instance: str, now: Now) -> None:
     """Another process of the agent is there: the one that was asked will not answer any more."""
-    for claim in [claim for claim in world.claims.values() if claim.host == host]:
-        job = world.book.get(claim.request.job_id)
-        if claim.request.instance != instance and job is not None:
+    for job in world.held_at(host):
+        claim = world.claims.get(job.job_id)
+        if claim is not None and claim.request.instance != instance:
             why = "the agent that was asked is gone"
             world.move(job, Event.UNANSWERED, now, "coordinator", why)
 
@@ -298,7 +314,7 @@ def on_accepted(world: World, host: str, report: Accepted, now: Now) -> None:
             return
         job = resume(world, job, host, report.attempt, report.instance, now)
     take_back(world, job)
-    world.holdbacks.pop((job.job_id, host), None)
+    world.holdbacks.get(job.job_id, {}).pop(host, None)
     world.renew_lease(job, now)
 
 
@@ -343,7 +359,7 @@ def on_failed(world: World, host: str, report: Failed, now: Now) -> None:
         _retry(world, job, host, report.attempt, error, now)
     else:
         world.move(
-            job, Event.FAILED, now, f"host:{host}", "",
+            job, Event.FAILED, now, f"host:{host}", error.splitlines()[0][:500],
             error=error, host=host, attempt=report.attempt,
         )  # fmt: skip
     world.note(host, report, "recorded")
@@ -369,10 +385,17 @@ def set_retry(world: World, job_id: str, at_s: float) -> None:
     world.timers.set(("retry", job_id), at_s)
 
 
+def on_wait_over(world: World, key: tuple[str, ...]) -> None:
+    """What kept jobs from being assigned has passed: of a host, or of a job."""
+    world.unsettled = True
+    if key[0] in {"alone", "holdback"}:
+        world.look_at(key[-1])
+
+
 def on_stopped(world: World, host: str, report: Stopped) -> None:
     """An agent no longer runs an attempt that it was told to stop."""
     if world.stops.pop((host, report.job_id, report.attempt), None) is not None:
-        world.unsettled = True
+        world.look_at(host)
     world.timers.cancel(("stop", host, report.job_id, str(report.attempt)))
 
 
@@ -425,6 +448,7 @@ def tell_to_stop(world: World, host: str, job_id: str, attempt: int, why: str, n
     if key not in world.stops:
         late = is_late(world.book.get(job_id), host, attempt)
         world.stops[key] = Stop(why, 0, keep_finished=late)
+        world.changed_hosts[host] = None
         send_stop(world, key, now)
 
 
@@ -444,7 +468,7 @@ def send_stop(world: World, key: tuple[str, str, int], now: Now) -> None:
     host, job_id, attempt = key
     if stop.sent > STOP_RESENDS:
         del world.stops[key]
-        world.unsettled = True
+        world.look_at(host)
         return
     request = Cancel(
         id=world.new_id(), job_id=job_id, attempt=attempt, why=stop.why,
@@ -473,9 +497,9 @@ def on_claims_loaded(world: World, now: Now) -> None:
 
 
 def _hold_back(world: World, job: Job, host: str, why: tuple[str, ...], now: Now) -> None:
-    key = (job.job_id, host)
-    earlier = world.holdbacks.get(key)
+    held_back = world.holdbacks.setdefault(job.job_id, {})
+    earlier = held_back.get(host)
     times = earlier.times + 1 if earlier else 0
     wait_s = backoff_s(times, HOLDBACK_BASE_S, HOLDBACK_CAP_S, world.rng)
-    world.holdbacks[key] = Holdback(now.mono_s + wait_s, times, why)
-    world.timers.set(("holdback", *key), now.mono_s + wait_s)
+    held_back[host] = Holdback(now.mono_s + wait_s, times, why)
+    world.timers.set(("holdback", job.job_id, host), now.mono_s + wait_s)

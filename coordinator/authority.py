@@ -14,7 +14,7 @@ from typing import Any, Final
 from broker import auth
 from broker.acl import may_change
 from broker.clock import Now
-from broker.messages import Ask, AskIdentity, AskRun, Command, OperatorResponse
+from broker.messages import Ask, AskIdentity, AskPause, AskRun, Command, OperatorResponse
 from broker.topics import is_host, user_of
 from coordinator.records import JOURNAL, Action, RequestKey
 from coordinator.world import MAX_ANSWERS, World
@@ -147,7 +147,10 @@ def _is_recorded(world: World, now: Now) -> bool:
 
 
 def _word(ask: Command) -> str:
-    return ask.action if isinstance(ask, AskIdentity) else ask.type
+    """Return what a command is called in the record."""
+    if isinstance(ask, AskIdentity):
+        return ask.action
+    return "pause off" if isinstance(ask, AskPause) and ask.off else ask.type
 
 
 def _target(ask: Command) -> str:

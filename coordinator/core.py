@@ -8,6 +8,7 @@ thread, and no randomness but what was handed in, so that the same code runs in 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Literal
@@ -18,8 +19,8 @@ from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.messages import (
     AGENT_RESPONSE,
+    BROKER_LOAD,
     BROKER_REFUSED,
-    CAPABILITY,
     CERTIFICATE_REQUEST,
     GRANT,
     HEARTBEAT,
@@ -68,6 +69,7 @@ from coordinator.effects import (
     PartFailed,
     PartOpened,
     PartStored,
+    PartWritten,
     ReadManifest,
     ReloadAsked,
     ShellEvent,
@@ -84,9 +86,10 @@ from coordinator.records import (
     Revocation,
 )
 from coordinator.states import JobState
-from coordinator.world import Answer, CoreSettings, World
+from coordinator.world import ROWS_AT_ONCE, Answer, CoreSettings, World
 
 MAX_LOG_LINE_BYTES: Final = 8192
+MAX_OTHERS: Final = 16
 COLLECT_FIRST_S: Final = 300.0
 COLLECT_EVERY_S: Final = 6 * 3600.0
 
@@ -121,7 +124,10 @@ class Core:
         self.world.revoked.update(revoked or {})
         for key, (at, response) in (answers or {}).items():
             self.world.answers[key] = Answer(response, authority.answered_s(at))
-        self._other = ""
+        self._returned = False  # to the broker, which we had told of us before
+        self._before: deque[str] = deque(maxlen=MAX_OTHERS)  # sessions of an earlier process
+        self._others: deque[str] = deque(maxlen=MAX_OTHERS)  # instances that were warned of
+        self._now = now
         for job in self.world.book.in_state(JobState.PENDING):
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
         assignment.on_claims_loaded(self.world, now)
@@ -137,13 +143,18 @@ class Core:
             self._on_local(event, now)
         for key in self.world.timers.due(now.mono_s):
             self._on_timer(key, now)
-        if self.world.unsettled:
-            assignment.settle(self.world, now)
+        self._now = now
 
     def take(self) -> tuple[list[Change | Record], list[Effect]]:
-        """Hand over the changes to commit, and the effects to perform afterwards."""
+        """Hand over the changes to commit, and the effects to perform afterwards.
+
+        Jobs are given out here, once for all the events since the last time.
+        """
         world = self.world
+        if world.unsettled:
+            assignment.settle(world, self._now)
         effects, world.out = world.out, []
+        world.rows_left = ROWS_AT_ONCE
         records, world.record_changes = world.record_changes, []
         return [*world.book.take_changes(), *records], effects
 
@@ -160,7 +171,8 @@ class Core:
         mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
         mine.dropped, mine.refused = theirs.dropped, theirs.refused
         mine.broker_refused, mine.manifest_fault = theirs.broker_refused, theirs.manifest_fault
-        mine.evidence = theirs.evidence
+        mine.broker_load = theirs.broker_load
+        mine.evidence, mine.trainers = theirs.evidence, theirs.trainers
 
     def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
         """Return the schema of each known model's hyperparameters."""
@@ -176,13 +188,17 @@ class Core:
 
     def _on_local(self, event: Connected | Disconnected | ShellEvent, now: Now) -> None:
         world = self.world
+        self._returned |= isinstance(event, Disconnected) and world.session != ""
         match event:
             case Connected(session):
                 world.session = session
-                world.broker_refused = None  # it may be another one; what it has retained comes
+                # It may be another one; what it has retained comes.
+                world.broker_refused = world.broker_load = None
                 self._birth(now)
-            case PartOpened(artifact_id, have):
-                handover.on_part_opened(world, artifact_id, have, now)
+            case PartOpened(artifact_id, have, part):
+                handover.on_part_opened(world, artifact_id, have, part, now)
+            case PartWritten(artifact_id, part, length):
+                handover.on_part_written(world, artifact_id, part, length, now)
             case PartFailed(artifact_id, reason, corrupt):
                 handover.on_part_failed(world, artifact_id, reason, corrupt=corrupt)
             case PartStored(artifact_id, size_bytes):
@@ -206,7 +222,7 @@ class Core:
         birth = self._status("online", "birth", world.session)
         world.publish(world.topics.coordinator_status(), birth, retain=True)
         for job in world.book.in_claim_order():
-            world.publish(world.topics.job(job.job_id), job.row(), retain=True)
+            world.announce(job, now)
         world.timers.set(("summary",), now.mono_s)
         for job_id in world.claims:
             world.timers.set(("assign", job_id), now.mono_s)
@@ -228,7 +244,8 @@ class Core:
         if isinstance(event, ManifestRead):
             counts = planning.take_plan(self.world, event.plan, now, who)
             what = ", ".join(f"{count} {word}" for word, count in counts.items())
-            response = OperatorResponse(id=event.request_id or "-", ok=True, data={**counts})
+            data = {**counts, **planning.doubts(self.world, event.plan)}
+            response = OperatorResponse(id=event.request_id or "-", ok=True, data=data)
             is_news = counts["unchanged"] < sum(counts.values())
             self.world.manifest_fault = ""
         else:
@@ -262,18 +279,18 @@ class Core:
                 release.send(world, (host, job_id, int(attempt)), now)
             case ("snooze" | "snooze-over", host):
                 hostverbs.on_alarm(world, host, now)
-            case ("silence", host):
-                presence.on_silence(world, host, now)
+            case ("silence" | "rebirth" as what, host):
+                presence.on_timer(world, what, host, now)
             case ("upload", artifact_id):
                 handover.on_upload_timer(world, artifact_id, now)
             case ("download", client):
                 downloads.on_timer(world, client, now)
-            case ("summary",):
-                self._publish_summary()
+            case ("rows" | "summary" as what,):
+                self._publish(what, now)
             case ("collect",):
                 self._collect(now)
-            case ("grace", *_) | ("holdback", *_) | ("retry", *_):
-                world.unsettled = True
+            case ("alone" | "holdback" | "retry" | "waiting", *_):
+                assignment.on_wait_over(world, key)
 
     def _collect(self, now: Now) -> None:
         """Have old things deleted; never the result that a job has, nor one that is awaited.
@@ -292,8 +309,11 @@ class Core:
             del world.stored[artifact_id]
         world.do(Collect(unreferenced))
 
-    def _publish_summary(self) -> None:
+    def _publish(self, what: str, now: Now) -> None:
         world = self.world
+        if what == "rows":
+            world.announce_rest(now)
+            return
         hosts = {str(key): int(str(count)) for key, count in operators.host_counts(world).items()}
         summary = Summary(
             jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
@@ -328,7 +348,7 @@ class Core:
             case Kind.COORDINATOR_STATUS:
                 self._on_own_status(decode(STATUS, payload), now, retained=message.retained)
             case Kind.CAPABILITY:
-                presence.on_capability(world, topic.host, decode(CAPABILITY, payload))
+                presence.on_capability(world, topic.host, payload)
             case Kind.HEARTBEAT:
                 presence.on_heartbeat(world, topic.host, decode(HEARTBEAT, payload), now)
             case Kind.RESPONSE:
@@ -340,6 +360,8 @@ class Core:
                 self._on_log(topic, payload)
             case Kind.BROKER_REFUSED:
                 world.broker_refused = decode(BROKER_REFUSED, payload).refused
+            case Kind.BROKER_LOAD:
+                world.broker_load = decode(BROKER_LOAD, payload)
             case _:
                 self._dispatch_stream(topic, message, now)
 
@@ -369,16 +391,26 @@ class Core:
     def _on_own_status(self, status: Status, now: Now, *, retained: bool) -> None:
         # A late will of an earlier session of ours must not stand as the last word.
         ours = status.session == self.world.session
-        other = status.instance not in {self.world.settings.instance, self._other}
-        if status.state == "online" and other and not retained:
-            self._other = status.instance
+        if status.instance != self.world.settings.instance:
+            self._look_at_another(status, retained=retained)
+        if self.world.session and status.state == "offline" and not ours:
+            self._birth(now)
+
+    def _look_at_another(self, status: Status, *, retained: bool) -> None:
+        """Warn of another coordinator, once; an earlier process of this one, or its will, is none.
+
+        Two throw each other off a broker that knows them by one name, and never hear each other
+        live: what the other has left there since our own birth tells.
+        """
+        if not self._returned and (retained or status.state == "offline"):
+            self._before.append(status.session)
+        elif status.session not in self._before and status.instance not in self._others:
+            self._others.append(status.instance)
             text = (
                 f"another coordinator (instance {status.instance}) uses the same broker and topic "
                 "root; stop one of them, or give it another root with --root"
             )
             self.world.do(Warn(text))
-        if self.world.session and status.state == "offline" and not ours:
-            self._birth(now)
 
     def _on_report(self, host: str, report: AgentResponse, message: Incoming, now: Now) -> None:
         if message.retained:
@@ -386,7 +418,9 @@ class Core:
         world = self.world
         assignment.catch_up(world, host, report.job_id, report.attempt, report.receipt, now)
         job = world.book.get(report.job_id)
-        speaks = job is not None and job.is_at(host, report.attempt)
+        speaks = job is not None and (
+            job.is_at(host, report.attempt) or handover.has_come(job, report)
+        )
         if not speaks and not isinstance(report, Stopped):
             # Of an attempt that is over, or of somebody else's job: J1 has it change nothing.
             world.refuse("report", f"a report of {host} about a job that is not its own")

@@ -12,11 +12,11 @@ from typing import Final
 
 from broker.clock import Now
 from broker.messages import AskFetch, GrantMessage, OperatorResponse
-from broker.stream import Done, Refused, Sender
+from broker.stream import Done, Refused, Sender, chunk_size
 from broker.stream import SendChunk as Send
 from coordinator.effects import SendChunk
 from coordinator.jobs import Job
-from coordinator.world import CHUNK_BYTES, Download, World
+from coordinator.world import Download, World
 
 MAX_DOWNLOADS: Final = 16
 IDLE_S: Final = 60.0
@@ -37,7 +37,8 @@ def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> Op
         message = f"{MAX_DOWNLOADS} downloads are under way; try again in a minute"
         return OperatorResponse(id=ask.id, ok=False, code="refused", message=message)
     size_bytes = world.stored[artifact_id]
-    sender = Sender(size_bytes, CHUNK_BYTES)
+    chunk_bytes = chunk_size(size_bytes)
+    sender = Sender(size_bytes, chunk_bytes)
     topic_of = partial(world.topics.download_chunk, client)
     world.downloads[client] = Download(artifact_id, sender, now.mono_s, topic_of)
     world.timers.set(("download", client), now.mono_s + IDLE_S)
@@ -51,7 +52,7 @@ def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> Op
             "mode": job.spec.mode,
             "artifact_id": artifact_id,
             "size_bytes": size_bytes,
-            "chunk_bytes": CHUNK_BYTES,
+            "chunk_bytes": chunk_bytes,
         },
     )
 
@@ -78,7 +79,7 @@ def on_checkpoint_grant(
         )
         if size_bytes is None or not due or len(world.downloads) >= MAX_DOWNLOADS:
             return  # it asks again, and goes without in the end
-        sender = Sender(size_bytes, CHUNK_BYTES)
+        sender = Sender(size_bytes, chunk_size(size_bytes))
         topic_of = partial(world.topics.checkpoint_chunk, host, artifact_id)
         world.downloads[receiver] = Download(artifact_id, sender, now.mono_s, topic_of)
     on_grant(world, receiver, grant, now)

@@ -23,16 +23,23 @@ from coordinator.records import AttemptFilter, StoryFilter
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """Open or create the part file of an artifact; answer with `PartOpened` or `PartFailed`."""
+    """Open or create the part file of an artifact; answer with `PartOpened` or `PartFailed`.
+
+    `part` tells one opening from another; what is said of an earlier one is late.
+    """
 
     artifact_id: str
     size_bytes: int
     chunk_bytes: int
+    part: int
 
 
 @dataclass(frozen=True, slots=True)
 class WriteChunk:
-    """Write one chunk to its place in the part file; `PartFailed` when the disk refuses."""
+    """Write whole chunks, the first of which is `index`, to their place in the part file.
+
+    Answer with `PartWritten`, for several of them at once, or `PartFailed` when the disk refuses.
+    """
 
     artifact_id: str
     index: int
@@ -44,6 +51,16 @@ class FinishPart:
     """Hash, rename into the store, fsync; answer with `PartStored` or `PartFailed`."""
 
     artifact_id: str
+    model: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBundle:
+    """Put a small artifact into the store; answer with `PartStored` or `PartFailed`."""
+
+    artifact_id: str
+    data: bytes
     model: str
     mode: str
 
@@ -158,6 +175,7 @@ Effect = (
     | OpenPart
     | WriteChunk
     | FinishPart
+    | StoreBundle
     | VerifyStored
     | DropPart
     | AppendIndex
@@ -180,6 +198,16 @@ class PartOpened:
 
     artifact_id: str
     have: RangeSet
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartWritten:
+    """So many bytes more are in the part file."""
+
+    artifact_id: str
+    part: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +278,7 @@ class Tick:
 
 ShellEvent = (
     PartOpened
+    | PartWritten
     | PartFailed
     | PartStored
     | ArtifactLost

@@ -27,6 +27,7 @@ MEDIAN: Final = 1  # in QUANTILES
 EPSILON_S: Final = 1e-6
 MOST_TEXTS: Final = 4
 _MEMORY: Final = frozenset({"ram-now", "vram-now"})
+_AWAY: Final = frozenset({"barred", "paused"})  # it lasts until somebody lifts it; the host suits
 
 Verdict = Literal["running", "starts", "absent", "stuck"]
 
@@ -85,12 +86,18 @@ class Outlook:
 class Forecast:
     """The outlook of every job, by id, and the end of the last one whose end is known.
 
-    `unknown` is how many of the jobs that run, or will, have an end that nobody knows.
+    `unknown` is how many of the jobs that run, or will, have an end that nobody knows. `paused`:
+    what starts does so only when the fleet goes on, and as if it did so now.
     """
 
     outlooks: Mapping[str, Outlook]
     end: Span | None
     unknown: int
+    paused: bool = False
+
+    def waits_for_fleet(self) -> bool:
+        """Whether anything here comes true only when the fleet is not paused any more."""
+        return self.paused and any(one.verdict == "starts" for one in self.outlooks.values())
 
     def of(self, verdict: Verdict) -> list[Outlook]:
         """Return the outlooks of that kind: first those that start first, then end first."""
@@ -132,7 +139,10 @@ def forecast(
             one.spec.model, one.spec.mode, one.host, one.elapsed_s, share=one.share, eta_s=one.eta_s
         )
         now = Span(0.0, 0.0, 0.0)
-        outlooks[one.spec.job_id] = Outlook(one.spec, "running", one.host, now, left.span, left)
+        away = one.host in hosts and not hosts[one.host].online  # nobody may be at work on it
+        outlooks[one.spec.job_id] = Outlook(
+            one.spec, "running", one.host, now, left.span, left, vague=away
+        )
     for job, fate in fates:
         outlooks[job.spec.job_id] = (
             _outlook(job, [run.get(job.spec.job_id) for run in runs], history)
@@ -201,9 +211,15 @@ class _Sorter:
                 conditions[view.host] = "grace"
             elif codes <= _MEMORY and self._at_work[view.host]:
                 conditions[view.host] = "release"
-            elif all(reason.passing for reason in found):
-                absent[_away(view, found)] += 1
-            texts.update({reason.text: 1 for reason in found if not reason.passing})
+            else:
+                lasting = {
+                    reason.text: 1
+                    for reason in found
+                    if not reason.passing and reason.code not in _AWAY
+                }
+                if not lasting:
+                    absent[_away(view, found)] += 1
+                texts.update(lasting)
         told = absent or texts
         return _Fate(conditions, bool(absent), tuple(told.most_common(MOST_TEXTS)))
 

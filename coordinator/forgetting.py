@@ -33,8 +33,8 @@ def on_forget(world: World, _client: str, ask: AskForget, _now: Now) -> Operator
 def _forget(world: World, name: str) -> None:
     world.hosts.pop(name, None)
     world.evidence.pop(name, None)
-    for key in [key for key in world.holdbacks if key[1] == name]:
-        del world.holdbacks[key]
+    for refused in world.holdbacks.values():
+        refused.pop(name, None)
     for stop in [stop for stop in world.stops if stop[0] == name]:
         del world.stops[stop]
     world.remember(HostForgotten(name))

@@ -8,15 +8,16 @@ that is given back with a checkpoint stays at its host until that has come home 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Final
 
 from pydantic import JsonValue
 
 from broker.clock import Now
-from broker.messages import Finished, Offer, Rejected, Released, Stored
+from broker.messages import AgentResponse, Finished, Offer, Rejected, Released, Stored
 from broker.ranges import RangeSet
-from broker.stream import Complete, Receiver, SendGrant
+from broker.stream import WINDOW_BYTES, Complete, Receiver, SendGrant
 from broker.stream import WriteChunk as Write
 from coordinator import health
 from coordinator.assignment import is_late, resume, take_back
@@ -25,6 +26,7 @@ from coordinator.effects import (
     DropPart,
     FinishPart,
     OpenPart,
+    StoreBundle,
     VerifyStored,
     Warn,
     WriteChunk,
@@ -64,8 +66,32 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
     if report.artifact_id in world.stored:
         # Somebody may have deleted it by hand: the agent still has the only other copy.
         world.do(VerifyStored(report.artifact_id))
+    elif (data := _bundle(report)) is not None:
+        world.do(StoreBundle(report.artifact_id, data, job.spec.model, job.spec.mode))
     else:
         world.note(host, report, "wanted")
+
+
+def _bundle(report: Finished) -> bytes | None:
+    """Return the small artifact that has come with its report; none when it has to be fetched."""
+    try:
+        data = base64.b64decode(report.bundle, validate=True)
+    except ValueError:
+        return None
+    return data if data and len(data) == report.size_bytes else None
+
+
+def has_come(job: Job, report: AgentResponse) -> bool:
+    """Whether a report says again what came of it: the job goes on from the checkpoint it names.
+
+    An agent repeats its report once the checkpoint is handed over, and the job has left it by then.
+    """
+    kept = job.checkpoint
+    return (
+        isinstance(report, Released)
+        and kept is not None
+        and (kept.artifact_id, kept.attempt) == (report.artifact_id, report.attempt)
+    )
 
 
 def on_released(world: World, host: str, report: Released, now: Now) -> None:
@@ -121,27 +147,42 @@ def on_chunk(world: World, host: str, artifact_id: str, index: int, data: bytes,
     effects = upload.receiver.on_chunk(index, len(data), now.mono_s)
     for effect in effects:
         if isinstance(effect, Write):
-            world.do(WriteChunk(artifact_id, index, data))
+            # As a rule it is all new: no copy of it is made then.
+            piece = data[effect.begin : effect.end]
+            world.do(WriteChunk(artifact_id, effect.index, piece))
     _perform(world, upload, effects)
 
 
-def on_part_opened(world: World, artifact_id: str, have: RangeSet, now: Now) -> None:
+def on_part_opened(
+    world: World, artifact_id: str, have: RangeSet, part: int, now: Now
+) -> None:  # fmt: skip
     """The part file is open: the first grant goes out."""
     upload = world.uploads.get(artifact_id)
     if upload is None:
         world.do(DropPart(artifact_id))
-        return
-    upload.receiver = Receiver(
-        upload.size_bytes, upload.chunk_bytes, have, world.settings.window_chunks
-    )
-    _perform(world, upload, upload.receiver.on_offer(now.mono_s))
+    elif upload.part == part:
+        upload.receiver = Receiver(upload.size_bytes, upload.chunk_bytes, have)
+        _share_window(world)
+        _perform(world, upload, upload.receiver.on_offer(now.mono_s))
+
+
+def on_part_written(world: World, artifact_id: str, part: int, length: int, now: Now) -> None:
+    """So much more of an artifact is in its part file: there is room again."""
+    upload = world.uploads.get(artifact_id)
+    if upload is not None and upload.receiver is not None and upload.part == part:
+        _perform(world, upload, upload.receiver.on_written(length, now.mono_s))
 
 
 def on_part_failed(world: World, artifact_id: str, reason: str, *, corrupt: bool) -> None:
     """The disk refused, or the hash was wrong: the agent is to check its bundle and try again."""
     upload = world.uploads.pop(artifact_id, None)
+    _share_window(world)
     world.timers.cancel(("upload", artifact_id))
     if upload is None:
+        # What came with its report could not be taken: the stream says more, and is patient.
+        if wanted(world, artifact_id) is not None:
+            expected = world.expected[artifact_id]
+            world.note(expected.host, expected.report, "wanted")
         return
     what = "the bytes do not hash to the artifact's id" if corrupt else reason
     world.publish(
@@ -153,10 +194,12 @@ def on_part_stored(world: World, artifact_id: str, size_bytes: int, now: Now) ->
     """The artifact is in the store: the job is completed, and the agent is told."""
     world.stored[artifact_id] = size_bytes
     upload = world.uploads.pop(artifact_id, None)
+    _share_window(world)
     world.timers.cancel(("upload", artifact_id))
     expected = world.expected.get(artifact_id)
     complete(world, artifact_id, now)
-    if upload is None and expected is not None and expected.report is not None:
+    if expected is not None and expected.report is not None:
+        # At once, so that the report need not be repeated for it.
         world.note(expected.host, expected.report, "stored")
     if upload is not None:
         world.publish(world.topics.grant(upload.host, artifact_id), Stored())
@@ -178,6 +221,7 @@ def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
         _abandon(world, upload, "superseded")
     elif now.mono_s - upload.receiver.idle_since > ABANDONED_S:
         del world.uploads[artifact_id]
+        _share_window(world)
     elif (host := world.hosts.get(upload.host)) is not None and not host.online:
         world.timers.set(("upload", artifact_id), now.mono_s + OFFLINE_S)
     else:
@@ -194,7 +238,7 @@ def wanted(world: World, artifact_id: str) -> Job | None:
         late = is_late(job, expected.host, expected.attempt)
         if late or job.state not in FINAL:
             return job
-    del world.expected[artifact_id]
+    world.unexpect(artifact_id)
     return None
 
 
@@ -208,7 +252,7 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
         _take_checkpoint(world, job, artifact_id, expected, now)
         return
     if job.state is JobState.FAILED:
-        del world.expected[artifact_id]
+        world.unexpect(artifact_id)
         why = "it finished after it was given up; `fleet requeue` takes the result"
         world.move(
             job, Event.KEPT, now, f"host:{expected.host}", why,
@@ -228,7 +272,7 @@ def _take_checkpoint(
     world: World, job: Job, artifact_id: str, expected: Expected, now: Now
 ) -> None:
     """The job may go on elsewhere, where it left off."""
-    del world.expected[artifact_id]
+    world.unexpect(artifact_id)
     left_off = StoredCheckpoint(artifact_id, world.stored[artifact_id], expected.attempt)
     who = f"host:{expected.host}"
     if job.is_held:
@@ -275,10 +319,20 @@ def index_again(world: World) -> None:
 def _open(world: World, host: str, artifact_id: str, offer: Offer, now: Now) -> None:
     if artifact_id not in world.uploads and len(world.uploads) >= MAX_UPLOADS:
         return  # the offer is repeated; a place will be free
+    world.parts_opened += 1
+    part = world.parts_opened
     world.uploads[artifact_id] = Upload(
-        artifact_id, host, offer.size_bytes, offer.chunk_bytes, now.mono_s
+        artifact_id, host, offer.size_bytes, offer.chunk_bytes, now.mono_s, part
     )
-    world.do(OpenPart(artifact_id, offer.size_bytes, offer.chunk_bytes))
+    world.do(OpenPart(artifact_id, offer.size_bytes, offer.chunk_bytes, part))
+
+
+def _share_window(world: World) -> None:
+    """Divide what may be under way among the uploads, so that none crowds out another."""
+    window_bytes = world.settings.window_bytes // max(1, len(world.uploads))
+    for upload in world.uploads.values():
+        if upload.receiver is not None:
+            upload.receiver.window_bytes = min(WINDOW_BYTES, window_bytes)
 
 
 def _differs(upload: Upload, host: str, offer: Offer) -> bool:
@@ -300,6 +354,7 @@ def _taken_by_another(upload: Upload, host: str, now: Now) -> bool:
 
 def _abandon(world: World, upload: Upload, why: str) -> None:
     world.uploads.pop(upload.artifact_id, None)
+    _share_window(world)
     world.timers.cancel(("upload", upload.artifact_id))
     world.do(DropPart(upload.artifact_id))
     topic = world.topics.grant(upload.host, upload.artifact_id)
@@ -310,7 +365,7 @@ def _perform(world: World, upload: Upload, effects: Sequence[object]) -> None:
     for effect in effects:
         if isinstance(effect, SendGrant):
             topic = world.topics.grant(upload.host, upload.artifact_id)
-            world.publish(topic, effect.grant)
+            world.publish(topic, effect.grant, qos=0)  # the next one says it again
         elif isinstance(effect, Complete):
             _finish(world, upload)
     receiver = upload.receiver

@@ -16,6 +16,8 @@ from broker.messages import Capability, Heartbeat, Progress, Status
 CRASH_WITHIN_S: Final = 40.0  # a beat of 30 s and some; by the keepalive it takes at least 45 s
 TWIN_WINDOW_S: Final = 180.0
 TWIN_RETURNS: Final = 2
+OVERLAP_S: Final = 1.0  # in which no agent that ended has started again and connected
+RETURN_WAIT_S: Final = 15.0  # an agent that was thrown off the broker is back in seconds
 MAX_EARLIER: Final = 16
 
 
@@ -29,7 +31,10 @@ class Host:
     session: str | None = None
     instance: str | None = None
     capability: Capability | None = None
+    capability_said: bytes = b""  # the digest of the message that it came in
     heartbeat: Heartbeat | None = None
+    early: Heartbeat | None = None  # the newest, of a session that it has yet to announce
+    awaited_s: float = 0.0  # since when the rest of its birth is awaited (monotonic)
     last_seen_s: float | None = None
     last_seen_at: str | None = None
     progress: dict[str, Progress] = field(default_factory=dict)
@@ -38,6 +43,8 @@ class Host:
     arrival: str = "starting"
     earlier: OrderedDict[str, None] = field(default_factory=OrderedDict)
     returns_s: list[float] = field(default_factory=list)
+    ended_s: float | None = None
+    replaced_alive_s: float | None = None
     missing: dict[str, int] = field(default_factory=dict)
 
     def has_joined(self) -> bool:
@@ -65,9 +72,21 @@ class Host:
         """Whether two agents seem to use this name: processes that were replaced keep returning."""
         return self._returns(now) >= TWIN_RETURNS
 
+    def alone_in_s(self, now: Now) -> float:
+        """Return for how long it will count as two agents, if no process returns meanwhile."""
+        if not self.has_twin(now):
+            return 0.0
+        return self.returns_s[-TWIN_RETURNS] + TWIN_WINDOW_S - now.mono_s
+
     def may_have_twin(self, now: Now) -> bool:
-        """Whether a process that was replaced has come back: what it holds may not be lost."""
-        return self._returns(now) > 0
+        """Whether a process that was replaced has come back, or may: its jobs may not be lost.
+
+        It may when the new one was there at once: whoever throws it off the broker has not started
+        since. Two agents of one name do so, and the first one's trainers go on.
+        """
+        at_s = self.replaced_alive_s
+        awaited = at_s is not None and now.mono_s - at_s < RETURN_WAIT_S
+        return awaited or self._returns(now) > 0
 
     def _returns(self, now: Now) -> int:
         self.returns_s = [at_s for at_s in self.returns_s if now.mono_s - at_s < TWIN_WINDOW_S]
@@ -87,14 +106,14 @@ class Host:
         """Take a status message; return whether presence changed."""
         was = (self.online, self.session)
         if status.state == "online":
-            self.online, self.offline_why = True, ""
             self._replaced_by(status, now)
+            self.online, self.offline_why = True, ""
             self.session, self.instance = status.session, status.instance
             self.boot_id = status.boot_id
             self.seen(now)
         elif self.session in {None, status.session}:
             self.online, self.offline_why = False, status.reason
-            self.session = status.session
+            self.session, self.ended_s = status.session, now.mono_s
             self.absence = "left" if status.reason == "goodbye" else self._why_lost(now)
         return was != (self.online, self.session)
 
@@ -105,8 +124,10 @@ class Host:
         life, and nothing else.
         """
         self.seen(now)
+        self.early = None
         if heartbeat.session != self.session:
             if self.online:
+                self.early = heartbeat
                 return False
             self.session, self.instance = heartbeat.session, heartbeat.instance
         newest = self.heartbeat
@@ -135,6 +156,9 @@ class Host:
         if self.instance in {None, status.instance}:
             return
         self.arrival = "restarted" if status.boot_id == self.boot_id else "rebooted"
+        ended_s = now.mono_s if self.online else self.ended_s
+        at_once = ended_s is not None and now.mono_s - ended_s < OVERLAP_S
+        self.replaced_alive_s = now.mono_s if at_once else None
         self.earlier[self.instance or ""] = None
         while len(self.earlier) > MAX_EARLIER:
             self.earlier.popitem(last=False)

@@ -122,10 +122,16 @@ def restraints(world: World, host: Host) -> list[JsonValue]:
 
 def restrained(world: World) -> list[JsonValue]:
     """Return the first hosts that are given no jobs, each with every reason."""
-    hosts = sorted(world.hosts.values(), key=lambda host: host.name)
-    found = ((host.name, restraints(world, host)) for host in hosts)
+    names = sorted(name for name, host in world.hosts.items() if _may_be(world, host))
+    found = ((name, restraints(world, world.hosts[name])) for name in names)
     some = islice(((name, reasons) for name, reasons in found if reasons), SHOWN)
     return [{"host": name, "reasons": reasons} for name, reasons in some]
+
+
+def _may_be(world: World, host: Host) -> bool:
+    """Whether there may be a reason: most hosts have none, and there may be thousands."""
+    refuses = host.heartbeat is not None and host.heartbeat.refuses
+    return bool(refuses) or host.name in world.records or host.name in world.revoked
 
 
 def outcome(response: OperatorResponse) -> str:
@@ -139,7 +145,8 @@ def outcome(response: OperatorResponse) -> str:
         verb = "gives back" if data.get("gives_back") else "goes on with"
         said.append(f"it {verb} {', '.join(map(str, jobs))}")
     was = data.get("was")
-    said += [str(one) for one in was] if isinstance(was, list) else []
+    # Without the remedy: this was it.
+    said += [str(one).partition("; `fleet ")[0] for one in was] if isinstance(was, list) else []
     if "paused" in data:
         said.append("no new jobs are given out" if data["paused"] else "jobs are given out again")
     return "; ".join(said)

@@ -35,7 +35,10 @@ def digest(rules: HostRules) -> str:
 
 def is_told(world: World, host: Host) -> bool:
     """Whether a host goes by the manifest's rules, as far as its newest heartbeat tells."""
-    wanted = digest(rules_of(world.policy(host.name)))
+    policy = world.policy(host.name)
+    if not policy.quiet_hours and not policy.idle_only:
+        return True
+    wanted = digest(rules_of(policy))
     return not wanted or (host.heartbeat is not None and host.heartbeat.rules == wanted)
 
 

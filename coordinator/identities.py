@@ -80,7 +80,7 @@ def _take(world: World, who: str, ask: AskIdentity, now: Now) -> list[str]:
     host = host_of(ask)
     if host is None or ask.action == "init":
         return []
-    world.unsettled = True
+    world.look_at(host)
     if ask.action == "enroll":
         world.revoked.pop(host, None)
         return []

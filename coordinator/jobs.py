@@ -6,6 +6,7 @@ changes the mirror, and records the `Change` that the shell commits to the ledge
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -18,6 +19,7 @@ from coordinator.plan import JobSpec
 from coordinator.states import FINAL, HELD, Event, JobState, leads_to
 
 MAX_WHY_CHARS: Final = 300
+_FEW: Final = 16  # of so many jobs one is sooner sorted than found among all
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +140,15 @@ class JobBook:
         """Take over the jobs as the ledger has them."""
         self._jobs: dict[str, Job] = dict(jobs or {})
         self._by_state: dict[JobState, dict[str, None]] = {state: {} for state in JobState}
+        self._held: dict[str, dict[str, None]] = {}
+        self._order: list[str] | None = None
+        self._planned: Counter[JobState] = Counter()
         for job in self._jobs.values():
             self._by_state[job.state][job.job_id] = None
+            self._planned[job.state] += job.in_plan
+            self._note_holder(job)
         self._changes: list[Change] = []
+        self._moved: dict[str, None] = dict(self._by_state[JobState.PENDING])
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -159,12 +167,40 @@ class JobBook:
 
     def in_claim_order(self, *states: JobState) -> list[Job]:
         """Return the jobs in `states` (all, when none is named), next to be claimed first."""
-        jobs = self.in_state(*states) if states else list(self._jobs.values())
-        return sorted(jobs, key=_claim_order)
+        ids = [self._by_state[state] for state in states or JobState]
+        if sum(map(len, ids)) < len(self._jobs) // _FEW:
+            return sorted(self.in_state(*states), key=claim_order)
+        if self._order is None:
+            ordered = sorted(self._jobs.values(), key=claim_order)
+            self._order = [job.job_id for job in ordered]
+        jobs = (self._jobs[job_id] for job_id in self._order)
+        return [job for job in jobs if not states or job.state in states]
+
+    def held_by(self, host: str) -> list[Job]:
+        """Return the jobs that `host` holds."""
+        return [self._jobs[job_id] for job_id in self._held.get(host, ())]
+
+    def share(self, spec: JobSpec) -> None:
+        """Have a job hold this very spec in the place of one that is equal to it."""
+        job = self._jobs[spec.job_id]
+        if job.spec is not spec and job.spec == spec:
+            self._jobs[spec.job_id] = replace(job, spec=spec)
+
+    def take_moved(self) -> list[Job]:
+        """Return the jobs that were added, moved or changed since the last call.
+
+        The first call returns all that are pending.
+        """
+        moved, self._moved = self._moved, {}
+        return [self._jobs[job_id] for job_id in moved]
 
     def counts(self) -> dict[str, int]:
         """Return how many jobs are in each state; all six states are named."""
         return {state.value: len(ids) for state, ids in self._by_state.items()}
+
+    def planned(self) -> Counter[JobState]:
+        """Return how many jobs of the plan are in each state."""
+        return Counter(self._planned)
 
     def find(self, text: str) -> list[Job]:
         """Return the jobs that `text` may mean: by name, by id, or by the start of either."""
@@ -223,13 +259,32 @@ class JobBook:
         return changes
 
     def _record(self, change: Change) -> None:
-        after = change.after
-        if change.before is not None:
-            del self._by_state[change.before.state][after.job_id]
+        before, after = change.before, change.after
+        if before is not None:
+            del self._by_state[before.state][after.job_id]
+            self._planned[before.state] -= before.in_plan
+            if before.is_held:
+                self._drop_holder(before)
         self._jobs[after.job_id] = after
         self._by_state[after.state][after.job_id] = None
+        self._planned[after.state] += after.in_plan
+        self._note_holder(after)
+        if before is None or claim_order(before) != claim_order(after):
+            self._order = None
+        self._moved[after.job_id] = None
         self._changes.append(change)
 
+    def _note_holder(self, job: Job) -> None:
+        if job.is_held and job.host is not None:
+            self._held.setdefault(job.host, {})[job.job_id] = None
 
-def _claim_order(job: Job) -> tuple[int, str, str]:
+    def _drop_holder(self, job: Job) -> None:
+        held = self._held.get(job.host or "", {})
+        held.pop(job.job_id, None)
+        if not held:
+            self._held.pop(job.host or "", None)
+
+
+def claim_order(job: Job) -> tuple[int, str, str]:
+    """Return what jobs are sorted by: who is less is next."""
     return (-job.spec.priority, job.created_at, job.spec.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -117,12 +118,12 @@ class Ledger:
 
     def load(self) -> dict[str, Job]:
         """Return every job by its id. Raises `StorageError` when a row cannot be read."""
-        with database.refusals(self._path):
-            found = self._db.execute("SELECT * FROM jobs")
-            names = [column[0] for column in found.description]
-            rows = [dict(zip(names, row)) for row in found]
         try:
-            return {row["job_id"]: _job(row) for row in rows}
+            with database.refusals(self._path):
+                found = self._db.execute("SELECT * FROM jobs")
+                names = [column[0] for column in found.description]
+                jobs = (_job(dict(zip(names, row))) for row in found)
+                return {job.job_id: job for job in jobs}
         except (ValueError, KeyError) as error:
             raise StorageError(f"ledger {self._path}: a row cannot be read: {error}") from error
 
@@ -291,8 +292,8 @@ def _job(row: Mapping[str, Any]) -> Job:
     return Job(
         spec=spec_from_json(row["spec"]),
         state=JobState(row["state"]),
-        created_at=row["created_at"],
-        pending_since=row["pending_since"],
+        created_at=sys.intern(row["created_at"]),
+        pending_since=sys.intern(row["pending_since"]),
         in_plan=bool(row["in_plan"]),
         attempt=row["attempt"],
         losses=row["losses"],

@@ -34,7 +34,7 @@ from coordinator.plan import (
 from coordinator.tomllines import Lines
 
 SCHEMA_VERSION: Final = 1
-MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_BYTES: Final = 32 * 1024 * 1024
 MAX_JOBS: Final = 100_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ID: Final = re.compile(r"[0-9a-f]{64}")
@@ -42,6 +42,7 @@ _ID: Final = re.compile(r"[0-9a-f]{64}")
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 # No longer than an assignment can carry: `broker.messages.Assign`.
 MAX_HYPER: Final = 64
+MAX_HOURS: Final = 32
 TrainHosts = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
 Gib = Annotated[float, Field(gt=0, le=1_000_000)]
 Seconds = Annotated[float, Field(ge=0, le=1e8)]  # 0: no limit
@@ -61,7 +62,9 @@ class _Run(_Table):
     retries: Annotated[int, Field(ge=0, le=100)] | None = None
 
 
-class _Defaults(_Run):
+class Defaults(_Run):
+    """What holds for every job that does not say otherwise."""
+
     prefer_cuda_grace_s: Annotated[float, Field(ge=0, le=1e7)] = DEFAULT_GRACE_S
 
 
@@ -74,7 +77,7 @@ class _Host(_Table):
     max_vram_gib: Gib | None = None
     cuda: bool | None = None
     slots: Annotated[int, Field(ge=0, le=64)] | None = None
-    quiet_hours: Annotated[list[str], Field(max_length=32)] = []
+    quiet_hours: Annotated[list[str], Field(max_length=MAX_HOURS)] = []
     idle_only: bool = False
     on_busy: Literal["release", "finish"] = "release"
 
@@ -134,9 +137,15 @@ def load_manifest(path: Path, trainers: Mapping[str, Mapping[str, JsonValue]]) -
     `trainers` maps each known model to the JSON Schema of its hyperparameters. Raises
     `ManifestError` with every problem of the file.
     """
-    tables, text = _read_toml(path)
-    reader = _Reader(str(path), trainers, Lines(text))
-    plan = reader.read(tables)
+    return parse_manifest(path, read_text(path), trainers)
+
+
+def parse_manifest(
+    path: Path, text: str, trainers: Mapping[str, Mapping[str, JsonValue]]
+) -> Plan:  # fmt: skip
+    """Return the plan in the text of the file at `path`; see `load_manifest`."""
+    reader = Reader(str(path), trainers, Lines(text))
+    plan = reader.read(_parse_toml(path, text))
     if plan is None:
         raise ManifestError(tuple(reader.problems))
     return plan
@@ -148,23 +157,28 @@ def read_job(table: dict[str, Any], trainers: Mapping[str, Mapping[str, JsonValu
     Without a name it is called after its model, its mode and its id. Raises `ManifestError` with
     every problem; their `file` and `job` are empty.
     """
-    reader = _Reader("", trainers, Lines(""))
+    reader = Reader("", trainers, Lines(""))
     spec = reader.read_one(table)
     if spec is None or reader.problems:
         raise ManifestError(tuple(reader.problems))
     return spec
 
 
-def _read_toml(path: Path) -> tuple[dict[str, Any], str]:
+def read_text(path: Path) -> str:
+    """Return the text of a manifest. Raises `ManifestError` when the file is none."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise _single(path, f"larger than {MAX_BYTES // 1024**2} MiB; split the plan")
-        text = path.read_bytes().decode("utf-8-sig")
-        return tomllib.loads(text), text
+        return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise _single(path, f"cannot be read: {error.strerror}; check the path") from None
     except UnicodeDecodeError:
         raise _single(path, "is not UTF-8 text; save it as UTF-8") from None
+
+
+def _parse_toml(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: also a number of 5,000 digits
         raise _single(path, f"is not TOML: {error}") from None
 
@@ -173,12 +187,13 @@ def _single(path: Path, message: str) -> ManifestError:
     return ManifestError((Problem(str(path), "", "", message),))
 
 
-class _Reader:
-    """Collects problems while it turns tables into a plan."""
+class Reader:
+    """Collects `problems` while it turns tables into a plan."""
 
     def __init__(
         self, file: str, trainers: Mapping[str, Mapping[str, JsonValue]], lines: Lines
     ) -> None:
+        """Prepare to read `file`; see `load_manifest`."""
         self._file = file
         self._trainers = trainers
         self._lines = lines
@@ -186,6 +201,15 @@ class _Reader:
         self.problems: list[Problem] = []
 
     def read(self, tables: dict[str, Any]) -> Plan | None:
+        """Return the plan, or none when there are problems."""
+        defaults, hosts = self.head(tables)
+        jobs = self._jobs(tables.get("jobs", []), defaults)
+        if self.problems:
+            return None
+        return Plan(tuple(jobs), hosts, defaults.prefer_cuda_grace_s)
+
+    def head(self, tables: dict[str, Any]) -> tuple[Defaults, dict[str, HostPolicy]]:
+        """Return all that is no job."""
         for key in tables:
             if key not in _TOP:
                 self._problem("", key, f"unknown key{did_you_mean(key, list(_TOP))}")
@@ -195,19 +219,16 @@ class _Reader:
         elif version != SCHEMA_VERSION or type(version) is not int:
             self._problem("", "schema_version", f"is {version!r}; this program knows 1")
         self._place = ("defaults",)
-        defaults = self._table(_Defaults, tables.get("defaults", {}), "[defaults]") or _Defaults()
-        hosts = self._hosts(tables.get("hosts", {}))
-        jobs = self._jobs(tables.get("jobs", []), defaults)
-        if self.problems:
-            return None
-        return Plan(tuple(jobs), hosts, defaults.prefer_cuda_grace_s)
+        defaults = self._table(Defaults, tables.get("defaults", {}), "[defaults]") or Defaults()
+        return defaults, self._hosts(tables.get("hosts", {}))
 
     def read_one(self, table: dict[str, Any]) -> JobSpec | None:
+        """Return the job that somebody asks for beside the manifest, none when it is broken."""
         job = self._table(_Job, table, "", is_job=True)
         if job is None:
             self._check_broken(table, "")
             return None
-        spec = self._spec(job, _Defaults(), "")
+        spec = self._spec(job, Defaults(), "")
         if job.name is None:
             spec = replace(spec, name=f"{spec.model}-{spec.mode}"[:55] + f"-{spec.job_id[:8]}")
         self._unique({}, spec.name, "", "", spec)
@@ -225,23 +246,28 @@ class _Reader:
             if not is_host(name):
                 self._problem("", where, f"{name!r} cannot be a host: {_HOST_RULE}")
             host = self._table(_Host, table, where)
+            self._check_hours(table, where)
             if host is not None:
                 fields = host.model_dump()
                 fields["allow_jobs"] = tuple(host.allow_jobs)
                 fields["deny_jobs"] = tuple(host.deny_jobs)
                 fields["quiet_hours"] = tuple(host.quiet_hours)
-                self._check_hours(host.quiet_hours, where)
                 policies[name] = HostPolicy(name=name, **fields)
         return policies
 
-    def _check_hours(self, texts: list[str], where: str) -> None:
-        for text in texts:
+    def _check_hours(self, table: Any, where: str) -> None:
+        """Look at the hours, whatever else is wrong with the table: all is reported at once."""
+        texts = table.get("quiet_hours") if isinstance(table, dict) else None
+        for index, text in enumerate(texts[:MAX_HOURS] if isinstance(texts, list) else ()):
+            if not isinstance(text, str):
+                continue  # which was told already
             try:
                 parse_hours(text)
             except ConfigError as error:
-                self._problem("", f"{where} quiet_hours", str(error))
+                place = ("quiet_hours", index)
+                self._problem("", f"{where} quiet_hours", str(error), place)
 
-    def _jobs(self, tables: Any, defaults: _Defaults) -> list[JobSpec]:
+    def _jobs(self, tables: Any, defaults: Defaults) -> list[JobSpec]:
         self._place = ()
         if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
             self._problem("", "jobs", "must be a list of tables; write [[jobs]] before each job")
@@ -254,13 +280,9 @@ class _Reader:
         names: dict[str, str] = {}
         for index, table in enumerate(tables):
             label = _label(table, index)
-            self._place = ("jobs", index)
-            job = self._table(_Job, table, label, is_job=True)
-            if job is None:
-                self._check_broken(table, label)
+            spec = self.entry(table, index, defaults, names)
+            if spec is None:
                 continue
-            spec = self._spec(job, defaults, label)
-            self._unique(names, spec.name, f"jobs[{index}]", label, spec)
             if spec.job_id in labels:
                 message = (
                     f"is the same job as {labels[spec.job_id]}: model, mode, hyper, split_recipe, "
@@ -270,6 +292,20 @@ class _Reader:
             labels.setdefault(spec.job_id, f"{label} (jobs[{index}])")
             specs.append(spec)
         return specs
+
+    def entry(
+        self, table: dict[str, Any], index: int, defaults: Defaults, names: dict[str, str]
+    ) -> JobSpec | None:
+        """Return the job of one table, none when it is broken; `names` are those before it."""
+        label = _label(table, index)
+        self._place = ("jobs", index)
+        job = self._table(_Job, table, label, is_job=True)
+        if job is None:
+            self._check_broken(table, label)
+            return None
+        spec = self._spec(job, defaults, label)
+        self._unique(names, spec.name, f"jobs[{index}]", label, spec)
+        return spec
 
     def _unique(
         self, names: dict[str, str], name: str, where: str, label: str, spec: JobSpec
@@ -285,7 +321,7 @@ class _Reader:
             self._problem(f"{where} ({spec.model}, {spec.mode})", "name", message)
         names.setdefault(name, where)
 
-    def _spec(self, job: _Job, defaults: _Defaults, label: str) -> JobSpec:
+    def _spec(self, job: _Job, defaults: Defaults, label: str) -> JobSpec:
         job.hyper = self._check_model(job.model, job.hyper, label)
         for key in ("allowed_hosts", "denied_hosts"):
             for host in getattr(job, key):

@@ -22,6 +22,8 @@ GIB: Final = 1024**3
 # What speaks against a job by its name, by its hyperparameters, or by what has become of it there.
 _OF_ONE_JOB: Final = frozenset({"allow-jobs", "deny-jobs", "hyper", "refused"})
 
+Rank = tuple[int, bool, float, float, int, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:
@@ -115,22 +117,69 @@ def could_take(job: JobSpec, view: HostView, grace_s: float) -> bool:
     return all(reason.passing for reason in _against(job, view, grace_s, grace_s))
 
 
-def kind_of(job: JobSpec, waited_s: float, grace_s: float) -> Hashable:
+def could_take_kind(job: JobSpec, view: HostView, grace_s: float) -> bool:
+    """Whether `could_take` holds for jobs of this kind, but for what is this very job's."""
+    found = _against(job, view, grace_s, grace_s)
+    return all(reason.passing or reason.code in _OF_ONE_JOB for reason in found)
+
+
+def lasting(view: HostView) -> Hashable:
+    """Return what hosts have in common for which `could_take_kind` says the same.
+
+    But for jobs that name hosts.
+    """
+    capability, policy = view.capability, view.policy
+    return (
+        view.barred, view.paused, view.slots() == 0, frozenset(capability.trainers),
+        capability.data_id is None, tuple(gpu.vram_total_bytes for gpu in capability.gpus),
+        view.free_vram_bytes() is None, capability.physical_cores, capability.ram_total_bytes,
+        policy.cuda, policy.max_ram_gib, policy.max_vram_gib,
+    )  # fmt: skip
+
+
+# The same rules in three parts. A job is eligible at a host if the host is open, suits the job's
+# kind, takes the job itself, and has not refused it a moment ago.
+
+
+def is_open(view: HostView) -> bool:
+    """Whether the host takes any job now."""
+    return next(iter(_by_presence(view)), None) is None
+
+
+def kind_of(job: JobSpec, *, waits: bool) -> Hashable:
     """Return what jobs have in common for which `suits_kind` says the same of every host."""
-    waits = _prefers(job) and waited_s < grace_s
     return job.model, job.needs, job.allowed_hosts, job.denied_hosts, waits
 
 
-def suits_kind(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> bool:
-    """Whether nothing speaks against the host but what is this very job's: see `kind_of`."""
-    found = _against(job, view, waited_s, grace_s)
-    return all(reason.code in _OF_ONE_JOB for reason in found)
+def suits_kind(job: JobSpec, view: HostView, *, waits: bool) -> bool:
+    """Whether nothing speaks against the host for jobs of this kind.
+
+    `waits`: the job waits for a CUDA host, and its grace is not over.
+    """
+    for rule in (_by_hosts, _by_trainer, _by_hardware, _by_memory):
+        for _ in rule(job, view):
+            return False
+    return not waits or next(iter(_by_grace(job, view, 0.0, 1.0)), None) is None
+
+
+def takes(job: JobSpec, view: HostView) -> bool:
+    """Whether nothing speaks against this very job: neither its name nor its hyperparameters."""
+    reasons = (reason for rule in (_by_name, _by_hyper) for reason in rule(job, view))
+    return next(reasons, None) is None
+
+
+def prefers_cuda(job: JobSpec) -> bool:
+    """Whether the job waits for a CUDA host for a while."""
+    return job.needs.prefer_cuda and not job.needs.require_cuda
 
 
 def _against(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterator[Reason]:
     yield from _by_presence(view)
-    yield from _by_policy(job, view)
-    yield from _by_capability(job, view)
+    yield from _by_hosts(job, view)
+    yield from _by_name(job, view)
+    yield from _by_trainer(job, view)
+    yield from _by_hyper(job, view)
+    yield from _by_hardware(job, view)
     yield from _by_memory(job, view)
     yield from _by_grace(job, view, waited_s, grace_s)
 
@@ -151,7 +200,7 @@ def choose(
     eligible = [
         view for view in views if next(_against(job, view, waited_s, grace_s), None) is None
     ]
-    return min(eligible, key=lambda view: _rank(job, view, last_host), default=None)
+    return min(eligible, key=lambda view: preferred(rank(job, view), last_host), default=None)
 
 
 def use_cuda(job: JobSpec, view: HostView) -> bool:
@@ -159,15 +208,20 @@ def use_cuda(job: JobSpec, view: HostView) -> bool:
     return view.has_cuda() and (job.needs.require_cuda or job.needs.prefer_cuda)
 
 
-def _rank(
-    job: JobSpec, view: HostView, last_host: str | None
-) -> tuple[int, bool, bool, float, float, int, str]:
+def rank(job: JobSpec, view: HostView) -> Rank:
+    """Return how well a host suits a job's kind: the least is the best. The host's name is last."""
     mismatch = view.has_cuda() != (job.needs.require_cuda or job.needs.prefer_cuda)
     spare_vram = view.free_vram_bytes() or 0.0
     cores = view.capability.physical_cores
-    free_ram = view.free_ram_bytes()
-    elsewhere = view.host != last_host
-    return (-view.policy.priority, mismatch, elsewhere, spare_vram, free_ram, cores, view.host)
+    return (
+        -view.policy.priority, mismatch, spare_vram, view.free_ram_bytes(), cores, view.host
+    )  # fmt: skip
+
+
+def preferred(rank: Rank, last_host: str | None) -> tuple[object, ...]:
+    """Return the rank for a job that was at `last_host` before."""
+    priority, mismatch, *rest = rank
+    return (priority, mismatch, rank[-1] != last_host, *rest)
 
 
 def _by_presence(view: HostView) -> Iterable[Reason]:
@@ -179,8 +233,7 @@ def _by_presence(view: HostView) -> Iterable[Reason]:
         text = f"takes no jobs now: {view.heartbeat.refuses}"
         yield Reason("refuses", text, passing=True)
     if view.twins:
-        text = "two agents use this name; give one of them another with --host"
-        yield Reason("twins", text, passing=True)
+        yield Reason("twins", _why_twins(view.capability), passing=True)
     for why in view.barred:
         yield Reason("barred", why)
     if view.snoozed:
@@ -200,12 +253,21 @@ def _by_presence(view: HostView) -> Iterable[Reason]:
         yield Reason("refused", f"refused a moment ago: {why}", passing=True)
 
 
-def _by_policy(job: JobSpec, view: HostView) -> Iterable[Reason]:
-    policy = view.policy
+def _why_twins(capability: Capability) -> str:
+    if capability.certificate_expires_at:  # with TLS the certificate has the name
+        return "two agents use its certificate; `fleet enroll` another name for one of them"
+    return "two agents use its name; start one of them with another --host"
+
+
+def _by_hosts(job: JobSpec, view: HostView) -> Iterable[Reason]:
     if job.allowed_hosts and view.host not in job.allowed_hosts:
         yield Reason("not-allowed", "not among the job's allowed_hosts")
     if view.host in job.denied_hosts:
         yield Reason("denied", "among the job's denied_hosts")
+
+
+def _by_name(job: JobSpec, view: HostView) -> Iterable[Reason]:
+    policy = view.policy
     denied = _matching(job, policy.deny_jobs)
     if denied is not None:
         text = f"[hosts.{view.host}] deny_jobs has {denied!r}"
@@ -221,14 +283,20 @@ def _matching(job: JobSpec, patterns: Iterable[str]) -> str | None:
     return None
 
 
-def _by_capability(job: JobSpec, view: HostView) -> Iterable[Reason]:
-    capability = view.capability
-    trainer = capability.trainers.get(job.model)
-    if trainer is None:
+def _by_trainer(job: JobSpec, view: HostView) -> Iterable[Reason]:
+    if job.model not in view.capability.trainers:
         yield Reason("no-trainer", f"has no trainer for {job.model!r}")
-    else:
+
+
+def _by_hyper(job: JobSpec, view: HostView) -> Iterable[Reason]:
+    trainer = view.capability.trainers.get(job.model)
+    if trainer is not None:
         for key, message in check_hyper(job.hyper, trainer.hyper_schema, job.model):
             yield Reason("hyper", f"its trainer does not take hyper.{key}: {message}")
+
+
+def _by_hardware(job: JobSpec, view: HostView) -> Iterable[Reason]:
+    capability = view.capability
     if capability.data_id is None:
         yield Reason("no-data", "has no prepared data (start its agent with --data)")
     need = job.needs
@@ -276,16 +344,12 @@ def _by_vram(need_gib: float, view: HostView) -> Iterable[Reason]:
 
 
 def _by_grace(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterable[Reason]:
-    if _prefers(job) and not view.has_cuda() and waited_s < grace_s:
+    if prefers_cuda(job) and not view.has_cuda() and waited_s < grace_s:
         text = (
             f"prefers CUDA, which this host has not; waits {grace_s - waited_s:.0f} s more"
             f" (of {grace_s:g} s) for a host that has"
         )
         yield Reason("grace", text, passing=True)
-
-
-def _prefers(job: JobSpec) -> bool:
-    return job.needs.prefer_cuda and not job.needs.require_cuda
 
 
 def _within(size_bytes: float, limit_gib: float | None) -> float:

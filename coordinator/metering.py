@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker.errors import StorageError
+from broker.errors import BadStream, StorageError
 from coordinator.faces.tally import Tally
 from coordinator.jobs import Change
 from coordinator.ledger import Ledger
 from coordinator.records import Record
-from coordinator.store import Part, Store, StoredInfo
+from coordinator.store import Part, Store, StoredInfo, Whole
 
 
 class MeteredLedger(Ledger):
@@ -47,3 +47,11 @@ class MeteredStore(Store):
         info = super().finish(part, model, mode)
         self._tally.on_stored(info.size_bytes)
         return info
+
+    def put(self, bundles: Sequence[Whole]) -> dict[str, BadStream | StorageError]:
+        """Put artifacts into the store, see `Store.put`; this is the hasher's thread."""
+        refused = super().put(bundles)
+        for one in bundles:
+            if one.artifact_id not in refused:
+                self._tally.on_stored(len(one.data))
+        return refused

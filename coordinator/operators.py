@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.clock import Now, rfc3339
+from broker.load import strain
 from broker.messages import (
     AskAttempts,
     AskCancel,
@@ -31,15 +32,26 @@ from broker.messages import (
     AskTrainers,
     AskWhy,
     AskWorkers,
+    BrokerLoad,
     Command,
     OperatorRequest,
     OperatorResponse,
     Wire,
 )
 from broker.topics import user_of
-from coordinator import authority, downloads, hostverbs, identities, planning, prospects, submit
+from coordinator import (
+    authority,
+    downloads,
+    hostverbs,
+    identities,
+    planning,
+    prospects,
+    stranded,
+    submit,
+    workers,
+)
 from coordinator.answers import given, moved, refusal
-from coordinator.assignment import retry_wait_s, runnable, tell_to_stop
+from coordinator.assignment import retry_wait_s, tell_to_stop
 from coordinator.effects import (
     AnswerWithAttempts,
     AnswerWithEvents,
@@ -49,9 +61,8 @@ from coordinator.effects import (
 )
 from coordinator.forgetting import on_forget
 from coordinator.handover import take_kept
-from coordinator.hosts import Host
 from coordinator.jobs import Job
-from coordinator.plan import policy_to_dict, spec_to_dict
+from coordinator.plan import spec_to_dict
 from coordinator.records import AttemptFilter, StoryFilter
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import Answer, World
@@ -116,14 +127,19 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
             "manifest_fault": world.manifest_fault,
             "session": world.session,
         },
-        "broker": {"address": world.settings.broker, "refused": _counts(world.broker_refused)},
+        "broker": {
+            "address": world.settings.broker,
+            "refused": _counts(world.broker_refused),
+            "load": _load(world.broker_load),
+        },
         "active": counts["claimed"] + counts["running"],
-        "runnable": runnable(world, now),
+        "runnable": prospects.runnable(world, now) if counts["pending"] else 0,
         "dropped": dict(world.dropped),
         "refused": dict(world.refused),
         "signed": world.settings.operator_key is not None,
         "paused": world.fleet.why_paused(),
         "restrained": hostverbs.restrained(world),
+        "away": stranded.jobs_away(world, now),
     }
     return given(ask.id, data)
 
@@ -132,13 +148,21 @@ def _counts(counts: dict[str, int] | None) -> JsonValue:
     return None if counts is None else {**counts}
 
 
-def _on_list(world: World, _client: str, ask: AskList, _now: Now) -> OperatorResponse:
+def _load(load: BrokerLoad | None) -> JsonValue:
+    if load is None:
+        return None
+    found = strain(load)
+    said = None if found is None else f"{found.what}; {found.remedy}"
+    return {**load.model_dump(exclude={"v"}), "strain": said}
+
+
+def _on_list(world: World, _client: str, ask: AskList, now: Now) -> OperatorResponse:
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
     page = jobs[ask.offset : ask.offset + ask.limit]
     rows: list[JsonValue] = []
     size_chars = 0
     for job in page:
-        row = {**job.row().model_dump(mode="json"), **_going(world, job)}
+        row = {**job.row().model_dump(mode="json"), **_going(world, job, now)}
         size_chars += len(str(row))
         if rows and size_chars > _PAGE_CHARS:
             break
@@ -149,22 +173,23 @@ def _on_list(world: World, _client: str, ask: AskList, _now: Now) -> OperatorRes
 
 
 _PAGE_CHARS: Final = 150_000
+BAD_INPUT: Final = "bad_input: "  # how a trainer's word begins that its input is at fault
 
 
-def _on_show(world: World, client: str, ask: AskShow, _now: Now) -> OperatorResponse | None:
+def _on_show(world: World, client: str, ask: AskShow, now: Now) -> OperatorResponse | None:
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
     data: dict[str, JsonValue] = {
         **job.row().model_dump(mode="json"),
         "spec": spec_to_dict(job.spec),
-        **_going(world, job),
+        **_going(world, job, now),
     }
     world.do(AnswerWithEvents(client, ask.id, job.job_id, data))
     return None
 
 
-def _going(world: World, job: Job) -> dict[str, JsonValue]:
+def _going(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
     """Return what its host says of a job: the trainer's progress, and what is being done."""
     host = world.hosts.get(job.host or "") if job.is_held else None
     progress = host.progress.get(job.job_id) if host else None
@@ -174,6 +199,7 @@ def _going(world: World, job: Job) -> dict[str, JsonValue]:
     return {
         "progress": None if progress is None else progress.model_dump(mode="json"),
         "held": None if held is None else {"phase": held.phase, "progress": held.progress},
+        "away": stranded.away(world, job, now),
     }
 
 
@@ -182,13 +208,13 @@ def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorRespon
     if isinstance(job, OperatorResponse):
         return job
     found = prospects.why(world, job, now)
-    hosts: Any = found["hosts"]
-    fits = sum(host["eligible"] for host in hosts)
+    known: Any = found["known"]
+    fits: Any = found.pop("fits")
     data: dict[str, JsonValue] = {
         "job_id": job.job_id,
         "name": job.spec.name,
         "state": job.state.value,
-        "summary": _summary(world, job, len(hosts), fits, now),
+        "summary": _summary(world, job, known, fits, now),
         **found,
     }
     return given(ask.id, data)
@@ -199,16 +225,29 @@ def _summary(world: World, job: Job, known: int, fits: int, now: Now) -> str:
         case JobState.PENDING:
             return _why_pending(world, job, known, fits)
         case JobState.CLAIMED | JobState.RUNNING:
+            on = f"it is {job.state.value} on {job.host}"
+            if gone := stranded.away(world, job, now):
+                return f"{on}, but {gone}"
             host = world.hosts.get(job.host or "")
             how = "" if host is None or host.online else f", which is {host.presence(now)}"
-            return f"it is {job.state.value} on {job.host}{how}"
+            return f"{on}{how}"
         case JobState.FAILED:
-            remedy = "takes the result, which came later" if job.artifact_id else "tries again"
-            return f"it failed: {job.error}; `fleet requeue` {remedy}"
+            return f"it failed: {job.error}; {_after_failure(job)}"
         case JobState.CANCELLED:
             return "it was cancelled; `fleet requeue` brings it back"
         case _:
             return f"it is {job.state.value}"
+
+
+def _after_failure(job: Job) -> str:
+    if job.artifact_id:
+        return "`fleet requeue` takes the result, which came later"
+    if (job.error or "").startswith(BAD_INPUT):
+        return (
+            "the same input would fail again: correct the manifest and `fleet reload`, or the "
+            "host's data and `fleet requeue`"
+        )
+    return "`fleet requeue` tries again"
 
 
 def _why_pending(world: World, job: Job, known: int, fits: int) -> str:
@@ -218,6 +257,8 @@ def _why_pending(world: World, job: Job, known: int, fits: int) -> str:
         return paused
     if not known:
         return "no host is known yet; start an agent with `fleet agent`"
+    if not fits and known == 1:
+        return "the only known host cannot take it now"
     if not fits:
         return f"none of {known} known hosts can take it now"
     return "it is about to be assigned"
@@ -232,49 +273,7 @@ def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> OperatorResp
 
 
 def _on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> OperatorResponse:
-    hosts = sorted(world.hosts.values(), key=lambda host: host.name)
-    page = hosts[ask.offset : ask.offset + ask.limit]
-    rows: list[JsonValue] = []
-    size_chars = 0
-    for host in page:
-        row = _worker(world, host, now, brief=ask.brief)
-        size_chars += len(str(row))
-        if rows and size_chars > _PAGE_CHARS:
-            break
-        rows.append(row)
-    end = ask.offset + len(rows)
-    following = end if end < len(hosts) else None
-    return given(ask.id, {"workers": rows, "total": len(hosts), "next": following})
-
-
-def _worker(world: World, host: Host, now: Now, *, brief: bool) -> dict[str, JsonValue]:
-    heartbeat = host.heartbeat
-    row: dict[str, JsonValue] = {
-        "host": host.name,
-        "status": "online" if host.online else "offline",
-        "presence": "revoked" if host.name in world.revoked else host.presence(now),
-        "why": host.offline_why,
-        "barred": hostverbs.restraints(world, host),
-        "drained": list(world.barred(host.name)),
-        "snoozed": world.record(host.name).snoozed(),
-        "policy": policy_to_dict(world.policy(host.name)),
-        "jobs": [_held(world, held) for held in heartbeat.jobs] if heartbeat else [],
-        "last_seen": host.last_seen_at,
-    }
-    if not brief:
-        row |= {"capability": _dump(host.capability), "heartbeat": _dump(heartbeat)}
-    return row
-
-
-def _held(world: World, held: Any) -> dict[str, JsonValue]:
-    job = world.book.get(held.job_id)
-    return {
-        "job_id": held.job_id,
-        "name": job.spec.name if job else None,
-        "attempt": held.attempt,
-        "phase": held.phase,
-        "progress": held.progress,
-    }
+    return given(ask.id, workers.page(world, ask, now))
 
 
 def _on_cancel(world: World, client: str, ask: AskCancel, now: Now) -> OperatorResponse:
@@ -376,10 +375,6 @@ def _find(world: World, ask: Any) -> Job | OperatorResponse:
     names = ", ".join(sorted(f"{job.spec.name} ({job.job_id[:12]})" for job in jobs)[:8])
     more = f" and {len(jobs) - 8} more" if len(jobs) > 8 else ""
     return refusal(ask.id, "refused", f"{ask.job!r} may mean {names}{more}; write more of it")
-
-
-def _dump(message: Wire | None) -> JsonValue:
-    return None if message is None else message.model_dump(mode="json")
 
 
 _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorResponse | None]]] = {

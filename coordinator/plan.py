@@ -5,8 +5,10 @@ Plain values without IO; `coordinator/manifest.py` reads them from a file.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -124,7 +126,12 @@ def spec_from_dict(found: Any) -> JobSpec:
     fields = dict(found)
     for name in ("train_hosts", "allowed_hosts", "denied_hosts"):
         fields[name] = tuple(fields.get(name, ()))
-    fields["needs"] = Needs.model_validate(fields["needs"])
+    fields["needs"] = _needs(json.dumps(fields["needs"]))
+    if isinstance(fields.get("hyper"), dict):
+        fields["hyper"] = {sys.intern(key): value for key, value in fields["hyper"].items()}
+    for name in ("model", "mode", "split_recipe", "on_lost"):
+        if isinstance(fields.get(name), str):
+            fields[name] = sys.intern(fields[name])  # a large plan has few of them, many times
     known = {name: fields[name] for name in JobSpec.__slots__ if name in fields}
     try:
         return JobSpec(**known)
@@ -153,6 +160,11 @@ def policy_to_dict(policy: HostPolicy) -> dict[str, Any]:
         "deny_jobs": list(policy.deny_jobs),
         "quiet_hours": list(policy.quiet_hours),
     }
+
+
+@functools.lru_cache(maxsize=1024)
+def _needs(text: str) -> Needs:
+    return Needs.model_validate_json(text)
 
 
 def _canonical(value: JsonValue) -> JsonValue:

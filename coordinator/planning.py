@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from broker.clock import Now
-from coordinator import house
+from coordinator import hostnames, house
 from coordinator.diff import spec_changes
+from coordinator.effects import Warn
 from coordinator.plan import JobSpec, Plan
 from coordinator.states import Event
 from coordinator.world import World
@@ -30,6 +31,17 @@ def take_plan(world: World, plan: Plan, now: Now, who: str) -> dict[str, int]:
     house.on_plan(world, now)
     world.unsettled = True
     return counts
+
+
+def doubts(world: World, plan: Plan) -> dict[str, JsonValue]:
+    """Return and log the `warnings` about a manifest that is sound; nothing where there are none.
+
+    Hosts that it names and that nobody knows.
+    """
+    warnings = hostnames.of_plan(plan, world.known_hosts())
+    for text in warnings:
+        world.do(Warn(f"the manifest: {text}"))
+    return {"warnings": [*warnings]} if warnings else {}
 
 
 def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
@@ -67,4 +79,5 @@ def _take_spec(world: World, spec: JobSpec, now: Now, who: str) -> str:
         names = ", ".join(name for name, *_ in spec_changes(job.spec, spec))
         world.move(job, Event.CHANGED, now, who, names, spec=spec)
         changed = True
+    world.book.share(spec)
     return "changed" if changed else "unchanged"

@@ -11,7 +11,6 @@ from typing import Final
 
 from broker.clock import Now
 from broker.messages import (
-    Capability,
     Heartbeat,
     HeldJob,
     Progress,
@@ -30,9 +29,12 @@ from coordinator.assignment import (
 )
 from coordinator.effects import Warn
 from coordinator.hosts import TWIN_WINDOW_S, Host
+from coordinator.sharing import digest
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import MAX_HOSTS, World
 
+REBIRTH_AFTER_S: Final = 5.0
+REBIRTH_A_HOST_S: Final = 0.001  # longer, since a large fleet's births take their time
 REBIRTH_EVERY_S: Final = 10.0
 MISSING_TIMES: Final = 3
 _DONE: Final = frozenset({"bundling", "reporting", "uploading"})
@@ -54,13 +56,17 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
     host = host_of(world, name)
     if host is None or not host.on_status(status, now):
         return
-    world.unsettled = True
+    world.look_at(name)
     world.timers.set(("summary",), now.mono_s + 0.2)
     if host.online:
         _warn_of_twin(world, host, now)
         _listen_for(world, host, now)
         void_claims(world, name, status.instance, now)
         _resend_claims(world, host, now)
+        if host.early is not None and host.early.session == host.session:
+            on_heartbeat(world, name, host.early, now)
+        if not host.has_joined():
+            _await_birth(world, host, now)
     else:
         world.timers.cancel(("silence", name))
         if status.reason == "goodbye":
@@ -69,13 +75,18 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
             _adjust_leases(world, host, now)
 
 
-def on_capability(world: World, name: str, capability: Capability) -> None:
-    """A host says what it is."""
+def on_capability(world: World, name: str, payload: bytes) -> None:
+    """A host says what it is, often in the same words as before. Raises `BadMessage`."""
+    said = digest(payload)
+    known = world.hosts.get(name)
+    if known is not None and known.capability_said == said:
+        return
+    capability = world.trainers.read(payload)
     host = host_of(world, name)
     if host is None:
         return
-    host.capability = capability
-    world.unsettled = True
+    host.capability, host.capability_said = capability, said
+    world.look_at(name)
 
 
 def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> None:
@@ -83,10 +94,9 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
     host = host_of(world, name)
     if host is None:
         return
-    was_online = host.online
     known = host.on_heartbeat(heartbeat, now)
-    if not known or not was_online or not host.has_joined():
-        ask_rebirth(world, host, now)
+    if not known or not host.has_joined():
+        _await_birth(world, host, now)
     if not known:
         return
     _listen_for(world, host, now)
@@ -96,7 +106,7 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
         release.on_held(world, name, held, now)
     house.on_heartbeat(world, host, heartbeat, now)
     _miss_absent(world, host, heartbeat, now)
-    world.unsettled = True
+    world.look_at(name)
 
 
 def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
@@ -131,21 +141,46 @@ def on_progress(world: World, name: str, job_id: str, progress: Progress) -> Non
         host.progress[job_id] = progress
 
 
+def on_timer(world: World, what: str, name: str, now: Now) -> None:
+    """Something is due that is expected of a host: `silence`, or its `rebirth`."""
+    if what == "silence":
+        on_silence(world, name, now)
+    else:
+        _on_birth_due(world, name, now)
+
+
 def on_silence(world: World, name: str, now: Now) -> None:
     """Nothing was heard from a host for too long, and no broker told why."""
     host = world.hosts.get(name)
     if host is not None and host.online:
         host.silent()
+        world.look_at(name)
         _adjust_leases(world, host, now)
         world.timers.set(("summary",), now.mono_s + 0.2)
 
 
-def ask_rebirth(world: World, host: Host, now: Now) -> None:
-    """Ask a host to state again what it is, at most every ten seconds."""
+def _on_birth_due(world: World, name: str, now: Now) -> None:
+    """Ask a host whose birth has not come to state it again, at most every ten seconds."""
+    host = world.hosts.get(name)
+    if host is None or (host.early is None and host.has_joined()):
+        return
+    ask_s = host.awaited_s + REBIRTH_AFTER_S + REBIRTH_A_HOST_S * len(world.hosts)
+    if ask_s > now.mono_s:
+        world.timers.set(("rebirth", name), ask_s)
+        return
+    world.timers.set(("reborn", name), now.mono_s + REBIRTH_EVERY_S)
+    world.publish(world.topics.request(name), Rebirth(id=world.new_id()))
+
+
+def _await_birth(world: World, host: Host, now: Now) -> None:
+    """Wait a little for the rest of a birth: its heartbeat may overtake it, or be lost.
+
+    Of a fleet that comes back at once, nearly all would be asked for what is on its way.
+    """
     key = ("rebirth", host.name)
-    if key not in world.timers:
-        world.timers.set(key, now.mono_s + REBIRTH_EVERY_S)
-        world.publish(world.topics.request(host.name), Rebirth(id=world.new_id()))
+    if key not in world.timers and ("reborn", host.name) not in world.timers:
+        host.awaited_s = now.mono_s
+        world.timers.set(key, now.mono_s + REBIRTH_AFTER_S)
 
 
 def _warn_of_twin(world: World, host: Host, now: Now) -> None:
@@ -163,9 +198,9 @@ def _listen_for(world: World, host: Host, now: Now) -> None:
 
 
 def _resend_claims(world: World, host: Host, now: Now) -> None:
-    for job_id, claim in world.claims.items():
-        if claim.host == host.name:
-            world.timers.set(("assign", job_id), now.mono_s)
+    for job in world.held_at(host.name):
+        if job.job_id in world.claims:
+            world.timers.set(("assign", job.job_id), now.mono_s)
 
 
 def _adjust_leases(world: World, host: Host, now: Now) -> None:
@@ -204,9 +239,13 @@ def _miss_absent(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> No
 
 
 def _let_go(world: World, host: Host, now: Now) -> None:
-    """Take back what a host held that said goodbye, save what it has finished and will upload."""
+    """Take back what a host held that said goodbye, save what it has finished and will upload.
+
+    Of two agents of one name, the one that goes speaks for itself alone.
+    """
     awaited = world.expected.values()
     finished = {expected.job_id for expected in awaited if not expected.is_checkpoint}
     for job in world.held_at(host.name):
-        if job.job_id not in finished:
+        others = host.may_have_twin(now) and job.instance not in {None, host.instance}
+        if job.job_id not in finished and not others:
             world.move(job, Event.RELEASED, now, f"host:{host.name}", "goodbye", host=None)

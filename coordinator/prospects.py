@@ -6,6 +6,7 @@ and the coordinator has heartbeats to listen to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,23 +14,51 @@ from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.messages import AskPlan
-from coordinator import analysis
-from coordinator.assignment import explain, retry_wait_s, waited
+from coordinator import analysis, hostnames
+from coordinator.assignment import bring_up_to_date, explain, host_views, retry_wait_s, waited
 from coordinator.jobs import Job
+from coordinator.matchmaking import HostView, could_take_kind
 from coordinator.plan import JobSpec, spec_to_dict
 from coordinator.states import JobState
 from coordinator.world import World
 
 PAGE_CHARS: Final = 150_000
+MOST_NAMES: Final = 100  # of the hosts that would suit a job, for each thing that holds them up
 _OPTIONAL: Final = (
     "train_hosts", "allowed_hosts", "denied_hosts", "timeout_s", "stall_timeout_s"
 )  # fmt: skip
 
 
+def runnable(world: World, now: Now) -> int:
+    """Return how many pending jobs could run, now or once what holds them up has passed."""
+    if world.fleet.paused:
+        return 0
+    bring_up_to_date(world, now)
+    views = host_views(world, now)
+    alike = {world.board.judgement(view): view for view in views}
+    return sum(_could_run(world, jobs, views, [*alike.values()]) for jobs in world.board.kinds())
+
+
+def _could_run(
+    world: World, job_ids: Sequence[str], views: Sequence[HostView], alike: Sequence[HostView]
+) -> int:
+    """Return how many of these jobs, all of one kind, could run; of hosts `alike` one will do."""
+    specs = [job.spec for job_id in job_ids if (job := world.book.get(job_id))]
+    left = specs
+    names_hosts = bool(specs and (specs[0].allowed_hosts or specs[0].denied_hosts))
+    for view in views if names_hosts else alike:
+        if not left:
+            break
+        if could_take_kind(left[0], view, world.grace_s()):
+            left = [spec for spec in left if not world.board.takes(spec, view)]
+    return len(specs) - len(left)
+
+
 def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
     """Return a page of `jobs` in claim order, their `total`, where the `next` page begins.
 
-    With it comes `grace_s`, for how long a job that prefers CUDA waits.
+    With it comes `grace_s`, for how long a job that prefers CUDA waits, and why the fleet is
+    `paused`, empty when it is not.
     """
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
     handed_over = {one.job_id for one in world.expected.values()}
@@ -47,6 +76,7 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
         "total": len(jobs),
         "next": end if end < len(jobs) else None,
         "grace_s": world.grace_s(),
+        "paused": world.fleet.why_paused(),
     }
 
 
@@ -60,20 +90,44 @@ def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
     suits = analysis.suitable(found, presence)
     if found and not suits and not changes:
         changes = [analysis.nearest(found)]
+    if found and not fits:
+        changes = [*_misnamed(world, job), *changes]
     return {
-        "hosts": [
-            {
-                "host": view.host,
-                "eligible": not against,
-                "reasons": [reason.text for reason in against],
-            }
-            for view, against in found
+        "hosts": _nearest(found),
+        "fits": fits,
+        "clauses": [
+            one.to_dict() for one in (analysis.clauses(job.spec, found, presence) if found else [])
         ],
-        "clauses": [one.to_dict() for one in analysis.clauses(job.spec, found, presence)],
         "known": len(found),
-        "suitable": {how: [*names] for how, names in suits.items()},
+        "suitable": {how: [*names[:MOST_NAMES]] for how, names in suits.items()},
+        "suit": {how: len(names) for how, names in suits.items()},
         "remedies": [*changes],
     }
+
+
+def _nearest(found: analysis.Explained) -> list[JsonValue]:
+    """Return the hosts with what speaks against each, as many as an answer bears.
+
+    Of more than that, those with the least against them; by name, as they come, all the same.
+    """
+    rows: dict[str, JsonValue] = {}
+    size_chars = 0
+    ranked = sorted(found, key=lambda one: sum(1 if r.passing else 100 for r in one[1]))
+    for view, against in ranked:
+        reasons: list[JsonValue] = [reason.text for reason in against]
+        row: JsonValue = {"host": view.host, "eligible": not against, "reasons": reasons}
+        size_chars += len(str(row))
+        if rows and size_chars > PAGE_CHARS:
+            break
+        rows[view.host] = row
+    return [rows[view.host] for view, _ in found if view.host in rows]
+
+
+def _misnamed(world: World, job: Job) -> list[str]:
+    """Say which of its allowed_hosts nobody knows: they may be mistyped."""
+    known = world.known_hosts()
+    unknown = (name for name in job.spec.allowed_hosts if name not in known)
+    return [f"its allowed_hosts: {hostnames.doubt(name, known)}" for name in unknown]
 
 
 def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> dict[str, JsonValue]:

@@ -14,6 +14,11 @@ GOES_ON: Final = (
 JOURNAL: Final = "journal"  # in the client's place: whoever tells of the CA's entry, it is one
 
 
+def moment(at: str) -> str:
+    """Return a time of the ledger (RFC 3339 in UTC) as reasons tell it: `2026-11-21 22:01 UTC`."""
+    return f"{at[:16].replace('T', ' ')} UTC"
+
+
 @dataclass(frozen=True, slots=True)
 class HostRecord:
     """One row of the ledger's table of hosts.
@@ -47,15 +52,15 @@ class HostRecord:
         """Return that it is snoozed, until when, and the remedy; empty when it is not."""
         if not self.snoozed_until:
             return ""
-        until = f"{self.snoozed_until[:16].replace('T', ' ')} UTC"
+        until = moment(self.snoozed_until)
         return f"snoozed until {until} by {self.snoozed_by}; `fleet resume {self.host}` ends it"
 
     def barred(self) -> tuple[str, ...]:
         """Return every reason why it is given no jobs until somebody lifts it, with the remedy."""
         lifts = f"`fleet resume {self.host}` lifts it"
-        found = [f"drained by {self.who} at {self.at}; {lifts}"] if self.drained else []
+        found = [f"drained by {self.who} at {moment(self.at)}; {lifts}"] if self.drained else []
         if self.quarantine:
-            found.append(f"in quarantine since {self.at}: {self.quarantine}; {lifts}")
+            found.append(f"in quarantine since {moment(self.at)}: {self.quarantine}; {lifts}")
         return tuple(found)
 
 
@@ -71,7 +76,7 @@ class FleetRecord:
         """Return that no new jobs are given out, and the remedy; empty when they are."""
         if not self.paused:
             return ""
-        at = f"{self.at[:16].replace('T', ' ')} UTC"
+        at = moment(self.at)
         return f"the fleet was paused by {self.who} at {at}; `fleet pause --off` lifts it"
 
 
@@ -111,7 +116,7 @@ class Revocation:
     def reason(self, host: str) -> str:
         """Return why the host is given no jobs, with the remedy."""
         again = f"`fleet enroll {host}` lets it in again"
-        return f"its certificate was revoked by {self.who} at {self.at}; {again}"
+        return f"its certificate was revoked by {self.who} at {moment(self.at)}; {again}"
 
 
 @dataclass(frozen=True, slots=True)

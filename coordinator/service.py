@@ -1,7 +1,7 @@
 """The coordinator as a program: its connection, its threads, its signals around a `Shell`.
 
-One thread decides: it drains the mailbox and gives the shell its turns. Hashing a finished artifact
-is done on a second thread, since a large one takes seconds.
+One thread decides: it drains the mailbox and gives the shell its turns. A second one writes what
+comes of artifacts, a third waits for the disk and checks what is whole; neither holds up the first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
@@ -25,15 +25,15 @@ from broker.access import COORDINATOR, Access, open_access
 from broker.acl import Role
 from broker.address import text_of
 from broker.auth import OperatorKey
-from broker.ca import Authority
 from broker.clock import Now, Randomness
 from broker.disk import RealDisk, write_atomically
-from broker.errors import ConfigError, StorageError
+from broker.errors import ConfigError, StorageError, plain
 from broker.link import Link, LinkSettings, feed
 from broker.lock import FolderLock
-from broker.logs import setup
+from broker.logs import announce, setup
 from broker.machine import boot_id, machine_name, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
+from broker.memory import keep_freed_memory
 from broker.options import add_options
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
@@ -56,17 +56,21 @@ from coordinator.manifest import ManifestError, load_manifest
 from coordinator.metering import MeteredLedger, MeteredStore
 from coordinator.plan import Plan
 from coordinator.receipts import load_key
-from coordinator.renewal import JournalReader, Renewals
+from coordinator.rereading import PlanReader
 from coordinator.scrape import DEADLINE_S, Scrapes, parse_door
 from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
 from coordinator.shell import DAY_S, Event, Retention, Schemas, Shell, Surroundings
 from coordinator.store import Store
 from coordinator.world import CoreSettings
 
+if TYPE_CHECKING:
+    from coordinator.renewal import JournalReader, Renewals
+
 log = logging.getLogger("fleet.coordinator")
 
 LAST_GOOD: Final = "manifest.last-good.toml"
 HOME_MEMORY: Final = "homeassistant.json"
+SWITCH_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +110,14 @@ class Service:
         self._settings = settings
         self._manager = manager
         self._reloading = False
+        self._stopping = False
         self._own = own
+        self._plans = PlanReader()
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "coordinator")
         self._hasher = ThreadPoolExecutor(1, thread_name_prefix="fleet-hasher")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="fleet-writer")
         self.mailbox: Mailbox[Event | Stop | MetricsAsked] = Mailbox()
         self._connected = False
         self._tally = None if settings.metrics is None else Tally()
@@ -121,9 +128,10 @@ class Service:
         self._link = Link(
             LinkSettings(
                 access.addresses,
-                Role.COORDINATOR,
+                Role.COORDINATOR.value,
                 topics.for_coordinator() + (topics.for_homeassistant() if home.enabled else ()),
                 tls=access.tls,
+                if_twin="another coordinator is at this broker; stop one of them",
             ),
             feed(self.mailbox),
             will=self._will,
@@ -133,6 +141,10 @@ class Service:
         self._renewals: Renewals | None = None
         self._journal: JournalReader | None = None
         if settings.ca is not None:
+            # Not above: a coordinator that has no CA does without what it takes in memory.
+            from broker.ca import Authority
+            from coordinator.renewal import JournalReader, Renewals
+
             authority = Authority(settings.ca)
             self._journal = JournalReader(settings.ca)
             self._renewals = Renewals(
@@ -146,6 +158,7 @@ class Service:
             publish=self._link.publish,
             put=self.mailbox.put,
             background=self._hasher.submit,
+            writing=self._writer.submit,
             read_plan=self._read_plan,
             keep=self._keep,
         )
@@ -187,11 +200,19 @@ class Service:
             self._hasher.shutdown(wait=False, cancel_futures=True)
             goodbye = self._shell.goodbye()
             self._link.stop([] if goodbye is None else [goodbye])
+            self._writer.shutdown(cancel_futures=True)
             self._shell.close()
             self._lock.release()
             self._manager.close()
 
+    def stop(self) -> None:
+        """End after the present turn, whatever waits in the mailbox; a signal handler may call."""
+        self._stopping = True
+        self.mailbox.put(Stop())
+
     def _turn(self, ready: Callable[[], None]) -> bool:
+        if self._stopping:
+            return False
         deadline_s = self._shell.next_deadline()
         if self._journal is not None:
             deadline_s = min(deadline_s or self._journal.due_s, self._journal.due_s)
@@ -286,7 +307,7 @@ class Service:
             crash_grace_s=settings.crash_grace_s,
             sleep_grace_s=settings.sleep_grace_s,
             prefer_cuda_grace_s=settings.prefer_cuda_grace_s,
-            window_chunks=settings.window_chunks,
+            window_bytes=settings.window_bytes,
             operator_key=operator_key,
             receipt_key=load_key(settings.state),
             request_window_s=settings.request_window_s,
@@ -336,7 +357,7 @@ class Service:
         path = self._settings.manifest
         if path is None:
             return None
-        plan = load_manifest(path, trainers)
+        plan = self._plans.load(path, trainers)
         shutil.copyfile(path, self._settings.state / LAST_GOOD)
         return plan
 
@@ -349,27 +370,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the coordinator: `python -m coordinator.service --help`."""
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
+    keep_freed_memory()
     try:
         settings, broker, own, home = load(arguments).whole()
         access = open_access(broker, COORDINATOR, system_clock().wall_s)
         manager = Notifier.take(os.environ, os.getpid())
         service = Service(settings, broker, access, own, manager, home)
     except (ConfigError, StorageError, OSError) as error:
-        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        sys.stderr.write(f"error: {told}\n")
+        sys.stderr.write(f"error: {plain(error)}\n")
         return 2 if isinstance(error, ConfigError) else 1
+    # The mailbox's lock is re-entrant, so a handler may put even while its thread is in `take`.
     for name in ("SIGTERM", "SIGINT"):
-        signal.signal(getattr(signal, name), lambda *_: _put(service, Stop()))
+        signal.signal(getattr(signal, name), lambda *_: service.stop())
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: _put(service, ReloadAsked()))
-    end_with_parent(lambda: _put(service, Stop()))
+        signal.signal(signal.SIGHUP, lambda *_: service.mailbox.put(ReloadAsked()))
+    end_with_parent(service.stop)
+    # The thread that reads the socket gives the interpreter up at every call of the system. At the
+    # usual 5 ms until it gets it back, a busy core would hear a hundred messages a second.
+    sys.setswitchinterval(SWITCH_S)
     service.run(_say_ready_once())
     return 0
-
-
-def _put(service: Service, event: Stop | ReloadAsked) -> None:
-    # The mailbox's lock is re-entrant, so a handler may put even while its thread is in `take`.
-    service.mailbox.put(event, Lane.LOCAL)
 
 
 def _say_ready_once() -> Callable[[], None]:
@@ -378,8 +398,7 @@ def _say_ready_once() -> Callable[[], None]:
     def say() -> None:
         if not said:
             said.append(True)
-            sys.stdout.write('{"event":"ready"}\n')
-            sys.stdout.flush()
+            announce({"event": "ready"}, "the coordinator is ready")
 
     return say
 

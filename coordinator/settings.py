@@ -46,9 +46,10 @@ class CoordinatorSettings(Settings):
     prefer_cuda_grace_s: float | None = Field(
         default=None, ge=0, le=1e7, description="Overrides the manifest's."
     )
-    window_chunks: int = Field(
-        default=16, ge=1, le=1024, description="Chunks of one artifact in flight at once."
-    )
+    window_bytes: int = Field(
+        default=16 * 1024 * 1024, ge=64 * 1024, le=1 << 30,
+        description="Bytes of artifacts on their way in at once, of all uploads together.",
+    )  # fmt: skip
     keep_events_days: float = Field(
         default=90.0, gt=0, le=1e5, description="Days of each job's history; the newest 200 stay."
     )

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from broker.clock import Now, Randomness, backoff_s, rfc3339
 from broker.disk import Disk
-from broker.errors import BadStream, FleetError, StorageError, plain
+from broker.errors import StorageError, plain
 from broker.messages import OperatorResponse, encode
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
@@ -37,26 +37,27 @@ from coordinator.effects import (
     ManifestRead,
     ManifestRefused,
     OpenPart,
-    PartFailed,
-    PartOpened,
     PartStored,
     ReadManifest,
     SendChunk,
     ShellEvent,
+    StoreBundle,
     Tick,
     VerifyStored,
     Warn,
     WriteChunk,
 )
 from coordinator.faces.face import Face
+from coordinator.intake import Intake
 from coordinator.joblog import JobLogs
 from coordinator.jobs import Change
 from coordinator.ledger import Ledger
 from coordinator.manifest import ManifestError
 from coordinator.plan import Plan
 from coordinator.records import Record
+from coordinator.smallbundles import SmallBundles
 from coordinator.states import OF_PLAN, TROUBLE
-from coordinator.store import PARTS_KEPT_S, Part, Store
+from coordinator.store import PARTS_KEPT_S, Store
 from coordinator.world import MAX_ANSWERS, CoreSettings
 
 log = logging.getLogger("fleet.coordinator")
@@ -74,9 +75,10 @@ class Surroundings:
     """What a shell may do to the outside.
 
     `publish` hands a message to the link; `put` brings a local event to the next turn; `background`
-    has a slow function run elsewhere; `read_plan` reads the manifest, given the known trainers'
-    schemas, and raises `ManifestError`, or returns none when there is no manifest; `keep` puts on
-    the disk what a face wants to find at its next start, nothing when that is empty.
+    has a slow function run elsewhere, `writing` one after the other on the thread of part files;
+    `read_plan` reads the manifest, given the known trainers' schemas, and raises `ManifestError`,
+    or returns none when there is no manifest; `keep` puts on the disk what a face wants to find at
+    its next start, nothing when that is empty.
     """
 
     topics: Topics
@@ -86,6 +88,7 @@ class Surroundings:
     publish: Callable[[Outgoing], bool]
     put: Callable[[Event], object]
     background: Callable[[Callable[[], None]], object]
+    writing: Callable[[Callable[[], None]], object]
     read_plan: Callable[[Schemas], Plan | None]
     keep: Callable[[bytes], object] = lambda _: None
 
@@ -124,7 +127,8 @@ class Shell:
         self._ledger = ledger
         self._store = store
         self._logs = logs
-        self._parts: dict[str, Part] = {}
+        self._intake = Intake(store, around.put, around.writing, around.background)
+        self._small = SmallBundles(store, around.put, around.background)
         self._session: str | None = None
         self._failures = 0
         self._resume_s: float | None = None
@@ -167,8 +171,7 @@ class Shell:
         """Leave every part file as it is, for a later go, and close everything."""
         if self._face is not None and (memory := self._face.last_memory()) is not None:
             self._around.keep(memory)
-        for part in self._parts.values():
-            part.close()
+        self._intake.close()
         self._logs.close()
         self._ledger.close()
 
@@ -213,8 +216,7 @@ class Shell:
         self._resume_s = now.mono_s + wait_s
 
     def _resume(self, now: Now) -> bool:
-        while self._parts:
-            self._parts.popitem()[1].close()
+        self._intake.do(None)
         old = self.core
         try:
             self.core = self._new_core(now)
@@ -248,8 +250,12 @@ class Shell:
         match effect:
             case Outgoing():
                 self._around.publish(effect)
-            case WriteChunk() | OpenPart() | FinishPart() | DropPart() | AppendIndex():
-                self._perform_on_store(effect)
+            case WriteChunk() | OpenPart() | FinishPart() | DropPart():
+                self._intake.do(effect)
+            case StoreBundle():
+                self._small.add(effect)
+            case AppendIndex(row):
+                self._append_index(row)
             case VerifyStored(artifact_id):
                 self._around.background(partial(self._verify, artifact_id))
             case AppendLog(job_id, attempt, line):
@@ -264,23 +270,6 @@ class Shell:
                 log.warning("%s", text)
             case _:
                 self._answer(effect)
-
-    def _perform_on_store(
-        self, effect: WriteChunk | OpenPart | FinishPart | DropPart | AppendIndex
-    ) -> None:
-        match effect:
-            case WriteChunk():
-                self._write_chunk(effect)
-            case OpenPart():
-                self._open_part(effect)
-            case FinishPart():
-                if (whole := self._parts.pop(effect.artifact_id, None)) is not None:
-                    self._around.background(partial(self._finish_part, whole, effect))
-            case DropPart(artifact_id):
-                if (part := self._parts.pop(artifact_id, None)) is not None:
-                    part.discard()
-            case AppendIndex(row):
-                self._append_index(row)
 
     def _answer(
         self, effect: AnswerWithEvents | AnswerWithLog | AnswerWithStory | AnswerWithAttempts
@@ -303,45 +292,6 @@ class Shell:
         response = OperatorResponse(id=effect.request_id, ok=True, data=data)
         topic = self._around.topics.operator_response(effect.client)
         self._around.publish(Outgoing(topic, encode(response)))
-
-    def _open_part(self, effect: OpenPart) -> None:
-        if (earlier := self._parts.pop(effect.artifact_id, None)) is not None:
-            earlier.close()
-        try:
-            part, have = self._store.open_part(
-                effect.artifact_id, effect.size_bytes, effect.chunk_bytes
-            )
-        except FleetError as error:
-            log.error("%s", error)
-            self._around.put(PartFailed(effect.artifact_id, str(error)))
-            return
-        self._parts[effect.artifact_id] = part
-        self._around.put(PartOpened(effect.artifact_id, have))
-
-    def _write_chunk(self, effect: WriteChunk) -> None:
-        part = self._parts.get(effect.artifact_id)
-        if part is None:
-            return
-        try:
-            part.write(effect.index, effect.data)
-        except FleetError as error:
-            log.error("%s", error)
-            self._parts.pop(effect.artifact_id).close()
-            self._around.put(PartFailed(effect.artifact_id, str(error)))
-
-    def _finish_part(self, part: Part, effect: FinishPart) -> None:
-        try:
-            info = self._store.finish(part, effect.model, effect.mode)
-        except BadStream as error:
-            part.close()
-            log.warning("artifact %s: %s", effect.artifact_id[:12], error)
-            self._around.put(PartFailed(effect.artifact_id, str(error), corrupt=True))
-        except StorageError as error:
-            part.close()
-            log.error("%s", error)
-            self._around.put(PartFailed(effect.artifact_id, str(error)))
-        else:
-            self._around.put(PartStored(effect.artifact_id, info.size_bytes))
 
     def _verify(self, artifact_id: str) -> None:
         size_bytes = self._store.verify(artifact_id)

@@ -16,7 +16,8 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -30,6 +31,7 @@ from coordinator.plan import CHECKPOINTS
 
 BUNDLE: Final = "bundle.tar.zst"
 SYNC_EVERY_BYTES: Final = 16 * 1024 * 1024
+CATCH_UP_BYTES: Final = 4 * 1024 * 1024  # at a time: whoever writes has more to do
 PARTS_KEPT_S: Final = 7 * 86_400.0  # a part that nothing was written to for so long is given up
 FREE_MARGIN_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 1024 * 1024
@@ -46,8 +48,23 @@ class StoredInfo:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A small artifact that has come whole, and where it belongs."""
+
+    artifact_id: str
+    data: bytes
+    model: str
+    mode: str
+
+
 class Part:
-    """The part file of one artifact. All methods raise `StorageError` when the disk refuses."""
+    """The part file of one artifact. All methods raise `StorageError` when the disk refuses.
+
+    One thread writes. Another may `sync` meanwhile, and what ends the part waits for it; when that
+    fails, so does the next write. The sha256 is taken along, as far as the file is whole from its
+    beginning: at the end little is left to read.
+    """
 
     def __init__(
         self,
@@ -66,44 +83,75 @@ class Part:
         self.chunk_bytes = chunk_bytes
         self._have = have
         self._unsafe_bytes = 0
+        self._syncing = threading.Lock()
+        self._claim: list[tuple[int, int]] | None = None  # what the next `sync` makes durable
+        self._failure: StorageError | None = None
+        self._digest = hashlib.sha256()
+        self._hashed_bytes = 0
         with _storage(path):
             there = disk.size_bytes(path) is not None
             self._file: IO[bytes] = disk.open(path, "r+b" if there else "w+b")
 
     def write(self, index: int, data: bytes) -> None:
-        """Write a chunk to its place; now and then make what is there durable."""
+        """Write whole chunks, the first of which is `index`, to their place."""
+        offset = index * self.chunk_bytes
+        self._raise_failure()
         with _storage(self.path):
-            self._file.seek(index * self.chunk_bytes)
+            self._file.seek(offset)
             self._file.write(data)
-        self._have.add(index, index + 1)
+            self._have.add(index, index + chunk_count(len(data), self.chunk_bytes))
+            if offset == self._hashed_bytes:
+                self._digest.update(data)
+                self._hashed_bytes += len(data)
+            else:
+                self._catch_up(CATCH_UP_BYTES)
         self._unsafe_bytes += len(data)
-        if self._unsafe_bytes >= SYNC_EVERY_BYTES:
-            self.sync()
+
+    def wants_sync(self) -> bool:
+        """Whether much was written since the last `sync`; says so once, and is for the writer."""
+        if self._unsafe_bytes < SYNC_EVERY_BYTES or self._claim is not None:
+            return False
+        self._unsafe_bytes, self._claim = 0, list(self._have)
+        return True
 
     def sync(self) -> None:
-        """Make the data durable, then the list of chunks that claims it."""
-        with _storage(self.path):
-            self._disk.sync(self._file)
-            listed = {
-                "size_bytes": self.size_bytes,
-                "chunk_bytes": self.chunk_bytes,
-                "have": list(self._have),
-            }
-            list_path = self.path.with_suffix(".json")
-            write_atomically(self._disk, list_path, json.dumps(listed).encode())
-        self._unsafe_bytes = 0
+        """Make the data durable, then the list of chunks that claims it.
+
+        Beside the thread that writes, only what `wants_sync` spoke of is claimed. A disk that has
+        failed once may have forgotten what it was given: that is never relied upon.
+        """
+        with self._syncing:
+            if self._file.closed:
+                return
+            claimed = list(self._have) if self._claim is None else self._claim
+            try:
+                with _storage(self.path):
+                    self._disk.sync(self._file)
+                    self._disk.forget(self._file, self._hashed_bytes)
+                    listed = {
+                        "size_bytes": self.size_bytes,
+                        "chunk_bytes": self.chunk_bytes,
+                        "have": claimed,
+                    }
+                    list_path = self.path.with_suffix(".json")
+                    write_atomically(self._disk, list_path, json.dumps(listed).encode())
+            except StorageError as error:
+                self._failure = error
+                raise
+            finally:
+                self._claim = None
 
     def close(self) -> None:
         """Leave the part as it is, for a later go; closing twice does no harm."""
-        if self._file.closed:
-            return
-        with contextlib.suppress(StorageError):
-            self.sync()
+        if self._failure is None:
+            self._claim = None
+            with contextlib.suppress(StorageError):
+                self.sync()
         self._release()
 
     def close_file(self) -> None:
         """Close the file, so that it can be renamed everywhere."""
-        with _storage(self.path):
+        with self._syncing, _storage(self.path):
             self._file.close()
 
     def discard(self) -> None:
@@ -115,18 +163,34 @@ class Part:
 
     def _release(self) -> None:
         # A full disk refuses what is still buffered, too; the file is closed all the same.
-        with contextlib.suppress(OSError):
+        with self._syncing, contextlib.suppress(OSError):
             self._file.close()
 
     def seal(self) -> str:
         """Flush everything to the disk and return the sha256 of the whole file, in hex."""
-        digest = hashlib.sha256()
-        with _storage(self.path):
+        self._raise_failure()
+        with self._syncing, _storage(self.path):
             self._disk.sync(self._file)
-            self._file.seek(0)
-            while block := self._file.read(_BLOCK_BYTES):
-                digest.update(block)
-        return digest.hexdigest()
+            self._catch_up(self.size_bytes)
+        return self._digest.hexdigest()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise StorageError(str(self._failure))
+
+    def _catch_up(self, most_bytes: int) -> None:
+        """Hash what came before its turn, or was there already; it is read again for that."""
+        first = self._have.first_range()
+        whole_bytes = first[1] * self.chunk_bytes if first and first[0] == 0 else 0
+        end = min(whole_bytes, self.size_bytes, self._hashed_bytes + most_bytes)
+        if self._hashed_bytes < end:
+            self._file.seek(self._hashed_bytes)
+        while self._hashed_bytes < end:
+            block = self._file.read(min(_BLOCK_BYTES, end - self._hashed_bytes))
+            if not block:
+                return  # cut short behind our back: the hash will tell
+            self._digest.update(block)
+            self._hashed_bytes += len(block)
 
 
 class Store:
@@ -139,6 +203,7 @@ class Store:
         self._models = root / "models"
         self._index = self._models / "index.jsonl"
         self._paths: dict[str, Path] = {}
+        self._durable: set[Path] = set()
         with _storage(root):
             disk.make_folder(self._incoming)
             disk.make_folder(self._models)
@@ -171,8 +236,7 @@ class Store:
     ) -> tuple[Part, RangeSet]:
         """Open or create the part file of an artifact; return it and the chunks that it has.
 
-        Raises `StorageError` when the disk has no room for it. A part of another size or cut
-        starts over.
+        Raises `StorageError` when the disk has no room for it. A part of another size starts over.
         """
         path = self._incoming / f"{_checked(_HEX, artifact_id)}.part"
         have = _listed(self._disk, path, size_bytes, chunk_bytes)
@@ -195,8 +259,7 @@ class Store:
 
         Raises `BadStream` when it does not hash to its id; the part is deleted then.
         """
-        folder = self._models / (_checked(_FOLDER, model) + "_" + _checked(_FOLDER, mode))
-        target = folder / _checked(_HEX, part.artifact_id) / BUNDLE
+        target = self._target(part.artifact_id, model, mode)
         if part.seal() != part.artifact_id:
             part.discard()
             raise BadStream(f"artifact {part.artifact_id[:12]}: the bytes have another hash")
@@ -204,14 +267,67 @@ class Store:
         with _storage(target):
             self._disk.make_folder(target.parent)
             self._disk.replace(part.path, target)
-            for made in (target.parent, folder, self._models, self._incoming):
-                self._disk.sync_folder(made)
+            self._sync_names([target])
             self._disk.unlink(part.path.with_suffix(".json"))
         self._paths[part.artifact_id] = target
         return StoredInfo(part.artifact_id, target, part.size_bytes)
 
+    def put(self, bundles: Sequence[Whole]) -> dict[str, BadStream | StorageError]:
+        """Put artifacts that are in memory into the store, durably.
+
+        Returns why some were not taken, by their ids: `BadStream` when one does not hash to its id,
+        `StorageError` when the disk refuses. One flush serves many, so what waits goes together.
+        """
+        refused: dict[str, BadStream | StorageError] = {}
+        targets: dict[str, tuple[Whole, Path]] = {}
+        for one in bundles:
+            if hashlib.sha256(one.data).hexdigest() != one.artifact_id:
+                refused[one.artifact_id] = BadStream("the bytes have another hash")
+            elif one.artifact_id not in self._paths:
+                target = self._target(one.artifact_id, one.model, one.mode)
+                targets[one.artifact_id] = (one, target)
+        try:
+            self._put(list(targets.values()))
+        except StorageError as error:
+            refused |= dict.fromkeys(targets, error)
+        else:
+            self._paths |= {artifact_id: target for artifact_id, (_, target) in targets.items()}
+        return refused
+
+    def _put(self, bundles: Sequence[tuple[Whole, Path]]) -> None:
+        disk = self._disk
+        parts = [self._incoming / f"{one.artifact_id}.whole.part" for one, _ in bundles]
+        with _storage(self._models), contextlib.ExitStack() as opened:
+            files = [opened.enter_context(disk.open(part, "wb")) for part in parts]
+            for file, (one, _) in zip(files, bundles, strict=True):
+                file.write(one.data)
+            for file in files:
+                disk.sync(file)
+        with _storage(self._models):
+            for part, (_, target) in zip(parts, bundles, strict=True):
+                disk.make_folder(target.parent)
+                disk.replace(part, target)
+            self._sync_names([target for _, target in bundles])
+
+    def _target(self, artifact_id: str, model: str, mode: str) -> Path:
+        folder = _checked(_FOLDER, model) + "_" + _checked(_FOLDER, mode)
+        return self._models / folder / _checked(_HEX, artifact_id) / BUNDLE
+
+    def _sync_names(self, targets: Sequence[Path]) -> None:
+        """Make new bundles' names durable, and those of their folders."""
+        folders = {target.parent.parent for target in targets}
+        new = folders - self._durable
+        for folder in (*(target.parent for target in targets), *sorted(folders)):
+            self._disk.sync_folder(folder)
+        if new:
+            self._disk.sync_folder(self._models)
+            self._durable |= new
+
     def append_index(self, row: Mapping[str, Any]) -> None:
-        """Append a row to the index, durably; a row that is there already is not repeated."""
+        """Append a row to the index; a row that is there already is not repeated.
+
+        That is not durable: every row can be made again from the ledger, and is when this starts.
+        """
         key = _row_key(row)
         if key in self._rows:
             return
@@ -220,7 +336,7 @@ class Store:
             before_bytes = file.tell()
             try:
                 file.write(line.encode() + b"\n")
-                self._disk.sync(file)
+                file.flush()
             except OSError:
                 file.truncate(before_bytes)  # half a row would spoil the next one
                 raise
@@ -254,6 +370,7 @@ class Store:
             folders |= {path.parent, path.parent.parent}
         for folder in sorted(folders):
             self._disk.sync_folder(folder)
+        self._durable = folders
 
     def verify(self, artifact_id: str) -> int | None:
         """Hash an artifact; return its size in bytes, or none when it is not there or not whole.
@@ -346,15 +463,28 @@ def _listed(disk: Disk, path: Path, size_bytes: int, chunk_bytes: int) -> RangeS
     chunks = chunk_count(size_bytes, chunk_bytes)
     try:
         listed = json.loads(read(disk, path.with_suffix(".json")))
-        same = (listed["size_bytes"], listed["chunk_bytes"]) == (size_bytes, chunk_bytes)
-        ranges = [(int(start), int(stop)) for start, stop in listed["have"]]
+        was_bytes = int(listed["chunk_bytes"])
+        same = listed["size_bytes"] == size_bytes and was_bytes > 0
+        listed_ranges = [(int(start), int(stop)) for start, stop in listed["have"]]
         on_disk_bytes = disk.size_bytes(path) or 0
     except (OSError, ValueError, KeyError, TypeError):
         return RangeSet()
-    inside = all(0 <= start < stop <= chunks for start, stop in ranges)
-    reached = max((stop for _, stop in ranges), default=0)
-    there = on_disk_bytes >= min(size_bytes, reached * chunk_bytes)
-    return RangeSet(ranges) if same and inside and there else RangeSet()
+    if not same:
+        return RangeSet()
+    most = chunk_count(size_bytes, was_bytes)
+    inside = all(0 <= start < stop <= most for start, stop in listed_ranges)
+    reached_bytes = max((stop for _, stop in listed_ranges), default=0) * was_bytes
+    if not inside or on_disk_bytes < min(size_bytes, reached_bytes):
+        return RangeSet()
+    if was_bytes == chunk_bytes:
+        return RangeSet(listed_ranges)
+    # The sender cuts it otherwise now: what counts are whole chunks of the new size.
+    found = RangeSet()
+    for start, stop in listed_ranges:
+        end_bytes = stop * was_bytes
+        last = chunks if end_bytes >= size_bytes else end_bytes // chunk_bytes
+        found.add(chunk_count(start * was_bytes, chunk_bytes), last)
+    return found
 
 
 def _checked(pattern: re.Pattern[str], name: str) -> str:

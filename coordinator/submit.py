@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.messages import AskCancelPending, AskRun, OperatorResponse
 from broker.topics import user_of
+from coordinator import hostnames
 from coordinator.answers import given, refusal
 from coordinator.diff import spec_changes
 from coordinator.jobs import Job
@@ -35,6 +36,8 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse
             {"key": one.key, "message": one.message} for one in error.problems[:100]
         ]
         return refusal(ask.id, "bad_request", "the job has errors", {"errors": errors})
+    if unknown := _unknown_hosts(world, spec):
+        return refusal(ask.id, "bad_request", "the job has errors", {"errors": unknown})
     job, who = world.book.get(spec.job_id), user_of(client)
     if job is None or not job.in_plan:
         if job is not None and "name" not in ask.job:
@@ -79,10 +82,29 @@ def outcome(response: OperatorResponse) -> str:
     """Say in words what the answer to one of these commands holds; nothing where the job tells."""
     data: Any = response.data
     if isinstance(data, dict) and "cancelled" in data:
-        return f"{data['cancelled']} jobs"
+        count = data["cancelled"]
+        return f"{count} job{'s' * (count != 1)}"
     if isinstance(data, dict) and data.get("added") is False:
         return f"{data['name']} is there already, {data['state']}"
     return ""
+
+
+def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
+    """Return an error for each host that the job would wait for, and that nobody knows of.
+
+    One that is yet to come is in the manifest.
+    """
+    declared = world.plan.hosts.keys() if world.plan else ()
+    known = world.known_hosts()
+    remedy = "(`fleet workers` shows them; one that is yet to come needs its [hosts.NAME] first)"
+    return [
+        {
+            "key": "allowed_hosts",
+            "message": f"{hostnames.doubt(name, {*known, *declared})} {remedy}",
+        }
+        for name in spec.allowed_hosts
+        if known and name not in known and name not in declared
+    ]
 
 
 def _takes_name(one: Job, spec: JobSpec) -> bool:

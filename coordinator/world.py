@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from pydantic import JsonValue
 
 from broker.auth import OperatorKey
 from broker.clock import Now, Randomness
-from broker.messages import Assign, Noted, OperatorResponse, Wire, encode
+from broker.messages import Assign, BrokerLoad, Noted, OperatorResponse, Wire, encode
 from broker.stream import Receiver, Sender
 from broker.timers import Timers
 from broker.topics import Topics
 from broker.wire import Outgoing
+from coordinator.board import Board
 from coordinator.effects import Effect, Warn
 from coordinator.hosts import Host
 from coordinator.jobs import Job, JobBook
@@ -32,11 +34,13 @@ from coordinator.records import (
     RequestKey,
     Revocation,
 )
+from coordinator.sharing import SharedTrainers
 from coordinator.states import FINAL, Event, JobState
 
 MAX_HOSTS: Final = 20_000
 MAX_ANSWERS: Final = 4096
-CHUNK_BYTES: Final = 256 * 1024  # of what is downloaded
+ROWS_AT_ONCE: Final = 250
+ROWS_EVERY_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class CoreSettings:
     crash_grace_s: float = 120.0
     sleep_grace_s: float = 7200.0
     prefer_cuda_grace_s: float | None = None
-    window_chunks: int = 16
+    window_bytes: int = 16 * 1024 * 1024
     operator_key: OperatorKey | None = None
     receipt_key: bytes = field(default=b"", repr=False)
     request_window_s: float = 60.0
@@ -115,6 +119,7 @@ class Upload:
     size_bytes: int
     chunk_bytes: int
     since_s: float
+    part: int  # which opening of its part file
     receiver: Receiver | None = None
     finishing: bool = False
 
@@ -156,10 +161,11 @@ class World:
     book: JobBook
     stored: dict[str, int]
     hosts: dict[str, Host] = field(default_factory=dict)
+    trainers: SharedTrainers = field(default_factory=SharedTrainers)
     plan: Plan | None = None
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
     claims: dict[str, Claim] = field(default_factory=dict)
-    holdbacks: dict[tuple[str, str], Holdback] = field(default_factory=dict)
+    holdbacks: dict[str, dict[str, Holdback]] = field(default_factory=dict)  # by job, by host
     stops: dict[tuple[str, str, int], Stop] = field(default_factory=dict)
     pending_since_s: dict[str, float] = field(default_factory=dict)
     retry_at_s: dict[str, float] = field(default_factory=dict)
@@ -170,17 +176,24 @@ class World:
     revoked: dict[str, Revocation] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
+    awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
     uploads: dict[str, Upload] = field(default_factory=dict)
+    parts_opened: int = 0
     downloads: dict[str, Download] = field(default_factory=dict)
     answers: OrderedDict[RequestKey, Answer] = field(default_factory=OrderedDict)
     dropped: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     turned_away_s: deque[float] = field(default_factory=deque)
     broker_refused: dict[str, int] | None = None
+    broker_load: BrokerLoad | None = None
     home_commands_s: deque[float] = field(default_factory=deque)
     session: str = ""
     manifest_fault: str = ""  # what is wrong with the manifest as it is now; the plan is older
+    unsaid: dict[str, None] = field(default_factory=dict)  # jobs whose rows are to be published
+    rows_left: int = ROWS_AT_ONCE  # that may be published in this turn
     out: list[Effect] = field(default_factory=list)
+    board: Board = field(default_factory=Board)
+    changed_hosts: dict[str, None] = field(default_factory=dict)  # since the board saw them
     unsettled: bool = True
 
     def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:
@@ -196,6 +209,7 @@ class World:
     ) -> Job:
         """Move a job, keep its timers in step, and tell whoever watches it."""
         after = self.book.move(job, event, now, who, why, **changes)
+        self._note_hosts(job, after)
         if not after.is_held:
             self.claims.pop(job.job_id, None)
             self.timers.cancel(("assign", job.job_id))
@@ -216,28 +230,67 @@ class World:
         self.announce(after, now)
         return after
 
+    def look_at(self, host: str) -> None:
+        """Something about a host has changed: it may take a job that it did not take before."""
+        self.changed_hosts[host] = None
+        self.unsettled = True
+
     def expect(self, artifact_id: str, expected: Expected) -> None:
         """Await an artifact; a job awaits one at a time."""
         self._expect_nothing(expected.job_id)
+        self.unexpect(artifact_id)
         self.expected[artifact_id] = expected
+        self.awaits[expected.job_id] = artifact_id
+        self.changed_hosts[expected.host] = None  # its slot is free
+
+    def unexpect(self, artifact_id: str) -> None:
+        """Await an artifact no more."""
+        expected = self.expected.pop(artifact_id, None)
+        if expected is not None:
+            del self.awaits[expected.job_id]
+            self.changed_hosts[expected.host] = None
 
     def _expect_nothing(self, job_id: str) -> None:
-        for artifact_id in [key for key, of in self.expected.items() if of.job_id == job_id]:
-            del self.expected[artifact_id]
+        if job_id in self.awaits:
+            self.unexpect(self.awaits[job_id])
 
     def _forget(self, job_id: str, *, expected: bool) -> None:
         if expected:
             self._expect_nothing(job_id)
-        for key in [key for key in self.holdbacks if key[0] == job_id]:
-            del self.holdbacks[key]
-        for host in self.hosts.values():
-            host.progress.pop(job_id, None)
+        self.holdbacks.pop(job_id, None)
+
+    def _note_hosts(self, before: Job, after: Job) -> None:
+        """Where a job was, and where it is, there may be a slot more or less."""
+        for name in (before.host, after.host):
+            if name is not None:
+                self.changed_hosts[name] = None
+        if (before.host != after.host or after.state in FINAL) and before.host in self.hosts:
+            self.hosts[before.host].progress.pop(before.job_id, None)
 
     def announce(self, job: Job, now: Now) -> None:
-        """Publish a job's row, and have the summary follow."""
-        self.publish(self.topics.job(job.job_id), job.row(), retain=True)
+        """Publish a job's row, and have the summary follow.
+
+        Of many rows at once most follow later: a broker, and our queue for it, hold only so many.
+        """
+        self.unsaid.pop(job.job_id, None)
+        if self.rows_left > 0:
+            self.rows_left -= 1
+            self.publish(self.topics.job(job.job_id), job.row(), retain=True)
+        else:
+            self.unsaid[job.job_id] = None
+            if ("rows",) not in self.timers:
+                self.timers.set(("rows",), now.mono_s + ROWS_EVERY_S)
         if ("summary",) not in self.timers:
             self.timers.set(("summary",), now.mono_s + 0.2)
+
+    def announce_rest(self, now: Now) -> None:
+        """Publish some of the rows that had to wait."""
+        for job_id in [*islice(self.unsaid, max(0, self.rows_left))]:
+            job = self.book.get(job_id)
+            if job is not None:
+                self.announce(job, now)
+        if self.unsaid:
+            self.timers.set(("rows",), now.mono_s + ROWS_EVERY_S)
 
     def note(self, host: str, report: Any, verdict: Any) -> None:
         """Answer a report of an agent."""
@@ -269,9 +322,11 @@ class World:
             self.fleet = record
         elif isinstance(record, HostForgotten):
             self.records.pop(record.host, None)
+            self.look_at(record.host)
         elif isinstance(record, HostRecord):
             self.records[record.host] = record
-        if isinstance(record, HostRecord | FleetRecord):
+            self.look_at(record.host)
+        if isinstance(record, FleetRecord):
             self.unsettled = True
 
     def barred(self, host: str) -> tuple[str, ...]:
@@ -279,6 +334,11 @@ class World:
         revocation = self.revoked.get(host)
         revoked = () if revocation is None else (revocation.reason(host),)
         return (*revoked, *self.record(host).barred())
+
+    def known_hosts(self) -> frozenset[str]:
+        """Return the names of the hosts that have come, or that the ledger has something of."""
+        had_jobs = {job.host for job in self.book.all() if job.host is not None}
+        return frozenset({*self.hosts, *self.records, *had_jobs})
 
     def policy(self, host: str) -> HostPolicy:
         """Return what the plan says of a host."""
@@ -294,8 +354,7 @@ class World:
 
     def held_at(self, host: str) -> list[Job]:
         """Return the jobs that the ledger says `host` holds."""
-        held = self.book.in_state(JobState.CLAIMED, JobState.RUNNING)
-        return [job for job in held if job.host == host]
+        return self.book.held_by(host)
 
     def drop(self, kind: str, why: str) -> None:
         """Count a message as garbage; the first of its kind is logged."""

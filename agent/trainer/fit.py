@@ -87,6 +87,7 @@ def fit(
     if hyper.compile:
         training.compile(loss_of, progress)
     training.go_on_from(keeper)
+    progress.begins(training.epochs_done())
     held_out = torch.from_numpy(validation)
     with keeper.interruption.deferred():
         while training.goes_on():
@@ -159,6 +160,11 @@ class _Training:
         self._network.load_state_dict(before)
         self._generator.set_state(drawn)
         self.fitted.compiled = self._compiled is not None
+
+    def epochs_done(self) -> float:
+        """Return how many epochs are behind it, with the share of the one that is under way."""
+        done = len(self.fitted.curve)
+        return done + self._at / len(self._order) if self._epoch > done else float(done)
 
     def goes_on(self) -> bool:
         """Whether there is another epoch to come, or to be ended."""

@@ -126,6 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     def work(_: Interruption) -> None:
         if args.out.suffix not in {".csv", ".parquet"}:
             raise BadInputError.at(args.out, "--out", "is neither .csv nor .parquet", "name it so")
+        if not args.out.parent.is_dir():
+            raise BadInputError.at(args.out, "--out", "its folder is not there", "make it first")
         progress.phase("load")
         model = load_model(args.bundle, args.threads)
         progress.phase("evaluate")

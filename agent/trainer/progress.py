@@ -36,11 +36,16 @@ class Progress:
         self._stream = stream
         self._clock = clock
         self._training_since_s = clock()
+        self._done_before = 0.0
 
     def phase(self, phase: str) -> None:
         """Announce that a phase begins."""
-        self._training_since_s = self._clock()
+        self.begins(0.0)
         self._emit({"event": "phase", "phase": phase})
+
+    def begins(self, done_epochs: float) -> None:
+        """Count time from now on: so many epochs are of an earlier process, by its checkpoint."""
+        self._training_since_s, self._done_before = self._clock(), done_epochs
 
     def epoch(
         self,
@@ -50,8 +55,12 @@ class Progress:
         val_loss: float,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Report that `epoch` of at most `epochs` is over; the eta assumes that all will run."""
-        spent_s = self._clock() - self._training_since_s
+        """Report that `epoch` of at most `epochs` is over.
+
+        The eta assumes that all will run; it is None while nothing tells how long one takes.
+        """
+        spent_s, done = self._clock() - self._training_since_s, epoch - self._done_before
+        eta_s = round(spent_s / done * (epochs - epoch), 1) if done > 0 else None
         self._emit(
             {
                 "event": "progress",
@@ -60,7 +69,7 @@ class Progress:
                 "train_loss": train_loss,
                 "val_loss": val_loss,
                 "metrics": dict(metrics or {}),
-                "eta_s": round(spent_s / epoch * (epochs - epoch), 1),
+                "eta_s": eta_s,
             }
         )
 

@@ -103,7 +103,9 @@ class RawFile:
         wanted = [*_KEYS, *self.schema.channels, *self._label]
         for name in wanted:
             if name not in columns:
-                raise self._fault(name, "column is missing", "add it, or correct the schema")
+                # Whoever scores has no schema: the columns are those of the model.
+                remedy = "add it: the model needs it" if others else "add it, or correct the schema"
+                raise self._fault(name, "column is missing", remedy)
         for name in columns:
             if name not in wanted and not others:
                 raise self._fault(

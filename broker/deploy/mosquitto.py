@@ -16,12 +16,15 @@ from broker.topics import CLIENT_PREFIX
 
 MAX_QUEUED_MESSAGES: Final = 100_000  # above the number of retained messages of a large fleet
 MAX_QUEUED_BYTES: Final = 256 * 1024 * 1024
+MAX_INFLIGHT_MESSAGES: Final = 1000
 AUTOSAVE_CHANGES: Final = 20
+AUTOSAVE_A_HOST: Final = 10  # a host's birth is four changes, or more
 
 _CONF: Final = """\
 # {head}
 
-# Survives a kill -9: the retained messages are written again after so many changes.
+# Survives a kill -9: after so many changes all retained messages are written again. The more hosts
+# there are, the longer that takes, and the broker serves nobody meanwhile.
 persistence true
 persistence_location {state}/
 autosave_on_changes true
@@ -30,6 +33,8 @@ autosave_interval {autosave}
 # At the defaults a coordinator would be sent the first thousand retained messages and no more.
 max_queued_messages {queued}
 max_queued_bytes {queued_bytes}
+# At the default of 20 the heartbeats of a fleet that comes back overtake its births.
+max_inflight_messages {inflight}
 
 # The largest chunk and its topic.
 max_packet_size {packet}
@@ -70,9 +75,10 @@ def _conf(site: Site) -> str:
     text = _CONF.format(
         head=HEAD,
         state=site.state.as_posix().rstrip("/"),
-        autosave=AUTOSAVE_CHANGES,
+        autosave=max(AUTOSAVE_CHANGES, AUTOSAVE_A_HOST * len(site.hosts)),
         queued=MAX_QUEUED_MESSAGES,
         queued_bytes=MAX_QUEUED_BYTES,
+        inflight=MAX_INFLIGHT_MESSAGES,
         packet=MAX_PACKET_BYTES,
         prefix=CLIENT_PREFIX,
         anonymous="true" if site.loopback else "false",

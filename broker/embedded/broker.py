@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.metadata
 import logging
-from typing import Final
+import ssl
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, cast
 
-from amqtt.contexts import BrokerConfig
-from amqtt.errors import AMQTTError, MQTTError, ProtocolHandlerError
-from amqtt.mqtt.disconnect import DisconnectPacket
-from amqtt.mqtt.protocol.broker_handler import BrokerProtocolHandler
+from amqtt.contexts import BrokerConfig, ListenerType
 
-from broker.embedded.client import CLOSE_TIMEOUT_S, Arrival, Client
-from broker.embedded.conversation import handle
+from broker.embedded.client import Arrival, Client
+from broker.embedded.conversation import Conversation
 from broker.embedded.distribution import Distribution
 from broker.embedded.doors import Doors
 from broker.embedded.entrance import Entrance
 from broker.embedded.identity import Identity
+from broker.embedded.line import Line
 from broker.embedded.outbox import Outbox
-from broker.embedded.packets import MalformedPacketError, OversizePacketError, decode
+from broker.embedded.packets import MalformedPacketError, Message, OversizePacketError
 from broker.embedded.refusals import Reason
 from broker.embedded.settings import ServerSettings
 from broker.errors import LinkError
-from broker.messages import BrokerRefusals, encode
+from broker.messages import BrokerLoad, BrokerRefusals, encode
 from broker.topics import Topics
 
 log = logging.getLogger("fleet.broker")
@@ -32,8 +32,10 @@ log = logging.getLogger("fleet.broker")
 AMQTT_VERSION: Final = "0.12.1"
 WATCH_EVERY_S: Final = 0.5
 TELL_EVERY_S: Final = 2.0
+LOAD_EVERY_S: Final = 15.0
 WEBSOCKET: Final = "websocket"  # the listener's name
-PACKETS_AT_ONCE: Final = 50  # of one client, before others have their turn
+BACKLOG: Final = 4_096  # connections that nobody has accepted yet
+CONNACK: Final = b"\x20\x02\x00\x00"
 
 
 class EmbeddedBroker(Distribution):
@@ -60,9 +62,7 @@ class EmbeddedBroker(Distribution):
         }
         super().__init__(settings, BrokerConfig.from_dict({"listeners": listeners, "plugins": {}}))
         self._doors = Doors(settings)
-        self._entrance = Entrance(
-            settings, self._identity, self._doors, self._refusals, self.plugins_manager
-        )
+        self._entrance = Entrance(settings, self._identity, self._doors, self._refusals)
         self._watchers: list[asyncio.Task[None]] = []
         self._stopping = False
 
@@ -83,7 +83,7 @@ class EmbeddedBroker(Distribution):
     async def start(self) -> None:
         """Start to serve, and to look after those who are connected."""
         await super().start()
-        self._watchers = [asyncio.create_task(one) for one in (self._watch(), self._tell_refused())]
+        self._watchers = [asyncio.create_task(one) for one in (self._watch(), self._tell_state())]
 
     async def shutdown(self) -> None:
         """Replaces: amqtt ends one client after the other; here all are ended at once."""
@@ -95,14 +95,34 @@ class EmbeddedBroker(Distribution):
         await asyncio.gather(*(one.arrival.wire.close() for one in clients))
         await super().shutdown()
 
+    async def _create_server_instance(
+        self,
+        listener_name: str,
+        listener_type: ListenerType,  # noqa: ARG002 - all are TCP, see above
+        address: str | None,
+        port: int,
+        ssl_context: ssl.SSLContext | None,  # noqa: ARG002 - see Entrance
+    ) -> asyncio.Server:
+        """Replaces: amqtt listens with a backlog of 100 connections. A fleet that comes back at
+        once has more, and the kernel has those that do not fit try again after a second, or three.
+        """  # noqa: D205 - one sentence
+
+        def line() -> Line:
+            return Line(partial(self.stream_connected, listener_name=listener_name), self._loop)
+
+        return await self._loop.create_server(
+            line, address, port, reuse_address=True, backlog=BACKLOG
+        )
+
     async def stream_connected(
         self,
-        reader: asyncio.StreamReader,
+        reader: asyncio.StreamReader,  # noqa: ARG002 - the line is read
         writer: asyncio.StreamWriter,
         listener_name: str,
     ) -> None:
         """Replaces: amqtt's whole way from a socket to a session and its end."""
-        arrival = await self._entrance.admit(reader, writer, websocket=listener_name == WEBSOCKET)
+        line = cast("Line", writer.transport.get_protocol())
+        arrival = await self._entrance.admit(line, writer, websocket=listener_name == WEBSOCKET)
         if arrival is None:
             return
         try:
@@ -124,87 +144,52 @@ class EmbeddedBroker(Distribution):
         broker disconnect it (3.1.4-2), and publish the will of every connection that ends without
         a DISCONNECT (3.1.2.5).
         """
-        session = arrival.session
-        while (old := self._clients.get(str(session.client_id))) is not None:
+        client_id = arrival.session.client_id
+        while (old := self._clients.get(client_id)) is not None:
             old.arrival.wire.cut()
             await old.ended.wait()
 
         def slow() -> None:
             self._refusals.add(
-                Reason.SLOW, f"client {session.client_id!r} does not keep up with its messages"
+                Reason.SLOW, f"client {client_id!r} does not keep up with its messages"
             )
 
-        outbox = Outbox(arrival.handler, self._settings, slow)
+        outbox = Outbox(arrival.wire, self._settings, self._mail, slow)
         client = Client(arrival, outbox, self._loop.time())
-        session.transitions.connect()
-        self._clients[client.id] = client
-        self._sessions[client.id] = (session, arrival.handler)
+        self._clients[client_id] = client
         return client
 
     async def _attend(self, client: Client) -> None:
         goodbye = False
         try:
-            await client.arrival.handler.mqtt_connack_authorize(authorize=True)
-            goodbye = await self._converse(client)
+            client.outbox.answer(CONNACK)
+            goodbye = await Conversation(self, client).run()
         except OversizePacketError as error:
             self._refusals.add(Reason.OVERSIZE, f"client {client.id!r}: {error}")
         except MalformedPacketError as error:
             self._refusals.add(Reason.MALFORMED, f"client {client.id!r}: {error}")
-        except (AMQTTError, MQTTError, ProtocolHandlerError, OSError):
-            pass  # the connection broke while something was sent
         finally:
             try:
-                await self._part(client, goodbye=goodbye)
+                self._part(client, goodbye=goodbye)
             finally:
                 client.ended.set()
+        if goodbye:
+            await client.arrival.wire.close()
 
-    async def _converse(self, client: Client) -> bool:
-        """Handle a client's packets in turn until its end; tell whether it said goodbye.
-
-        Replaces: amqtt starts a task for each packet, without limit.
-        """
-        handled = 0
-        while (frame := await client.arrival.packets.frame()) is not None:
-            handled += 1
-            if handled % PACKETS_AT_ONCE == 0:
-                await asyncio.sleep(0)  # what has come already is read without a pause
-            packet = await decode(frame)
-            client.last_s = self._loop.time()
-            if isinstance(packet, DisconnectPacket):
-                return True
-            await handle(self, client, packet)
-        return False
-
-    async def _part(self, client: Client, *, goodbye: bool) -> None:
+    def _part(self, client: Client, *, goodbye: bool) -> None:
         """Forget a client; publish its will unless it said goodbye."""
-        session = client.arrival.session
         client.outbox.close()
         if client.teller is not None:
             client.teller.cancel()
         if self._clients.get(client.id) is client:
             del self._clients[client.id]
-            self._sessions.pop(client.id, None)
         for filter_ in list(client.filters):
             self.unsubscribe(client, filter_)
-        session.transitions.disconnect()
-        if session.will_flag and not goodbye and not self._stopping:
-            topic, data, qos = session.will_topic, session.will_message, session.will_qos
-            await self._broadcast_message(session, topic, data, qos)
-            if session.will_retain:
-                await self.retain_message(session, topic, data, qos)
-        await super()._stop_handler(client.arrival.handler)
-
-    async def _stop_handler(self, handler: BrokerProtocolHandler) -> None:
-        """Replaces: amqtt cancels a client's reader and waits for its end, but asyncio loses a
-        cancel that comes at the same time as a packet (before Python 3.12), and nothing ends.
-        """  # noqa: D205 - one sentence
-        client = self._clients.get(handler.session.client_id) if handler.session else None
-        if client is None or client.arrival.handler is not handler:
-            return
-        await client.arrival.wire.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await client.ended.wait()
+        session = client.arrival.session
+        if session.will is not None and not goodbye and not self._stopping:
+            self.send(session.will)
+            if session.will_is_retained:
+                self.retain(client.arrival.name, session.will)
 
     async def _watch(self) -> None:
         """Read the identity again when it has changed, and end whoever may not stay.
@@ -214,26 +199,37 @@ class EmbeddedBroker(Distribution):
         while True:
             begun_s = self._loop.time()
             await asyncio.sleep(WATCH_EVERY_S)
+            late_s = self._loop.time() - begun_s - WATCH_EVERY_S
+            self._meter.tick(late_s)
             try:
-                self._look_round(self._loop.time() - begun_s - WATCH_EVERY_S)
+                self._look_round(late_s)
             except Exception:
                 log.exception("could not look after the connections")
 
-    async def _tell_refused(self) -> None:
-        """Publish what was refused, as often as it changes, within reason: `fleet status` has it.
+    async def _tell_state(self) -> None:
+        """Publish what was refused, as often as it changes, within reason, and now and then the
+        load: `fleet status` has both.
 
         Replaces: amqtt publishes under `$SYS`, which nobody here may read, and no such thing.
-        """
-        topic = Topics(self._settings.topic_root).broker_refused()
+        """  # noqa: D205 - one sentence
+        topics = Topics(self._settings.topic_root)
         told: dict[Reason, int] = {}
+        load_due_s = self._loop.time() + LOAD_EVERY_S
         while True:
             if (counts := self.refused) != told:
                 told = counts
                 refused = {reason.value: count for reason, count in counts.items()}
-                payload = encode(BrokerRefusals(refused=refused))
-                await self._broadcast_message(None, topic, payload, 1)
-                await self.retain_message(None, topic, payload, 1)
+                self._state(topics.broker_refused(), BrokerRefusals(refused=refused), 1)
+            if self._loop.time() >= load_due_s:
+                load_due_s = self._loop.time() + LOAD_EVERY_S
+                load = self._meter.load(len(self._clients), self._settings.max_connections)
+                self._state(topics.broker_load(), load, 0)
             await asyncio.sleep(TELL_EVERY_S)
+
+    def _state(self, topic: str, what: BrokerRefusals | BrokerLoad, qos: int) -> None:
+        message = Message(topic, encode(what), qos)
+        self.send(message)
+        self.retain("", message)
 
     def _look_round(self, late_s: float) -> None:
         """Look after the identity and everybody once. `late_s` after it should have been.
@@ -242,18 +238,19 @@ class EmbeddedBroker(Distribution):
         """
         if self._identity is not None:
             self._identity.refresh()
+        now_s, wall = self._loop.time(), datetime.now(UTC)
         for client in list(self._clients.values()):
             client.last_s += late_s
-            reason = self._why_end(client)
+            reason = self._why_end(client, now_s, wall)
             if reason is not None:
                 self._refusals.add(reason, f"client {client.id!r} was disconnected")
                 client.arrival.wire.cut()
 
-    def _why_end(self, client: Client) -> Reason | None:
+    def _why_end(self, client: Client, now_s: float, wall: datetime) -> Reason | None:
         guest = client.arrival.guest
         if self._identity is not None and guest is not None:
             if self._identity.is_revoked(guest):
                 return Reason.REVOKED
-            if self._identity.is_expired(guest):
+            if wall > guest.not_after:
                 return Reason.EXPIRED
-        return Reason.SILENT if client.is_silent(self._loop.time()) else None
+        return Reason.SILENT if client.is_silent(now_s) else None

@@ -1,52 +1,29 @@
-"""One connection that was let in, and its end of the wire."""
+"""One connection that was let in."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field
-from typing import Any, Final
 
-from amqtt.adapters import StreamWriterAdapter
-from amqtt.mqtt.protocol.broker_handler import BrokerProtocolHandler
-from amqtt.mqtt.publish import PublishPacket
-from amqtt.session import Session
-
-from broker.acl import Rights
+from broker.embedded.gate import Gate
 from broker.embedded.identity import Guest
 from broker.embedded.outbox import Outbox
-from broker.embedded.packets import PacketReader
-
-CLOSE_TIMEOUT_S: Final = 1.0
-
-
-class Wire(StreamWriterAdapter):
-    """Replaces: amqtt closes a connection when all is sent: never, if the client does not read."""
-
-    is_closed: bool
-
-    def cut(self) -> None:
-        """End the connection at once; what is not sent is lost."""
-        self._writer.transport.abort()
-
-    async def close(self) -> None:
-        """Send what is left and end the connection, or end it anyway after a second."""
-        if self.is_closed:
-            return
-        self.is_closed = True
-        self._writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._writer.wait_closed()
-        self.cut()
+from broker.embedded.packets import Cutter, Message
+from broker.embedded.wire import Wire
 
 
-class Handler(BrokerProtocolHandler):
-    """amqtt's handler, for what it sends. It reads nothing: see `EmbeddedBroker._converse`."""
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a CONNECT asks for, and may have. Its password is looked at by nobody, and not kept.
 
-    async def reply(self, packet: Any) -> None:
-        """Send an answer in turn with what else is sent."""
-        await self._send_packet(packet)
+    Replaces: amqtt's session bears a state machine, four queues and a handler with as many again:
+    31 KiB and 0.13 ms for each host that connects.
+    """
+
+    client_id: str
+    keepalive_s: int
+    will: Message | None
+    will_is_retained: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +32,9 @@ class Arrival:
 
     name: str
     guest: Guest | None
-    rights: Rights | None
+    gate: Gate | None
     session: Session
-    handler: Handler
-    packets: PacketReader
+    cutter: Cutter
     wire: Wire
 
 
@@ -70,7 +46,7 @@ class Client:
     outbox: Outbox
     last_s: float
     filters: set[str] = field(default_factory=set)
-    held: dict[int, PublishPacket] = field(default_factory=dict)  # QoS 2, not released yet
+    held: dict[int, tuple[Message, bool]] = field(default_factory=dict)  # QoS 2, not released yet
     asked: dict[str, int] = field(default_factory=dict)  # filters whose retained messages are due
     teller: asyncio.Task[None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -78,9 +54,9 @@ class Client:
     @property
     def id(self) -> str:
         """Its client id; with an identity, that of its name's own."""
-        return str(self.arrival.session.client_id)
+        return self.arrival.session.client_id
 
     def is_silent(self, now_s: float) -> bool:
         """Tell whether nothing has come in 1.5 times the keepalive (MQTT 3.1.1, 3.1.2.10)."""
-        keepalive_s = self.arrival.session.keep_alive
+        keepalive_s = self.arrival.session.keepalive_s
         return keepalive_s > 0 and now_s - self.last_s > 1.5 * keepalive_s

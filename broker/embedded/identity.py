@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -63,8 +63,11 @@ class Identity:
         if crl != self._crl_stamp:
             self._crl_stamp = crl
             try:
-                self._revoked = self._read_revoked()
-                log.info("%s: %d certificates are revoked", self._folder, len(self._revoked))
+                before, self._revoked = self._revoked, self._read_revoked()
+                if self._revoked != before:
+                    count = len(self._revoked)
+                    verb = "certificate is" if count == 1 else "certificates are"
+                    log.info("%s: %d %s revoked", self._folder, count, verb)
             except ConfigError as error:
                 log.error("%s; those revoked before stay so", error)
 
@@ -84,10 +87,6 @@ class Identity:
     def is_revoked(self, guest: Guest) -> bool:
         """Tell whether the certificate was revoked."""
         return guest.serial in self._revoked
-
-    def is_expired(self, guest: Guest) -> bool:
-        """Tell whether the certificate has expired since it was shown."""
-        return datetime.now(UTC) > guest.not_after
 
     def _stamp(self, *names: str) -> tuple[tuple[int, int, int] | None, ...]:
         """Return what changes when a file does; none for one that is not there."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from amqtt.errors import BrokerError
 
+from broker.address import why_not_here
 from broker.embedded.broker import EmbeddedBroker
 from broker.embedded.settings import ServerSettings
 from broker.errors import LinkError
@@ -35,8 +36,7 @@ async def serve(
         await broker.start()
     except BrokerError as error:
         raise LinkError(
-            f"cannot listen on {_where(settings)}: {_plain(error)}; is another broker running "
-            "there? choose another port"
+            f"cannot listen on {_where(settings)}: {_plain(error)}; {why_not_here(error.__cause__)}"
         ) from None
     ready(broker.port, broker.websocket_port)
     await stop.wait()

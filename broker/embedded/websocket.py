@@ -18,11 +18,11 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from broker.embedded.client import Wire
+from broker.embedded.line import Line
 from broker.embedded.packets import MalformedPacketError, OversizePacketError
 from broker.embedded.settings import ServerSettings
+from broker.embedded.wire import Wire
 
-BLOCK_BYTES: Final = 64 * 1024
 PACKET_HEADER_BYTES: Final = 5
 
 
@@ -33,23 +33,23 @@ class HandshakeError(Exception):
 class WebsocketWire(Wire):
     """What goes out, each write in a frame of its own."""
 
-    def __init__(self, writer: asyncio.StreamWriter, settings: ServerSettings) -> None:
-        super().__init__(writer)
+    def __init__(self, line: Line, writer: asyncio.StreamWriter, settings: ServerSettings) -> None:
+        super().__init__(line, writer)
         self._settings = settings
         self.protocol = ServerProtocol(
             subprotocols=[Subprotocol("mqtt")],
             max_size=settings.max_packet_bytes + PACKET_HEADER_BYTES,
         )
 
-    async def open(self, reader: asyncio.StreamReader) -> WebsocketSource:
-        """Answer the request that opens the websocket, and return what comes in by it.
+    async def open(self) -> None:
+        """Answer the request that opens the websocket.
 
         Raises `HandshakeError` when it is none, or comes from a page that may not ask.
         """
         protocol = self.protocol
         request: object = None
         while request is None:
-            data = await reader.read(BLOCK_BYTES)
+            data = await self.line.read()
             protocol.receive_data(data)
             if not data or protocol.handshake_exc is not None:
                 raise HandshakeError("no request for a websocket")
@@ -65,12 +65,40 @@ class WebsocketWire(Wire):
         self.flush()
         if protocol.handshake_exc is not None:
             raise HandshakeError(str(protocol.handshake_exc))
-        return WebsocketSource(reader, self)
 
-    def write(self, data: bytes) -> None:
+    @property
+    def has_ended(self) -> bool:
+        """Whether the other side has said that nothing more comes."""
+        return self.protocol.state is not State.OPEN
+
+    def decode(self, data: bytes) -> bytes:
+        """Return what the binary frames in `data` bear.
+
+        Raises `OversizePacketError` and `MalformedPacketError` for a frame that may not be.
+        """
+        protocol, found = self.protocol, []
+        protocol.receive_data(data)
+        for event in protocol.events_received():
+            if not isinstance(event, Frame):
+                continue
+            if event.opcode is Opcode.TEXT:
+                protocol.fail(CloseCode.UNSUPPORTED_DATA)
+                self.flush()
+                raise MalformedPacketError("text in a websocket")
+            if event.opcode in {Opcode.BINARY, Opcode.CONT}:
+                found.append(bytes(event.data))
+        self.flush()  # answers to pings and to the end
+        fault = protocol.parser_exc
+        if isinstance(fault, PayloadTooBig):
+            raise OversizePacketError(f"a frame of a websocket: {fault}")
+        if isinstance(fault, WebSocketException | InvalidState):
+            raise MalformedPacketError(f"a frame of a websocket: {fault}")
+        return b"".join(found)
+
+    def write(self, data: bytes | memoryview) -> None:
         """Send what MQTT has to say."""
         if self.protocol.state is State.OPEN:
-            self.protocol.send_binary(data)
+            self.protocol.send_binary(bytes(data))
             self.flush()
 
     def flush(self) -> None:
@@ -85,52 +113,6 @@ class WebsocketWire(Wire):
             self.protocol.send_close(CloseCode.NORMAL_CLOSURE)
             self.flush()
         await super().close()
-
-
-class WebsocketSource:
-    """What comes in: the bytes of all binary frames, read only as far as they are asked for."""
-
-    def __init__(self, reader: asyncio.StreamReader, wire: WebsocketWire) -> None:
-        self._reader = reader
-        self._wire = wire
-        self._bytes = bytearray()
-
-    async def readexactly(self, size_bytes: int) -> bytes:
-        """Return so many bytes. Raises `asyncio.IncompleteReadError` at the end of the connection.
-
-        Raises `OversizePacketError` and `MalformedPacketError` for a frame that may not be.
-        """
-        while len(self._bytes) < size_bytes:
-            if not await self._more():
-                raise asyncio.IncompleteReadError(bytes(self._bytes), size_bytes)
-        data = bytes(self._bytes[:size_bytes])
-        del self._bytes[:size_bytes]
-        return data
-
-    async def _more(self) -> bool:
-        """Read once; tell whether the connection goes on."""
-        protocol = self._wire.protocol
-        data = await self._reader.read(BLOCK_BYTES)
-        if data:
-            protocol.receive_data(data)
-        else:
-            protocol.receive_eof()
-        for event in protocol.events_received():
-            if not isinstance(event, Frame):
-                continue
-            if event.opcode is Opcode.TEXT:
-                protocol.fail(CloseCode.UNSUPPORTED_DATA)
-                self._wire.flush()
-                raise MalformedPacketError("text in a websocket")
-            if event.opcode in {Opcode.BINARY, Opcode.CONT}:
-                self._bytes += event.data
-        self._wire.flush()  # answers to pings and to the end
-        fault = protocol.parser_exc
-        if isinstance(fault, PayloadTooBig):
-            raise OversizePacketError(f"a frame of a websocket: {fault}")
-        if isinstance(fault, WebSocketException | InvalidState):
-            raise MalformedPacketError(f"a frame of a websocket: {fault}")
-        return bool(data) and protocol.state is State.OPEN
 
 
 def may_ask(origin: str, host: str | None, settings: ServerSettings) -> bool:

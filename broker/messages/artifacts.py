@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
-from broker.messages.values import MAX_CHUNK_BYTES, Attempt, Id, JobId, Line, Wire
+from broker.messages.values import DEFERRED, MAX_CHUNK_BYTES, Attempt, Id, JobId, Line, Wire
 
 
 class Offer(Wire):
-    """An artifact that the sender has; the receiver answers with a grant."""
+    """An artifact that the sender has; the receiver answers with a grant.
+
+    A chunk is the unit in which ranges are counted; a message may carry several.
+    """
 
     job_id: JobId
     attempt: Attempt
@@ -23,12 +26,14 @@ class Grant(Wire):
     """What the receiver still misses, as half-open ranges of chunk indexes, and its window.
 
     The list of ranges is cut short at a limit; nothing is said about indexes at or past `horizon`.
+    A message may carry up to `span_chunks` chunks that follow each other.
     """
 
     state: Literal["receiving"] = "receiving"
     missing: Annotated[tuple[tuple[int, int], ...], Field(max_length=256)]
     horizon: int = Field(ge=0)
-    window_chunks: int = Field(ge=1, le=4096)
+    window_chunks: int = Field(ge=0, le=1 << 20)
+    span_chunks: int = Field(default=1, ge=1, le=1024)
 
 
 class Stored(Wire):
@@ -46,3 +51,7 @@ class Rejected(Wire):
 
 
 GrantMessage = Annotated[Grant | Stored | Rejected, Field(discriminator="state")]
+
+
+OFFER: Final = TypeAdapter(Offer)
+GRANT: Final[TypeAdapter[GrantMessage]] = TypeAdapter(GrantMessage, config=DEFERRED)

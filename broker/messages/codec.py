@@ -9,40 +9,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from broker.errors import BadMessage
-from broker.messages.artifacts import GrantMessage, Offer
-from broker.messages.homeassistant import HomeCommand, HomeEvent, HomeFleet, HomeHost
-from broker.messages.hosts import (
-    BrokerRefusals,
-    Capability,
-    CertificateRequest,
-    CertificateResponse,
-    Heartbeat,
-    Progress,
-    Status,
-)
-from broker.messages.jobs import AgentRequest, AgentResponse, JobRow, Summary
-from broker.messages.operators import OperatorRequest, OperatorResponse
-from broker.messages.values import MAX_PAYLOAD_BYTES, Piece, T, Wire
-
-STATUS: Final = TypeAdapter(Status)
-CAPABILITY: Final = TypeAdapter(Capability)
-HEARTBEAT: Final = TypeAdapter(Heartbeat)
-PROGRESS: Final = TypeAdapter(Progress)
-AGENT_REQUEST: Final[TypeAdapter[AgentRequest]] = TypeAdapter(AgentRequest)
-AGENT_RESPONSE: Final[TypeAdapter[AgentResponse]] = TypeAdapter(AgentResponse)
-OFFER: Final = TypeAdapter(Offer)
-CERTIFICATE_REQUEST: Final = TypeAdapter(CertificateRequest)
-CERTIFICATE_RESPONSE: Final = TypeAdapter(CertificateResponse)
-GRANT: Final[TypeAdapter[GrantMessage]] = TypeAdapter(GrantMessage)
-JOB_ROW: Final = TypeAdapter(JobRow)
-SUMMARY: Final = TypeAdapter(Summary)
-BROKER_REFUSED: Final = TypeAdapter(BrokerRefusals)
-OPERATOR_REQUEST: Final[TypeAdapter[OperatorRequest]] = TypeAdapter(OperatorRequest)
-OPERATOR_RESPONSE: Final = TypeAdapter(OperatorResponse)
-HOME_STATE: Final[TypeAdapter[HomeHost | HomeFleet]] = TypeAdapter(HomeHost | HomeFleet)
-HOME_EVENT: Final = TypeAdapter(HomeEvent)
-HOME_COMMAND: Final = TypeAdapter(HomeCommand)
-
+from broker.messages.values import FIELD_NAMES, MAX_PAYLOAD_BYTES, T, Wire
 
 # What a person looks for in a line of a trace.
 _FIRST: Final = (
@@ -85,23 +52,10 @@ def decode(adapter: TypeAdapter[T], payload: bytes, limit_bytes: int = MAX_PAYLO
         raise BadMessage(f"not usable JSON: {type(error).__name__}") from None
 
 
-def _field_names() -> frozenset[str]:
-    names: set[str] = set()
-    models: list[type[Piece]] = [Piece]
-    while models:
-        model = models.pop()
-        names |= model.model_fields.keys()
-        models += model.__subclasses__()
-    return frozenset(names)
-
-
-_FIELD_NAMES: Final = _field_names()
-
-
 def _fault(error: ValidationError) -> str:
     """Say where the first fault is, by our own words alone: keys of a mapping are content, too."""
     first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"] if part in _FIELD_NAMES) or "payload"
+    where = ".".join(str(part) for part in first["loc"] if part in FIELD_NAMES) or "payload"
     if first["type"] == "union_tag_invalid":  # pydantic's message would repeat the tag
         return f"{where}: must be one of {first['ctx']['expected_tags']}"
     return f"{where}: {first['msg']}"

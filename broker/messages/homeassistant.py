@@ -5,11 +5,11 @@ The messages of discovery are Home Assistant's own format, and not the fleet's.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
-from broker.messages.values import JobId, Piece, Share, Wire
+from broker.messages.values import DEFERRED, JobId, Piece, Share, Wire
 
 Shown = Annotated[str, Field(max_length=250)]  # Home Assistant takes 255 characters as a state
 Percent = Annotated[float, Field(ge=0, le=100)]
@@ -101,3 +101,10 @@ class HomeCommand(Wire):
     """
 
     type: Literal["drain", "resume", "release", "cancel", "requeue", "reload"]
+
+
+HOME_STATE: Final[TypeAdapter[HomeHost | HomeFleet]] = TypeAdapter(
+    HomeHost | HomeFleet, config=DEFERRED
+)
+HOME_EVENT: Final = TypeAdapter(HomeEvent)
+HOME_COMMAND: Final = TypeAdapter(HomeCommand)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
 from broker.messages.values import (
     Attempt,
@@ -129,6 +129,17 @@ class BrokerRefusals(Wire):
     refused: Annotated[dict[Word, Annotated[int, Field(ge=0)]], Field(max_length=64)]
 
 
+class BrokerLoad(Wire):
+    """What the embedded broker had to do in the last minute; retained, several times a minute."""
+
+    clients: int = Field(ge=0, description="Connections now.")
+    max_clients: int = Field(ge=1)
+    messages_s: float = Field(ge=0, description="Published by clients, a second.")
+    bytes_s: float = Field(ge=0, description="Their payloads.")
+    busy: float = Field(ge=0, description="Processor time, in cores; it can use one.")
+    lag_p99_s: float = Field(ge=0, description="How late its event loop was.")
+
+
 class Progress(Wire):
     """Progress of one running job; retained while it runs."""
 
@@ -155,3 +166,13 @@ class CertificateResponse(Wire):
     id: Id = Field(description="The request's.")
     certificate: Pem | None = None
     error: Line = ""
+
+
+STATUS: Final = TypeAdapter(Status)
+CAPABILITY: Final = TypeAdapter(Capability)
+HEARTBEAT: Final = TypeAdapter(Heartbeat)
+PROGRESS: Final = TypeAdapter(Progress)
+CERTIFICATE_REQUEST: Final = TypeAdapter(CertificateRequest)
+CERTIFICATE_RESPONSE: Final = TypeAdapter(CertificateResponse)
+BROKER_LOAD: Final = TypeAdapter(BrokerLoad)
+BROKER_REFUSED: Final = TypeAdapter(BrokerRefusals)

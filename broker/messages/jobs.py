@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
+from broker.messages.needs import Needs
 from broker.messages.values import (
+    DEFERRED,
     MAX_CHUNK_BYTES,
+    MAX_SMALL_BYTES,
     ArtifactId,
     Attempt,
     Bytes,
@@ -27,16 +30,6 @@ from broker.messages.values import (
 )
 
 # Coordinator to agent
-
-
-class Needs(Piece):
-    """What a job needs of its host; judged again by the agent when it starts the job."""
-
-    require_cuda: bool = False
-    prefer_cuda: bool = False
-    min_vram_gib: float | None = Field(default=None, ge=0)
-    min_ram_gib: float | None = Field(default=None, ge=0)
-    min_cores: int | None = Field(default=None, ge=1)
 
 
 class HostRules(Piece):
@@ -200,6 +193,9 @@ class Finished(_Report):
     artifact_id: ArtifactId
     size_bytes: Bytes
     metrics: Metrics = {}
+    bundle: Annotated[str, Field(max_length=4 * (MAX_SMALL_BYTES // 3 + 1))] = Field(
+        default="", description="The artifact itself, in base64, where it is small."
+    )
 
 
 class Failed(_Report):
@@ -268,3 +264,9 @@ class Summary(Wire):
     hosts: dict[str, int]
     dropped: dict[str, int] = Field(default={}, description="Garbage dropped, by kind of topic.")
     paused: bool = Field(default=False, description="No new jobs are given out.")
+
+
+AGENT_REQUEST: Final[TypeAdapter[AgentRequest]] = TypeAdapter(AgentRequest, config=DEFERRED)
+AGENT_RESPONSE: Final[TypeAdapter[AgentResponse]] = TypeAdapter(AgentResponse, config=DEFERRED)
+JOB_ROW: Final = TypeAdapter(JobRow)
+SUMMARY: Final = TypeAdapter(Summary)

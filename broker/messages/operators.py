@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
-from broker.messages.values import Id, JobStateName, Line, Piece, Seq, Text, Wire, finite
+from broker.messages.values import DEFERRED, Id, JobStateName, Line, Piece, Seq, Text, Wire, finite
 
 
 class Ask(Wire):
@@ -72,12 +72,12 @@ class AskLogs(Ask):
 
 
 class AskWorkers(Ask):
-    """All hosts, a page at a time."""
+    """All hosts, a page at a time; sets of trainers that several have are in a page once."""
 
     type: Literal["workers"] = "workers"
     brief: bool = Field(default=False, description="Without capability and heartbeat.")
     offset: int = Field(default=0, ge=0)
-    limit: int = Field(default=20, ge=1, le=50)
+    limit: int = Field(default=200, ge=1, le=500)
 
 
 class AskCancel(Command):
@@ -262,3 +262,9 @@ class OperatorResponse(Wire):
     auth: Auth | None = Field(
         default=None, description="Of the answer to a command, where there is an operator key."
     )
+
+
+OPERATOR_REQUEST: Final[TypeAdapter[OperatorRequest]] = TypeAdapter(
+    OperatorRequest, config=DEFERRED
+)
+OPERATOR_RESPONSE: Final = TypeAdapter(OperatorResponse)

@@ -14,6 +14,7 @@ T = TypeVar("T")
 VERSION: Final = 1
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_CHUNK_BYTES: Final = 1024 * 1024
+MAX_SMALL_BYTES: Final = 8 * 1024  # of an artifact that travels with its report
 
 HostName = Annotated[str, Field(pattern=rf"^{HOST_PATTERN}$")]
 JobId = Annotated[str, Field(pattern=rf"^{HEX_PATTERN}$")]
@@ -51,12 +52,21 @@ Hyper = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(fin
 JobStateName = Literal["pending", "claimed", "running", "completed", "failed", "cancelled"]
 Mode = Literal["realistic", "oracle"]
 SplitRecipe = Literal["host", "sample", "time"]
+FIELD_NAMES: Final[set[str]] = set()  # of every model that is loaded: the words of our own
+# Of an adapter: built when it is first used. Models are, too, under a lock of pydantic's own.
+DEFERRED: Final = ConfigDict(defer_build=True)
 
 
 class Piece(BaseModel):
     """Base of what stands inside a payload: immutable, tolerant of fields it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True
+    )  # fmt: skip
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        FIELD_NAMES.update(cls.model_fields)
 
 
 class Wire(Piece):

@@ -63,6 +63,15 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "operator-key": ("operator_key", "Make a key that commands are signed with."),
     "completion": ("completion", "Have the shell complete verbs, jobs and hosts."),
 }
+# What verbs are called elsewhere.
+_OTHER_WORDS: Final = {
+    "jobs": "list", "ls": "list", "ps": "list", "queue": "list",
+    "hosts": "workers", "nodes": "workers", "agents": "workers", "machines": "workers",
+    "log": "logs", "history": "events", "info": "show", "describe": "show", "explain": "why",
+    "submit": "run", "add": "run", "train": "run", "retry": "requeue", "restart": "requeue",
+    "kill": "cancel", "stop": "cancel", "fetch": "get", "download": "get", "web": "dashboard",
+    "unpause": "pause", "validate": "check", "start": "up",
+}  # fmt: skip
 
 
 class Unreachable(FleetError):  # noqa: N818 - a state of the world, not a mistake
@@ -116,19 +125,40 @@ class _Verbs(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in VERBS.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; that whoever reads its output has gone is no failure, as after `| head`."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # not left to click, whose exit code would be 1
+            return 0
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches
-
-            close = get_close_matches(str(args[0]), list(VERBS), n=1)
+            close = _nearest(str(args[0]))
             if close and not isinstance(error, click.NoSuchOption):
-                text = f"{error.message.rstrip('.')} Did you mean {close[0]!r}?"
+                text = f"No such command {str(args[0])!r}. Did you mean {close!r}?"
                 raise click.UsageError(text, ctx) from None
             raise
+
+
+def _nearest(word: str) -> str | None:
+    """Return the verb that was probably meant: by another word for it, or by its letters."""
+    from difflib import SequenceMatcher, get_close_matches
+
+    if word.lower() in _OTHER_WORDS:
+        return _OTHER_WORDS[word.lower()]
+    close = get_close_matches(word, list(VERBS), n=3)
+    # Two letters swapped cost as much as two that are missing: of those alike, the one with the
+    # same letters is meant.
+    return max(
+        close,
+        key=lambda one: (sorted(one) == sorted(word), SequenceMatcher(None, word, one).ratio()),
+        default=None,
+    )
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -170,9 +200,6 @@ def main(argv: list[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone; so do we
-        return 0
     except FleetError as error:
         click.echo(f"error: {printable(str(error))}", err=True)
         if isinstance(error, Unreachable):

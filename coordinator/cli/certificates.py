@@ -9,8 +9,9 @@ import click
 
 from broker import identity as ids
 from broker import private
+from broker.address import DEFAULT_TLS_PORT, Address, parse_addresses
 from broker.errors import ConfigError
-from broker.settings import config_home
+from broker.settings import BrokerSettings, config_home
 
 if TYPE_CHECKING:
     from broker.ca import Authority
@@ -46,7 +47,8 @@ def publish(authority: Authority, home: Path) -> None:
 def broker_url(home: Path) -> str:
     """Return the broker's address by the first name of its certificate.
 
-    Raises `ConfigError` with the remedy when there is none.
+    Its port is that of `[broker] url` (or `FLEET_BROKER`) where this names the same broker. Raises
+    `ConfigError` with the remedy when there is no name, or the setting is wrong.
     """
     from broker.ca import alternative_names
 
@@ -54,9 +56,9 @@ def broker_url(home: Path) -> str:
     names = alternative_names(ids.read_certificate(path))
     if not names:
         raise ConfigError(f"{path}: has no names in it; make another with `fleet init --broker`")
-    return url_of(names[0])
-
-
-def url_of(host: str) -> str:
-    """Return the address of a broker with TLS at its usual port."""
-    return f"mqtts://[{host}]:8883" if ":" in host else f"mqtts://{host}:8883"
+    ports = [
+        one.port
+        for one in parse_addresses(BrokerSettings.load().url)
+        if one.tls and one.host in names
+    ]
+    return str(Address(names[0], ports[0] if ports else DEFAULT_TLS_PORT, tls=True))

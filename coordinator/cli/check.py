@@ -47,7 +47,8 @@ def check_command(
         errors = problems_to_list(error)
         _say(as_json, {"ok": False, "jobs": 0, "errors": errors}, str(error))
         return EXIT_REFUSED
-    text = f"{manifest}: {len(plan.jobs)} jobs, no errors"
+    count = len(plan.jobs)
+    text = f"{manifest}: {count} job{'s' * (count != 1)}, no errors"
     _say(as_json, {"ok": True, "jobs": len(plan.jobs), "errors": []}, text)
     return 0
 

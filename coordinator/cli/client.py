@@ -31,6 +31,7 @@ from broker.messages import (
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from coordinator import hostpages
 from coordinator.cli import NotDone, Unreachable
 
 REPEAT_S: Final = 1.0
@@ -65,6 +66,7 @@ class OperatorClient:
         self._settings = settings
         self._addresses = access.addresses
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
+        self._lost: Disconnected | None = None  # while there is no connection
         # What comes on the watched topics while an answer is awaited.
         self._aside: deque[LinkEvent] = deque(maxlen=MAX_ASIDE)
         filters = [*self.topics.for_operator(self.name), *((name, 1) for name in watch)]
@@ -82,14 +84,14 @@ class OperatorClient:
         where = text_of(self._addresses)
         why = f"{where}: no answer in {self.timeout_s:g} s"
         connected = False
-        refusals = 0
+        refusals, answered = 0, False
         while not connected and (left_s := deadline_s - time.monotonic()) > 0:
             for event in self._mailbox.take(left_s):
                 if isinstance(event, Connected):
                     connected = True
                 elif isinstance(event, Disconnected):
                     refusals += 1
-                    why = event.why
+                    why, answered = event.why, event.answered
                     if not self._patient and refusals >= len(self._addresses):
                         deadline_s = 0.0
                 else:
@@ -98,10 +100,20 @@ class OperatorClient:
             return self
         # Aside: a connect to a host that swallows packets takes longer to give up than we have.
         threading.Thread(target=self._link.stop, name="fleet-give-up", daemon=True).start()
-        raise Unreachable(
-            f"the broker is not reachable ({why})\n"
-            "is it running? start one with `fleet up`, or name yours with --broker"
-        )
+        raise Unreachable(self._absence(why, answered=answered))
+
+    def _absence(self, why: str, *, answered: bool) -> str:
+        """Say that there is no connection, and what may help."""
+        if answered:
+            return (
+                f"the broker answers, but does not serve this command ({why})\n"
+                "is it this fleet's? see --broker, --root and --identity, and docs/identity.md"
+            )
+        known = "url" in self._settings.model_fields_set or not self._addresses[0].is_loopback()
+        remedy = "is that its address, and is it running? --broker names another"
+        if not known:
+            remedy = "is it running? start one with `fleet up`, or name yours with --broker"
+        return f"the broker is not reachable ({why})\n{remedy}"
 
     def __exit__(self, *_: object) -> None:
         self._link.stop()
@@ -126,7 +138,7 @@ class OperatorClient:
                 self._link.publish(Outgoing(topic, encode(signed)))
                 repeat_at_s = now_s + REPEAT_S
             response = None
-            for event in self._mailbox.take(min(repeat_at_s, deadline_s) - now_s):
+            for event in self._take(min(repeat_at_s, deadline_s) - now_s):
                 found = self._response(event, request.id)
                 if found is None:
                     self._aside.append(event)
@@ -147,11 +159,22 @@ class OperatorClient:
                 f"{unsigned!r}\nis the operator key the coordinator's? what was done is in "
                 "`fleet events`"
             )
+        if self._lost is not None:
+            raise Unreachable(self._absence(self._lost.why, answered=self._lost.answered))
         raise Unreachable(
             f"the broker {text_of(self._addresses)} answers, but no coordinator did in "
             f"{self.timeout_s:g} s\n"
-            "start one with `fleet coordinator`"
+            "does one run? its log says what keeps it, such as a full disk; else start one with "
+            "`fleet coordinator`"
         )
+
+    def _take(self, wait_s: float) -> list[LinkEvent]:
+        """Return what has come, and remember whether there still is a connection."""
+        events = list(self._mailbox.take(wait_s))
+        for event in events:
+            if isinstance(event, Connected | Disconnected):
+                self._lost = event if isinstance(event, Disconnected) else None
+        return events
 
     def _is_signed(self, event: LinkEvent, key: OperatorKey) -> bool:
         topic = self.topics.operator_response(self.name)
@@ -173,7 +196,7 @@ class OperatorClient:
         offset: int | None = 0
         while offset is not None:
             page = self.ask(AskWorkers(id=new_id(), offset=offset))
-            rows += page["workers"]
+            rows += hostpages.whole(page)
             offset = page["next"]
         return rows
 
@@ -190,7 +213,7 @@ class OperatorClient:
 
     def messages(self, wait_s: float) -> Iterator[tuple[Topic, bytes]]:
         """Yield what has come on the watched topics, waiting at most `wait_s` for the first."""
-        events = [*self._aside, *self._mailbox.take(0.0 if self._aside else wait_s)]
+        events = [*self._aside, *self._take(0.0 if self._aside else wait_s)]
         self._aside.clear()
         for event in events:
             if isinstance(event, Incoming):

@@ -16,6 +16,7 @@ from broker.machine import new_id
 from broker.messages import AskEvents
 from coordinator.cli import Unreachable
 from coordinator.cli.common import client_options, json_option
+from coordinator.cli.complete import complete_host, complete_job
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -40,8 +41,8 @@ def moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
 @click.command("events")
 @click.option("--since", callback=moment, default="1d", show_default=True, metavar="TIME",
               help="So long ago (90s, 30m, 1h, 7d, 2w), or a local time.")  # fmt: skip
-@click.option("--job", metavar="JOB", help="Of this job only.")
-@click.option("--host", metavar="HOST", help="Of this host only.")
+@click.option("--job", metavar="JOB", shell_complete=complete_job, help="Of this job only.")
+@click.option("--host", metavar="HOST", shell_complete=complete_host, help="Of this host only.")
 @click.option("--who", metavar="WHO",
               help="By this one only: operator:alice, alice, operator, host.")  # fmt: skip
 @click.option("--follow", "-f", is_flag=True, help="Go on printing what happens, until Ctrl-C.")

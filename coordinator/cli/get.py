@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from broker.disk import make_wanted, naming
 from broker.errors import BadMessage, BadStream, LocalError
 from broker.machine import new_id
 from broker.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored, Word
@@ -71,14 +72,14 @@ def get_command(
       fleet get gbt-oracle --raw
     """  # noqa: D301 - \b is click's
     offer = ask(client, job)
-    output.mkdir(parents=True, exist_ok=True)
+    make_wanted(output)
     target = output / (f"{offer.name}.tar.zst" if raw else offer.name)
     if not raw and target.exists():
         raise LocalError(f"{target} exists already; remove it, or choose another -o")
     part = output / f".{offer.artifact_id}.part"
     begun_s = time.monotonic()
     try:
-        with part.open("w+b") as file:
+        with naming(part), part.open("w+b") as file:
             with transfer(offer.name, offer.size_bytes) as advance:
                 receive(client, job, offer, file, stall, advance)
             with waiting(f"{offer.name}: checking its sha256"):
@@ -89,7 +90,7 @@ def get_command(
         else:
             from broker.unpack import unpack
 
-            with waiting(f"{offer.name}: unpacking"):
+            with waiting(f"{offer.name}: unpacking"), naming(target):
                 files = unpack(part, target)
     finally:
         part.unlink(missing_ok=True)
@@ -161,9 +162,9 @@ def _take(
     for effect in effects:
         if isinstance(effect, WriteChunk):
             file.seek(effect.offset)
-            file.write(payload)
-            advance(len(payload))
-    return list(effects)
+            file.write(payload[effect.begin : effect.end])
+            advance(effect.end - effect.begin)
+    return [*effects, *receiver.on_written(len(payload), now_s)]
 
 
 def _perform(client: OperatorClient, effects: list[Any]) -> bool:

@@ -30,6 +30,12 @@ def restrained(status: dict[str, Any]) -> Iterator[Any]:
         yield _indented(f"... and {len(rows) - SHOWN} more; see `fleet workers`")
 
 
+def away(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield the first few jobs whose hosts are away, and what becomes of them."""
+    for row in status.get("away", []):
+        yield _indented(f"{row['job']}: {row['text']}")
+
+
 def _indented(words: str) -> Padding:
     text = render.Text(render.printable(words), style="yellow")
     return Padding(text, (0, 0, 0, INDENT), expand=False)

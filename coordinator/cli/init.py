@@ -13,6 +13,7 @@ import click
 
 from broker import identity as ids
 from broker import journal, private
+from broker.address import parse_address
 from broker.errors import ConfigError
 from broker.machine import system_clock
 from coordinator.cli.certificates import (
@@ -171,7 +172,10 @@ def _checked(name: str) -> str:
     except ValueError:
         pass
     if not _DNS_NAME.fullmatch(name):
-        raise ConfigError(f"--broker {name}: write a name or an address alone, such as pi.lan")
+        raise ConfigError(
+            f"--broker {name}: write a name or an address alone, such as pi.lan; for another port "
+            'than 8883 first put `url = "mqtts://NAME:PORT"` into [broker] of fleet.toml'
+        )
     return name
 
 
@@ -180,9 +184,10 @@ def _next(home: Path, person: str) -> str:
     own = "" if usual else f" --identity {home / 'identities' / 'coordinator'}"
     persons = "" if usual else f" --identity {home / 'identities' / ids.folder_name(person)}"
     homes = "" if usual else f" --home {home}"
+    port = parse_address(broker_url(home)).port
     return f"""
 next, here (docs/brokers.md has mosquitto and others as well):
-  fleet broker --listen 0.0.0.0:8883 --identity {home / "broker"}
+  fleet broker --listen 0.0.0.0:{port} --identity {home / "broker"}
   fleet coordinator{own} --manifest PLAN.toml --ca {home / "ca"}
 for each host, and do on it what this prints:
   fleet enroll HOST{homes}

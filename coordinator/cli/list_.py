@@ -70,6 +70,8 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     if orphans:
         yield f"*: {orphans} no longer in the manifest, and given to no host any more"
     for row in rows:
+        if row.get("away"):
+            yield f"{row['name']}: {row['away']}"
         if row["state"] == "failed":
             yield f"{row['name']}: {render.first_line(row['error'], 300)}"
 

@@ -6,30 +6,32 @@ The plan is played through here and not by the coordinator, which has heartbeats
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
-from rich.console import Console
-from rich.padding import Padding
 
 from broker.errors import RemoteError
 from broker.machine import new_id
 from broker.messages import AskAttempts, AskPlan, Capability, Heartbeat
-from coordinator.cli import render
+from coordinator.cli.words import span as words_of_span
 from coordinator.durations import History, Span
 from coordinator.forecast import Forecast, Held, Outlook, Waiting, forecast
 from coordinator.matchmaking import HostView
 from coordinator.plan import HostPolicy, JobSpec, policy_from_dict, spec_from_dict
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from coordinator.cli.client import OperatorClient
 
 LIVE: Final = ("pending", "claimed", "running")
 HISTORY: Final = 4000  # attempts that a prediction rests on
 SOON_S: Final = 5.0
 BY_THE_WAY: Final = 2000  # unfinished jobs up to which `fleet status` predicts without being asked
+HOSTS_BY_THE_WAY: Final = 500  # likewise: each is asked for all that it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,17 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All that a prediction is made of, at one moment. `policies` are those in force."""
+    """All that a prediction is made of, at one moment. `policies` are those in force.
+
+    A `paused` fleet is predicted as if it went on now. `hosts` are all that ever came.
+    """
 
     jobs: Sequence[Planned]
     views: Sequence[HostView]
     history: History
     grace_s: float
+    paused: bool = False
+    hosts: frozenset[str] = frozenset()
 
     @property
     def policies(self) -> dict[str, HostPolicy]:
@@ -88,7 +95,14 @@ class Picture:
             for job in self.jobs
             if job.row["state"] == "pending" and job.row["in_plan"]
         ]
-        return forecast(waiting, self.held(), self.views, self.history, self.grace_s)
+        return self.predict(waiting, self.views, self.grace_s)
+
+    def predict(
+        self, waiting: Sequence[Waiting], views: Sequence[HostView], grace_s: float
+    ) -> Forecast:
+        """Return what is to be expected if these jobs were to be placed, on hosts such as these."""
+        found = forecast(waiting, self.held(), views, self.history, grace_s)
+        return replace(found, paused=self.paused)
 
 
 def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
@@ -97,12 +111,15 @@ def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
     Raises what `OperatorClient.ask` does, and `RemoteError` for an answer that makes no sense.
     """
     try:
-        jobs, grace_s = _plan(client, states)
-        views = [_view(row) for row in client.list_workers() if row["capability"] is not None]
+        jobs, grace_s, paused = _plan(client, states)
+        rows = client.list_workers()
+        views = [_view(row) for row in rows if row["capability"] is not None]
+        hosts = frozenset(row["host"] for row in rows)
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         raise RemoteError(f"the coordinator's answer cannot be used: {error!r}"[:300]) from None
     wanted = AskAttempts(id=new_id(), ends=("completed",))
-    return Picture(jobs, views, History(attempts(client, wanted, HISTORY)), grace_s)
+    past = History(attempts(client, wanted, HISTORY))
+    return Picture(jobs, views, past, grace_s, paused, hosts)
 
 
 def attempts(
@@ -120,17 +137,17 @@ def attempts(
     return found
 
 
-def _plan(client: OperatorClient, states: Sequence[Any]) -> tuple[list[Planned], float]:
+def _plan(client: OperatorClient, states: Sequence[Any]) -> tuple[list[Planned], float, bool]:
     jobs: dict[str, Planned] = {}  # a job that moves while we page may come twice
     offset: int | None = 0
-    grace_s = 0.0
+    grace_s, paused = 0.0, False
     while offset is not None:
         page = client.ask(AskPlan(id=new_id(), states=tuple(states), offset=offset))
         for row in page["jobs"]:
             spec = spec_from_dict(row["spec"])
             jobs[spec.job_id] = Planned(spec, row)
-        offset, grace_s = page["next"], page["grace_s"]
-    return list(jobs.values()), grace_s
+        offset, grace_s, paused = page["next"], page["grace_s"], bool(page["paused"])
+    return list(jobs.values()), grace_s, paused
 
 
 def _view(row: Mapping[str, Any]) -> HostView:
@@ -150,8 +167,12 @@ def _view(row: Mapping[str, Any]) -> HostView:
 # How predictions are told
 
 
-def say(out: Console, text: str | render.Text, indent: int = 0) -> None:
+def say(out: Console, text: str | Text, indent: int = 0) -> None:
     """Print a paragraph: on a terminal it wraps between words, elsewhere it is one line."""
+    from rich.padding import Padding
+
+    from coordinator.cli import render
+
     if isinstance(text, str):
         text = render.Text(render.printable(text))
     if out.is_terminal:
@@ -181,7 +202,7 @@ def about(span: Span, now: datetime | None = None) -> str:
     if span.median_s < SOON_S:
         return "any moment now"
     spread = between(span, now)
-    text = f"about {at(span.median_s, now)}, in {render.span(span.median_s)}"
+    text = f"about {at(span.median_s, now)}, in {words_of_span(span.median_s)}"
     return f"{text} ({spread})" if spread else text
 
 
@@ -189,7 +210,7 @@ def end_of_plan(found: Forecast) -> str:
     """Return when the plan will be done, and what will be left, in one line."""
     words = []
     if found.end is not None and found.end.median_s >= SOON_S:
-        left = render.span(found.end.median_s)
+        left = words_of_span(found.end.median_s)
         spread = between(found.end)
         words.append(f"about {left} left, until {at(found.end.median_s)}")
         words[0] += f" ({spread})" if spread else ""
@@ -204,6 +225,8 @@ def end_of_plan(found: Forecast) -> str:
         words.append(f"{jobs(absent)} {waits} for a host to come back")
     if stuck:
         words.append(f"{jobs(stuck)} no known host can run")
+    if found.waits_for_fleet():
+        words.append("as if the fleet went on now, which is paused")
     return "; ".join(words)
 
 
@@ -238,6 +261,7 @@ def summary_to_dict(found: Forecast, now: datetime) -> dict[str, Any]:
         "ends_in_s": _spread(found.end),
         "ends_at": _moment(found.end, now),
         "unknown": found.unknown,
+        "paused": found.paused,
         "absent": len(found.of("absent")),
         "stuck": len(found.of("stuck")),
         "text": end_of_plan(found),

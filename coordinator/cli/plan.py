@@ -14,7 +14,7 @@ from broker.clock import rfc3339
 from broker.errors import ConfigError
 from broker.machine import new_id, system_clock
 from broker.messages import AskTrainers
-from coordinator.cli import EXIT_REFUSED
+from coordinator.cli import EXIT_REFUSED, printable
 from coordinator.cli.common import client_options, json_option
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def plan_command(
     from coordinator.manifest import ManifestError
 
     try:
-        picture, found, prospect = _prepare(client, manifest)
+        picture, found, prospect, warnings = _prepare(client, manifest)
     except ManifestError as error:
         if as_json:
             from coordinator.cli.check import problems_to_list
@@ -68,31 +68,34 @@ def plan_command(
             click.echo(str(error), err=True)
         return EXIT_REFUSED
     if as_json:
-        _print_json(found, prospect)
+        _print_json(found, prospect, warnings)
     else:
         _print(manifest, picture, found, prospect, show_all=show_all)
+        for text in warnings:
+            click.echo(f"warning: {printable(text)}", err=True)
     changes = found is not None and not found.is_empty()
     return EXIT_CHANGES if changes and detailed_exitcode else 0
 
 
 def _prepare(
     client: OperatorClient, manifest: Path | None
-) -> tuple[Picture, Difference | None, Forecast]:
+) -> tuple[Picture, Difference | None, Forecast, list[str]]:
     from coordinator.builtin import builtin_trainers
     from coordinator.cli import outlook
     from coordinator.diff import difference
+    from coordinator.hostnames import of_plan
     from coordinator.manifest import load_manifest
 
     if manifest is None:
         picture = outlook.look(client)
-        return picture, None, picture.forecast()
+        return picture, None, picture.forecast(), []
     if not manifest.exists():
         raise ConfigError(f"{manifest}: there is no such file")
     trainers = {**builtin_trainers(), **client.ask(AskTrainers(id=new_id()))["trainers"]}
     plan = load_manifest(manifest, trainers)
     picture = outlook.look(client, ())
     found = difference(_known(picture), plan.jobs, picture.policies, plan.hosts)
-    return picture, found, _after(picture, found, plan)
+    return picture, found, _after(picture, found, plan), of_plan(plan, picture.hosts)
 
 
 def _known(picture: Picture) -> list[Known]:
@@ -114,7 +117,7 @@ def _after(picture: Picture, found: Difference, plan: Any) -> Forecast:
     """Return what is to be expected once the coordinator has read that manifest."""
     from dataclasses import replace
 
-    from coordinator.forecast import Waiting, forecast
+    from coordinator.forecast import Waiting
     from coordinator.plan import HostPolicy
 
     by_id = {job.spec.job_id: job for job in picture.jobs}
@@ -138,18 +141,19 @@ def _after(picture: Picture, found: Difference, plan: Any) -> Forecast:
         replace(view, policy=plan.hosts.get(view.host) or HostPolicy(view.host))
         for view in picture.views
     ]
-    return forecast(waiting, picture.held(), views, picture.history, plan.prefer_cuda_grace_s)
+    return picture.predict(waiting, views, plan.prefer_cuda_grace_s)
 
 
 # JSON
 
 
-def _print_json(found: Difference | None, prospect: Forecast) -> None:
+def _print_json(found: Difference | None, prospect: Forecast, warnings: list[str]) -> None:
     from coordinator.cli import outlook, render
 
     now = datetime.now(UTC)
     data: dict[str, Any] = {
         "ok": True,
+        "warnings": warnings,
         "forecast": outlook.summary_to_dict(prospect, now),
         "jobs": [outlook.to_dict(one, now) for one in prospect.outlooks.values()],
     }
@@ -199,7 +203,7 @@ def _print(
     _print_times(out, prospect, rows)
     for title, kind in (
         ("that no known host can run", "stuck"),
-        ("that wait for a host to come back", "absent"),
+        ("waiting for a host to come back", "absent"),
     ):
         _print_left_over(out, prospect.of(kind), title, rows)  # type: ignore[arg-type] # a verdict
     words = outlook.end_of_plan(prospect) or "nothing is left to do"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from broker.disk import make_wanted
 from broker.errors import LocalError
 from broker.parent import VARIABLE
 
@@ -52,7 +53,7 @@ class Child:
         self._log = log
         self._said: list[dict[str, Any]] = []
         self._ready = threading.Condition()
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_wanted(log.parent)
         with contextlib.suppress(OSError):
             if log.stat().st_size > MAX_OLD_LOG_BYTES:
                 log.replace(log.with_suffix(".old.log"))

@@ -9,7 +9,7 @@ import click
 
 from broker.machine import new_id
 from broker.messages import AskReload
-from coordinator.cli import EXIT_REFUSED, NotDone
+from coordinator.cli import EXIT_REFUSED, NotDone, printable
 from coordinator.cli.common import client_options, json_option
 
 if TYPE_CHECKING:
@@ -44,5 +44,8 @@ def reload_command(client: OperatorClient, as_json: bool) -> int:
     if as_json:
         render.print_json({"ok": True, **data})
     else:
+        warnings = data.pop("warnings", [])
         click.echo(", ".join(f"{count} {what}" for what, count in data.items()))
+        for text in warnings:
+            click.echo(f"warning: {printable(text)}", err=True)
     return 0

@@ -5,13 +5,10 @@ Words that need no terminal are in `words`, and are to be had from here as well.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-import click
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
 from rich.table import Table
@@ -26,6 +23,7 @@ from coordinator.cli.words import (
     first_line,
     left,
     local,
+    print_json,
     short,
     size,
     span,
@@ -75,15 +73,17 @@ STATE_STYLES: Final = {
 PIPE_WIDTH: Final = 1000  # nothing is cut for a program that reads
 
 
-def print_json(data: Any) -> None:
-    """Print JSON, indented where people read it."""
-    click.echo(json.dumps(data, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+class _Console(Console):
+    """Leaves to the command line what it means that nobody reads any more."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that colours terminals only and honours NO_COLOR."""
     # No markup, no emoji: "[hosts.pi]" in a reason is text, and a style is given beside it.
-    made = Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
+    made = _Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = PIPE_WIDTH
     return made

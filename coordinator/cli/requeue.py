@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 def requeue_command(client: OperatorClient, job: str, as_json: bool) -> None:
     """Put a job back into the queue, from any state but pending; what runs is stopped.
 
+    It is trained from the beginning, with fresh retries and losses: a checkpoint that was kept is
+    left aside. Only a result that came after the job was given up is taken as it is.
+
     Example: fleet requeue mlp-oracle
     """
     expires_at = time.time() + client.timeout_s

@@ -106,5 +106,6 @@ def become_module(module: str, options: dict[str, Any], flags: Sequence[str] = (
             arguments.append(f"--{name.replace('_', '-')}")
         elif value is not None:
             text = str(value.resolve()) if isinstance(value, Path) else str(value)
-            arguments += [f"--{name.replace('_', '-')}", text]
+            # In one word, so that no value is taken for an option.
+            arguments.append(f"--{name.replace('_', '-')}={text}")
     return become(module, arguments)

@@ -67,7 +67,7 @@ def _event(event: dict[str, Any]) -> tuple[Any, ...]:
         event["event"],
         event["attempt"] or "-",
         event["host"] or "-",
-        event["who"].partition(":")[0],  # which host stands beside it, which client in --json
+        "host" if event["who"].startswith("host:") else event["who"],  # which one stands beside it
         render.first_line(event["why"], 200),
     )
 

@@ -77,6 +77,9 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
     since = render.ago(who["started_at"])
     yield f"Coordinator  {who['host']}, version {who['version']}, since {since}"
     yield f"Broker       {data['broker']['address']}"
+    if strain := (data["broker"].get("load") or {}).get("strain"):
+        said = render.Text("             ").append(render.printable(strain), "yellow")
+        yield render.Line(said, indent=13)
     yield f"Manifest     {who['manifest'] or 'none'}"
     if who["manifest_fault"]:
         said = render.Text("             ").append("has errors", "red")
@@ -90,6 +93,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
             line.append(f"{count} ").append(render.state(name))
         yield render.Line(line if shown else f"{title:<13}none", indent=13)
     yield from holds.restrained(data)
+    yield from holds.away(data)
     if data["forecast"] is not None and data["forecast"]["text"]:
         yield render.Line(f"{'Outlook':<13}{data['forecast']['text']}", indent=13)
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
@@ -120,6 +124,12 @@ def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | N
 
     if left > outlook.BY_THE_WAY:
         return {"text": f"{left} jobs are left; `fleet plan` takes the time to predict them"}
+    known = sum(data["hosts"].values())
+    if known > outlook.HOSTS_BY_THE_WAY:
+        text = (
+            f"{left} jobs are left for {known} hosts; `fleet plan` takes the time to predict them"
+        )
+        return {"text": text}
     try:
         found = outlook.look(client).forecast()
     except (NotDone, RemoteError, Unreachable):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from broker.address import DEFAULT_URL
 from broker.errors import ConfigError, LocalError
 from broker.settings import OPERATOR_KEY, BrokerSettings
 from broker.topics import is_host
@@ -41,8 +42,8 @@ READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a 
 def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     """Run a whole fleet on this machine: broker, coordinator, agents.
 
-    With --broker (or FLEET_BROKER) that broker is used and none is started. Ctrl-C stops
-    everything cleanly; a second one at once.
+    With --broker (or FLEET_BROKER) that broker is used and none is started; a broker that the
+    configuration file names is left alone. Ctrl-C stops everything cleanly; a second one at once.
 
     \b
     Examples:
@@ -94,12 +95,14 @@ class _Interrupts:
 
 
 def _broker(options: dict[str, Any]) -> tuple[BrokerSettings, bool]:
-    """Return the broker's settings, and whether `up` is to start one of its own."""
+    """Return the broker's settings, and whether `up` is to start one of its own.
+
+    The broker of the configuration file is that of the fleet proper: a second coordinator there,
+    or an agent of a host's name, would throw it into disorder.
+    """
     given = options["broker"] or os.environ.get("FLEET_BROKER") or None
     at = {name: options[name] for name in ("root", "identity", "plain", "config")}
-    settings = where(given, **at)
-    named = given is not None or "url" in settings.model_fields_set
-    return settings, not named
+    return where(given or DEFAULT_URL, **at), given is None
 
 
 def _start(

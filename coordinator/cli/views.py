@@ -19,6 +19,7 @@ import click
 
 from coordinator.cli import Unreachable
 from coordinator.cli.common import client_options, json_option
+from coordinator.cli.words import print_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -66,12 +67,12 @@ def viewing(function: F) -> F:
 
 
 def _show_once(view: View, *, as_json: bool) -> None:
-    from coordinator.cli import render
-
     data = view.read()
     if as_json:
-        render.print_json(data)
+        print_json(data)
         return
+    from coordinator.cli import render
+
     render.put(render.console(), view.draw(data))
 
 
@@ -138,7 +139,7 @@ class _Terminal(_Screen):
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._title = shlex.join(["fleet", *sys.argv[1:]])
         self._parts: list[Any] = []
-        self._head = ""
+        self._as_of = ""
 
     def __enter__(self) -> None:
         self._live.start()
@@ -155,11 +156,13 @@ class _Terminal(_Screen):
 
         drawn = list(view.draw(data))
         self._parts = [render.Line(part) if isinstance(part, str) else part for part in drawn]
-        self._draw(f"{time.strftime('%H:%M:%S')}, Ctrl-C ends", "dim")
+        self._as_of = time.strftime("%H:%M:%S")
+        self._draw(f"{self._as_of}, Ctrl-C ends", "dim")
 
     def lost(self, why: str) -> None:
-        """Say so above what was there last."""
-        self._draw(why.splitlines()[0], "red")
+        """Say so above what was there last, and of when that is."""
+        old = f"; this is as of {self._as_of}" if self._as_of else ""
+        self._draw(f"{why.splitlines()[0]}{old}", "red")
 
     def _draw(self, words: str, style: str) -> None:
         from coordinator.cli.window import Window

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -11,7 +13,8 @@ from broker.errors import RemoteError
 from broker.machine import new_id
 from broker.messages import AskWhy
 from coordinator.cli import NotDone, Unreachable
-from coordinator.cli.common import client_options, job_argument, json_option
+from coordinator.cli.common import job_argument
+from coordinator.cli.views import View, viewing
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -30,36 +33,63 @@ _HOW: Final = {
 
 @click.command("why")
 @job_argument
-@json_option
-@client_options
-def why_command(client: OperatorClient, job: str, as_json: bool) -> None:
+@viewing
+def why_command(client: OperatorClient, job: str) -> View:
     """Why a job is not running: clause by clause, host by host, and what would help.
 
     RULES OUT: how many hosts a condition excludes; LEAVES: how many it and those above it leave.
     When the job is likely to start or end is predicted from what has been measured; see
     docs/forecast.md.
 
-    Example: fleet why gru-oracle
-    """
-    data = client.ask(AskWhy(id=new_id(), job=job))
+    \b
+    Examples:
+      fleet why gru-oracle
+      fleet why gru-oracle --watch
+    """  # noqa: D301 - \b is click's
+    return View(lambda: _read(client, job), _draw)
+
+
+def _read(client: OperatorClient, job: str) -> dict[str, Any]:
+    from coordinator.cli import outlook
+
+    data: dict[str, Any] = client.ask(AskWhy(id=new_id(), job=job))
+    data["advice"] = _advice(data)
     found = _forecast(client) if data["state"] in LIVE else None
     one = found.outlooks.get(data["job_id"]) if found else None
-    data["advice"] = _advice(data)
+    data["forecast"] = None
+    if found is not None and one is not None:
+        told = {"text": _when(one, found), "paused": found.paused}
+        data["forecast"] = outlook.to_dict(one, datetime.now(UTC)) | told
+    return data
+
+
+def _draw(data: dict[str, Any]) -> Iterable[Any]:
+    from coordinator.cli import render
+
+    return render.drawn(partial(_print, data))
+
+
+def _print(data: dict[str, Any], out: Any) -> None:
     from coordinator.cli import outlook, render
 
-    if as_json:
-        data["forecast"] = outlook.to_dict(one, datetime.now(UTC)) if one else None
-        render.print_json(data)
-        return
-    out = render.console()
     line = render.Text(f"{data['name']} is ").append(render.state(data["state"]))
-    outlook.say(out, line.append(render.printable(f": {data['summary']}")))
-    if found is not None and one is not None and (text := _when(one, found)):
-        outlook.say(out, text)
+    outlook.say(out, line.append(render.printable(_told(data["state"], data["summary"]))))
+    if data["forecast"] is not None and data["forecast"]["text"]:
+        outlook.say(out, data["forecast"]["text"])
     for text in data["advice"]:
         outlook.say(out, text, 2)
     _print_clauses(out, data)
     _print_hosts(out, data["hosts"])
+    if (more := data["known"] - len(data["hosts"])) > 0:
+        outlook.say(out, f"and {more} hosts with more against them", 2)
+
+
+def _told(state: str, summary: str) -> str:
+    """Return what a summary says beyond the state, which was said."""
+    more = summary.removeprefix(f"it is {state}")
+    if more != summary:
+        return more
+    return f": {summary.removeprefix('it failed: ').removeprefix('it was cancelled; ')}"
 
 
 def _forecast(client: OperatorClient) -> Forecast | None:
@@ -79,10 +109,13 @@ def _when(one: Outlook, found: Forecast) -> str:
     match one.verdict:
         case "running" if one.ends_known and one.end is not None:
             return f"It will likely end {outlook.about(one.end)}, by {by}."
+        case "running" if one.vague:
+            return ""  # its host is away: what is to be expected of it is said already
         case "running":
             return "How long it will take is unknown: nothing like it was ever completed."
         case "starts":
-            return _start(one, found, by)
+            text = _start(one, found, by)
+            return f"Once the fleet goes on: {text}" if found.paused else text
         case _:
             return ""
 
@@ -111,14 +144,11 @@ def _start(one: Outlook, found: Forecast, by: str) -> str:
 
 
 def _advice(data: dict[str, Any]) -> list[str]:
-    """Say what can be done about a job that is over, and not well."""
+    """Say what else there is to know of a job that is over, and not well."""
     if data["state"] != "failed":
         return []
     name, why = data["name"], data["summary"].lower()
-    found = [
-        f"`fleet logs {name}` shows its output, `fleet show {name}` where it was tried",
-        f"`fleet requeue {name}` tries again",
-    ]
+    found = [f"`fleet logs {name}` shows its output, `fleet show {name}` where it was tried"]
     if any(words in why for words in _MEMORY):
         found.insert(0, "it ran out of memory: raise its min_vram_gib or min_ram_gib, and reload")
     if "it failed: lost " in why:
@@ -127,6 +157,7 @@ def _advice(data: dict[str, Any]) -> list[str]:
 
 
 def _print_clauses(out: Any, data: dict[str, Any]) -> None:
+    from coordinator.analysis import PRESENCE
     from coordinator.cli import outlook, render
 
     if data["clauses"]:
@@ -141,13 +172,12 @@ def _print_clauses(out: Any, data: dict[str, Any]) -> None:
         out.print(render.table(columns, rows, wrap=True))
     suits = data["suitable"]
     if suits and "now" not in suits:
+        counts, words = data["suit"], _HOW | PRESENCE
         told = [
-            f"{len(names)} {_HOW.get(how, how)} ({_some(names)})" for how, names in suits.items()
+            f"{counts[how]} {words.get(how, how)} ({_some(names)})" for how, names in suits.items()
         ]
         out.print()
-        outlook.say(
-            out, f"{sum(map(len, suits.values()))} would suit it, in time: {', '.join(told)}"
-        )
+        outlook.say(out, f"{sum(counts.values())} would suit it, in time: {', '.join(told)}")
     if data["remedies"]:
         title = "What would open more hosts to it:" if suits else "What would change that:"
         out.print(f"\n{title}")

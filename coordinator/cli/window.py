@@ -24,13 +24,14 @@ class Window:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield as many lines as fit, and how many do not."""
-        head = Text(self.title, "bold", no_wrap=True, overflow="ellipsis")
+        head = Text(self.title, "bold")
         head.append(f"  {self.words}", self.style)
         yield head
         yield Text()
         inner = options.update(height=None)
         lines = console.render_lines(Group(*self.parts), inner, pad=False)
-        room = max(1, (options.height or console.height) - 2)
+        taken = len(console.render_lines(head, inner, pad=False)) + 1
+        room = max(1, (options.height or console.height) - taken)
         shown = lines if len(lines) <= room else lines[: room - 1]
         for line in shown:
             yield from line

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from datetime import UTC, datetime
 from typing import Any, Final
+
+import click
 
 from coordinator.cli import printable
 
 ID_CHARS: Final = 12
+
+
+def print_json(data: Any) -> None:
+    """Print JSON, indented where people read it."""
+    click.echo(json.dumps(data, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
 
 
 def ago(at: str | None, now: datetime | None = None) -> str:
@@ -84,6 +93,8 @@ def done(row: dict[str, Any]) -> str:
 
 def left(row: dict[str, Any]) -> str:
     """Return for how much longer a running job will take, by what its trainer says."""
+    if row.get("away"):
+        return "?"  # what its trainer said last is of no use
     left_s = (row.get("progress") or {}).get("eta_s")
     return "-" if left_s is None else span(left_s)
 

@@ -91,22 +91,21 @@ def host_state(
 
 def fleet_state(world: World) -> HomeFleet:
     """Return what is shown of the fleet."""
-    planned = [job for job in world.book.all() if job.in_plan]
-    final = sum(job.state in FINAL for job in planned)
+    planned, final = world.book.planned().total(), sum(ended(world).values())
     counts = world.book.counts()
-    failed = [job.spec.name for job in planned if job.state is JobState.FAILED]
+    failed = [job.spec.name for job in world.book.in_state(JobState.FAILED) if job.in_plan]
     problems = [f"{len(failed)} failed: {_named(failed)}"] if failed else []
     quarantined = [name for name, record in world.records.items() if record.quarantine]
     if quarantined:
         problems.append(f"in quarantine: {_named(sorted(quarantined))}")
     at_work = counts["claimed"] + counts["running"]
-    open_jobs = len(planned) - final
+    open_jobs = planned - final
     return HomeFleet(
         state=_fleet_word(at_work, open_jobs, paused=world.fleet.paused),
         problem=bool(problems),
         problems=tuple(_short(problem) for problem in problems),
         jobs=counts,
-        progress=100 * final // len(planned) if planned else 100,
+        progress=100 * final // planned if planned else 100,
         hosts_online=sum(host.online for host in world.hosts.values()),
         hosts=len(world.hosts),
     )
@@ -122,16 +121,13 @@ def _fleet_word(at_work: int, open_jobs: int, *, paused: bool) -> FleetState:
 
 def is_open(world: World) -> bool:
     """Whether the plan has a job that is not over."""
-    return any(job.in_plan and job.state not in FINAL for job in world.book.all())
+    return any(count and state not in FINAL for state, count in world.book.planned().items())
 
 
 def ended(world: World) -> dict[str, int]:
     """Return how the plan's jobs have ended."""
-    counts = {state.value: 0 for state in JobState if state in FINAL}
-    for job in world.book.all():
-        if job.in_plan and job.state in FINAL:
-            counts[job.state.value] += 1
-    return counts
+    planned = world.book.planned()
+    return {state.value: planned[state] for state in JobState if state in FINAL}
 
 
 def power_w(gpus: Iterable[Gpu]) -> float | None:

@@ -31,6 +31,7 @@ from broker.messages import (
     decode,
 )
 from broker.topics import Kind, Topic
+from coordinator.sharing import SharedTrainers
 
 MAX_HOSTS: Final = 20_000
 MAX_JOBS: Final = 200_000
@@ -113,6 +114,7 @@ class Mirror:
     status: Mapping[str, Any] = field(default_factory=dict)
     garbage: int = 0
     heard: set[str] = field(default_factory=set)
+    trainers: SharedTrainers = field(default_factory=SharedTrainers)
 
     def snapshot(self) -> Snapshot:
         """Return everything as it is now."""
@@ -169,10 +171,14 @@ class Mirror:
             self.hosts[name] = replace(
                 host,
                 row={key: row[key] for key in row if key not in {"capability", "heartbeat"}},
-                capability=_taken(CAPABILITY, row, "capability") or host.capability,
+                capability=self._capability(row) or host.capability,
                 heartbeat=_taken(HEARTBEAT, row, "heartbeat") or host.heartbeat,
             )
         self.version += 1
+
+    def _capability(self, row: Mapping[str, Any]) -> Capability | None:
+        found: Capability | None = _taken(CAPABILITY, row, "capability")
+        return None if found is None else self.trainers.share(found)
 
     def load_status(self, data: Mapping[str, Any]) -> None:
         """Take the answer to `status`."""
@@ -211,7 +217,7 @@ class Mirror:
             heard_s = now.mono_s if status.state == "online" else host.heard_s
             host = replace(host, status=status, heard_s=heard_s)
         elif topic.kind is Kind.CAPABILITY:
-            host = replace(host, capability=decode(CAPABILITY, payload))
+            host = replace(host, capability=self.trainers.read(payload))
         else:
             host = replace(host, heartbeat=decode(HEARTBEAT, payload), heard_s=now.mono_s)
         self.hosts[topic.host] = host

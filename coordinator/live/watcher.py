@@ -35,6 +35,7 @@ from broker.messages import (
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from coordinator import hostpages
 from coordinator.live.mirror import Mirror, Snapshot
 
 REPEAT_S: Final = 1.0
@@ -42,6 +43,7 @@ HOSTS_EVERY_S: Final = 10.0
 JOBS_EVERY_S: Final = 120.0
 AGAIN_S: Final = 5.0  # after a list that did not come
 SETTLE_S: Final = 0.3  # from a change of presence to asking how the coordinator takes it
+A_HOST_S: Final = 0.002  # longer: of thousands there is always one that comes or goes
 MAX_ASKED: Final = 1000
 TIMEOUT_S: Final = 15.0
 
@@ -232,7 +234,8 @@ class Watcher:
         coordinator = self._mirror.coordinator
         if topic.kind is Kind.STATUS:
             hosts = self._loads["workers"]
-            hosts.next_s = min(hosts.next_s, now.mono_s + SETTLE_S)
+            soon_s = SETTLE_S + A_HOST_S * len(self._mirror.hosts)
+            hosts.next_s = min(hosts.next_s, now.mono_s + soon_s)
         elif topic.kind is not Kind.COORDINATOR_STATUS or coordinator is None:
             return
         elif coordinator.state == "online" and coordinator.session != self._session:
@@ -265,6 +268,8 @@ class Watcher:
             if self.connected and not load.under_way and load.next_s <= now.mono_s:
                 load.under_way, load.rows = True, []
                 load.next_s = now.mono_s + load.every_s
+                if load.name == "workers":
+                    load.next_s += A_HOST_S * len(self._mirror.hosts)
                 self._next_page(load, 0)
                 if load.name == "workers":
                     self.ask(AskStatus(id=new_id())).add_done_callback(self._on_status)
@@ -277,9 +282,8 @@ class Watcher:
                     self._mirror.expect_jobs()
             request = AskList(id=new_id(), offset=offset)
         else:
-            # The schemas of all trainers make a host's whole row a long one: once is enough.
-            limit = 50 if self._knows_hosts else 20
-            request = AskWorkers(id=new_id(), offset=offset, limit=limit, brief=self._knows_hosts)
+            # What a host is, it says itself when that changes: once is enough.
+            request = AskWorkers(id=new_id(), offset=offset, limit=500, brief=self._knows_hosts)
         self.ask(request).add_done_callback(lambda done: self._on_page(load, done))
 
     def _on_page(self, load: _Load, done: Future[Any]) -> None:
@@ -288,7 +292,7 @@ class Watcher:
             load.next_s = min(load.next_s, self._clock().mono_s + AGAIN_S)
             return
         page = done.result()
-        load.rows += page[load.name]
+        load.rows += hostpages.whole(page) if load.name == "workers" else page[load.name]
         if page["next"] is not None:
             self._next_page(load, page["next"])
             return

@@ -24,6 +24,7 @@ from nicegui import ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
+from broker.address import why_not_here
 from broker.clock import Clock
 from broker.errors import LocalError
 from broker.parent import end_with_parent
@@ -33,6 +34,7 @@ from coordinator.web.doors import STATIC, routes
 from coordinator.web.guard import Guard
 from coordinator.web.hub import Hub
 from coordinator.web.pages import register
+from coordinator.web.pages.missing import missing
 from coordinator.web.sessions import Door
 from coordinator.web.settings import WebSettings
 from coordinator.web.site import Site
@@ -115,8 +117,8 @@ def application(site: Site) -> Guard:
     )
     register(site)
     ui.run_with(
-        inner, title="training fleet", favicon=STATIC / "icon.svg", dark=None, tailwind=False,
-        language="en-US", show_welcome_message=False, binding_refresh_interval=None,
+        inner, root=missing(site), title="training fleet", favicon=STATIC / "icon.svg", dark=None,
+        tailwind=False, language="en-US", show_welcome_message=False, binding_refresh_interval=None,
         reconnect_timeout=10.0,
         gzip_middleware_factory=None if site.settings.is_loopback() else _compressed,
     )  # fmt: skip
@@ -158,8 +160,8 @@ def _bind(settings: WebSettings) -> socket.socket:
         sock.bind(address)
     except OSError as error:
         raise LocalError(
-            f"--listen {settings.host}:{settings.port}: {error.strerror or error}; another "
-            "port is chosen with --listen HOST:PORT, port 0 takes a free one"
+            f"--listen {settings.host}:{settings.port}: {error.strerror or error}; "
+            f"{why_not_here(error)} (port 0 takes a free one)"
         ) from None
     return sock
 

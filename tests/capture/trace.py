@@ -61,7 +61,7 @@ COMMENTS: dict[str, str] = {
     "progress cleared": "It runs no more: the retained progress is cleared.",
     "log": "What the trainer prints, a line a message, as text.",
     "finished": "It is done: the bundle lies on the host's disk. Repeated until noted.",
-    "finished again": "The stream is over; the host reports once more, to hear that it may forget.",
+    "finished again": "The host reports once more: it has heard no answer yet.",
     "failed": "The trainer has ended with an error.",
     "noted wanted": "In the ledger; the coordinator wants the bundle.",
     "noted recorded": "In the ledger: the host may forget the job.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from broker import parent
 from broker.embedded import STOP_TIMEOUT_S, ServerSettings
 from broker.errors import ConfigError
 from tests.harness.certificates import Authority
+from tests.harness.secure import House
 
 DEADLINE_S = 10.0
 
@@ -113,6 +115,38 @@ def test_the_program_tells_a_taken_port(embedded_broker: Any) -> None:
     assert line.startswith(f"error: cannot listen on 127.0.0.1:{embedded_broker.port}:")
     assert "choose another port" in line
     assert not rest
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a pseudo-terminal is asked for")
+def test_a_person_at_a_terminal_is_told_in_words() -> None:
+    """JSON is for programs."""
+    import pty
+
+    ours, its = pty.openpty()
+    try:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "broker.server", "--listen", "127.0.0.1:0"],
+            stdin=subprocess.PIPE, stdout=its, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            assert select.select([ours], [], [], 30)[0]
+            said = os.read(ours, 200).decode()
+        finally:
+            program.kill()
+            program.communicate(timeout=30)
+    finally:
+        os.close(ours)
+        os.close(its)
+    assert said.startswith("the broker is listening on 127.0.0.1:")
+
+
+def test_the_program_tells_an_address_of_another_machine(tmp_path: Path) -> None:
+    """Another port would not help there."""
+    folder = House.make(tmp_path).folder / "broker"
+    ended = _program("--listen", "192.0.2.99:9999", "--identity", str(folder))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "it is no address of this machine" in ended.stderr
+    assert "another port" not in ended.stderr
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])

@@ -28,12 +28,14 @@ DEADLINE_S = 15.0
 class Ear:
     """A link whose events a test can wait for."""
 
-    def __init__(self, url: str, name: str, *filters: str, will: str = "") -> None:
+    def __init__(
+        self, url: str, name: str, *filters: str, will: str = "", if_twin: str = ""
+    ) -> None:
         self.events: queue.Queue[LinkEvent] = queue.Queue()
         self.link = Link(
             LinkSettings(
                 parse_addresses(url), name, [(one, 1) for one in filters],
-                backoff_base_s=0.1, backoff_cap_s=0.5,
+                backoff_base_s=0.1, backoff_cap_s=0.5, if_twin=if_twin,
             ),
             self.events.put,
             will=(lambda session: Outgoing(will, session.encode(), 1)) if will else None,
@@ -72,6 +74,23 @@ def test_connected_means_subscribed(any_broker: Any, ear: Any, topic_root: str) 
     payloads = [bytes([number]) * (number * 1000) for number in range(50)]
     for payload in payloads:
         assert one.link.publish(Outgoing(f"{topic_root}/x", payload))
+    assert [one.next(Incoming).payload for _ in payloads] == payloads
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_packets_of_every_length_are_taken_apart_as_they_were_put_together(
+    any_broker: Any, ear: Any, topic_root: str, qos: int
+) -> None:
+    """The length of a packet takes one byte more from 128, 16,384 and 2,097,152 bytes on."""
+    one = ear(any_broker.url, f"{topic_root}-1", f"{topic_root}/#")
+    one.next(Connected)
+    about = 4 + len(f"{topic_root}/x")  # topic, its length, a QoS 1 message's id
+    borders = [128, 16_384, 70_000, 1_000_000]
+    sizes = [1, 2, *(max(1, border - about + step) for border in borders for step in range(-3, 4))]
+    rng = random.Random(1)
+    payloads = [rng.randbytes(size) for size in sizes]
+    for payload in payloads:
+        assert one.link.publish(Outgoing(f"{topic_root}/x", payload, qos))
     assert [one.next(Incoming).payload for _ in payloads] == payloads
 
 
@@ -142,10 +161,12 @@ def test_two_programs_of_one_name_are_told_what_it_may_be(
 ) -> None:
     """They throw each other off again and again."""
     names = (f"{topic_root}-same", f"{topic_root}/#")
-    one, _other = (ear(any_broker.url, *names) for _ in range(2))
+    one, other = (ear(any_broker.url, *names, if_twin=said) for said in ("", "stop one of them"))
     whys = [one.next(Disconnected).why for _ in range(4)]
     assert f"does another program connect as '{topic_root}-same', too?" in whys[-1]
     assert "another program" not in whys[0]
+    whys = [other.next(Disconnected).why for _ in range(4)]
+    assert whys[-1].endswith("; stop one of them")
 
 
 @pytest.mark.parametrize("kind", ["embedded", "mosquitto"])

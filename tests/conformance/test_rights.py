@@ -69,8 +69,10 @@ def measure(broker: Secured, topics: list[str]) -> Cells:
         actors["coordinator"].publish(END, b"end")
         heard = {name: {*actor.heard_until((END, b"end"))} for name, actor in actors.items()}
     witnessed = heard[WITNESS] | heard["homeassistant"]
+    names = {who.name.encode() for who in EVERYBODY} | {b"end"}
     for who in EVERYBODY:
-        on = {topic for topic, _ in heard[who.name]}
+        # What the broker itself says now and then is nobody's of these.
+        on = {topic for topic, payload in heard[who.name] if payload in names}
         for topic in topics:
             cells.publish[who.name, topic] = (topic, who.name.encode()) in witnessed
             cells.subscribe[who.name, topic] = topic in on

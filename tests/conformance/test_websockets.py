@@ -215,7 +215,10 @@ def test_packets_may_be_cut_into_frames_anywhere(local: Callable[..., Local]) ->
         one.send([CONNECT[5:7], CONNECT[7:]])  # a message in several frames
         assert one.recv(10) == b"\x20\x02\x00\x00"
         one.send(PINGREQ + PINGREQ)
-        assert [one.recv(10), one.recv(10)] == [PINGRESP, PINGRESP]
+        heard = b""
+        while len(heard) < 2 * len(PINGRESP):
+            heard += bytes(one.recv(10))
+        assert heard == PINGRESP + PINGRESP
 
 
 def test_a_browser_that_is_gone_without_a_word_is_forgotten(local: Callable[..., Local]) -> None:

@@ -151,11 +151,11 @@ class Agent:
             self.handle(TrainerLine(JOB, attempt, line))
         self.handle(TrainerExited(JOB, attempt, code))
 
-    def finishes(self, attempt: int = 1) -> m.Finished:
+    def finishes(self, attempt: int = 1, size_bytes: int = 2000) -> m.Finished:
         """It ends well, and its bundle is made."""
         self.ends(0, attempt, '{"event":"result","metrics":{"auroc":0.9},"files":[]}')
         assert self.took(MakeBundle)
-        self.handle(BundleMade(JOB, attempt, HEX, 2000))
+        self.handle(BundleMade(JOB, attempt, HEX, size_bytes))
         return self.said(m.Finished)[0]
 
     def leaves_off(self, attempt: int = 1, artifact_id: str | None = None) -> m.Released:

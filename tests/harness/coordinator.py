@@ -56,6 +56,7 @@ class Fleet:
         self.fleet_record = FleetRecord()
         self.actions: list[Action] = []
         self.history: list[tuple[str, str]] = []
+        self.changes: list[Change] = []
         self.sent: list[tuple[Any, Any]] = []
         self.effects: list[Any] = []
         self.stored: dict[str, int] = {}
@@ -108,6 +109,7 @@ class Fleet:
             assert before == change.before, "the mirror has left the ledger"
             self.ledger[change.after.job_id] = change.after
             self.history.append((change.after.spec.name, change.event.value))
+            self.changes.append(change)
         for effect in effects:
             if isinstance(effect, Outgoing):
                 topic = self.topics.parse(effect.topic)
@@ -244,6 +246,6 @@ class Host:
             size_bytes=2000, chunk_bytes=1024,
         ))  # fmt: skip
         for opened in self.fleet.took(OpenPart):
-            self.fleet.handle(PartOpened(opened.artifact_id, RangeSet()))
+            self.fleet.handle(PartOpened(opened.artifact_id, RangeSet(), opened.part))
         for index, data in enumerate((b"x" * 1024, b"y" * 976)):
             self.fleet.handle(Incoming(topics.chunk(self.name, HEX, index), data))

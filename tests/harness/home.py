@@ -49,7 +49,7 @@ class Home:
         around = Surroundings(
             topics=self.topics, disk=RealDisk(), rng=random.Random(1), new_id=self.new_id,
             publish=self._publish, put=self.handle, background=lambda _: None,
-            read_plan=lambda _: Plan(self.specs), keep=self._keep,
+            writing=lambda _: None, read_plan=lambda _: Plan(self.specs), keep=self._keep,
         )  # fmt: skip
         self.face = HomeAssistant(
             self.topics, random.Random(2), "1.0", kept, commands=self.settings.home_commands

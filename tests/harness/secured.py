@@ -289,15 +289,16 @@ def mosquitto(
     loopback: bool = False,
     revoked: tuple[str, ...] = (),
 ) -> Secured:
-    """Return a mosquitto with the rendered files, not started; it has no need of `hosts`."""
+    """Return a mosquitto with the rendered files, not started; of `hosts` it counts how many."""
     program = find_program("mosquitto")
     authority = new_authority(folder)
     if revoked:
         authority.revoke(*map(authority.named, revoked))
     ports = Ports(free_port(), free_port(), free_port(), websocket=free_port())
     site = new_site(
-        folder, authority, ports, people=people, loopback=loopback, revoked=bool(revoked)
-    )
+        folder, authority, ports, people=people, hosts=hosts, loopback=loopback,
+        revoked=bool(revoked),
+    )  # fmt: skip
     write(folder, RENDERERS["mosquitto"](site))
     conf = folder / "mosquitto.conf"
     # As root it would become the user `mosquitto`, who cannot read the test's folder.

@@ -22,7 +22,7 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("model", [manifest._Defaults, manifest._Host, manifest._Job])
+@pytest.mark.parametrize("model", [manifest.Defaults, manifest._Host, manifest._Job])
 def test_every_key_of_the_manifest_is_documented(model: type[manifest._Table]) -> None:
     """docs/manifest.md names each."""
     text = (ROOT / "docs/manifest.md").read_text("utf-8")

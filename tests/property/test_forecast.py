@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from broker import messages as m
 from broker.messages import AskPlan, AskWorkers, Assign, Gpu, Needs, TrainerInfo
+from coordinator import hostpages
 from coordinator.cli.outlook import Picture, Planned, _view
 from coordinator.durations import History, Span
 from coordinator.effects import Collect, Collected
@@ -161,7 +162,7 @@ def test_what_is_forecast_is_what_the_coordinator_does(
     rows = alone.asks(AskPlan(id="p")).data
     planned = [Planned(spec_from_dict(row["spec"]), row) for row in rows["jobs"]]
     reality = Reality(hosts, took_s)
-    workers = reality.fleet.asks(AskWorkers(id="w")).data["workers"]
+    workers = hostpages.whole(reality.fleet.asks(AskWorkers(id="w")).data)
     picture = Picture(planned, [*map(_view, workers)], history(hosts, took_s), rows["grace_s"])
     said = picture.forecast()
     real = reality.plays(jobs)

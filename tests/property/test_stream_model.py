@@ -37,7 +37,8 @@ class StreamMachine(RuleBasedStateMachine):
         self.written = RangeSet()
         self.complete = False
         self.now_s = 0.0
-        self.chunks: list[int] = []
+        self.chunks: list[tuple[int, int]] = []
+        self.unwritten = 0
         self.grants: list[Grant] = []
         self._new_receiver(self.written)
         self._new_sender()
@@ -48,7 +49,8 @@ class StreamMachine(RuleBasedStateMachine):
 
     def _new_receiver(self, have: RangeSet) -> None:
         self.written = RangeSet(have)
-        self.receiver = Receiver(len(self.data), CHUNK, RangeSet(have), WINDOW)
+        self.unwritten = 0
+        self.receiver = Receiver(len(self.data), CHUNK, RangeSet(have), WINDOW * CHUNK)
 
     def _take(self, effects: list[object]) -> None:
         for effect in effects:
@@ -58,31 +60,44 @@ class StreamMachine(RuleBasedStateMachine):
                 case SendChunk(index, offset, length):
                     assert self.data[offset : offset + length]
                     assert offset == index * CHUNK
-                    self.chunks.append(index)
+                    self.chunks.append((index, length))
                 case SendGrant(grant):
                     self.grants.append(grant)
                 case Complete():
                     self.complete = True
 
-    def _chunk_comes(self, index: int) -> None:
-        offset = index * CHUNK
-        piece = self.data[offset : offset + CHUNK]
-        effects = list(self.receiver.on_chunk(index, len(piece), self.now_s))
+    def _chunk_comes(self, index: int, length: int) -> None:
+        """What comes is written now or later, each byte once."""
+        data = self.data[index * CHUNK : index * CHUNK + length]
+        effects = list(self.receiver.on_chunk(index, length, self.now_s))
         for effect in effects:
             if isinstance(effect, WriteChunk):
+                piece = data[effect.begin : effect.end]
+                assert len(piece) == effect.end - effect.begin
+                stop = effect.index + chunk_count(len(piece), CHUNK)
+                assert not self.written.overlaps(effect.index, stop), "written twice"
                 self.disk[effect.offset : effect.offset + len(piece)] = piece
-                self.written.add(index, index + 1)
+                self.written.add(effect.index, stop)
+                self.unwritten += len(piece)
         self._take(effects)
+
+    @rule(share=st.floats(0, 1))
+    def disk_gets_on(self, share: float) -> None:
+        """A slow disk takes some of what waits for it."""
+        if self.unwritten:
+            length = max(1, int(self.unwritten * share))
+            self.unwritten -= length
+            self._take(list(self.receiver.on_written(length, self.now_s)))
 
     @rule(lost=st.booleans(), again=st.booleans(), which=st.integers(0, 1000))
     def network_moves_a_chunk(self, lost: bool, again: bool, which: int) -> None:
         """Any chunk on its way: lost, delivered, or delivered and still on its way."""
         if self.chunks:
-            index = self.chunks.pop(which % len(self.chunks))
+            span = self.chunks.pop(which % len(self.chunks))
             if again:
-                self.chunks.append(index)
+                self.chunks.append(span)
             if not lost:
-                self._chunk_comes(index)
+                self._chunk_comes(*span)
 
     @rule(lost=st.booleans(), again=st.booleans(), which=st.integers(0, 1000))
     def network_moves_a_grant(self, lost: bool, again: bool, which: int) -> None:
@@ -92,9 +107,10 @@ class StreamMachine(RuleBasedStateMachine):
             if again:
                 self.grants.append(grant)
             if not lost:
-                before = len(self.chunks)
+                before_bytes = self.sender.in_flight_bytes
                 self._take(list(self.sender.on_grant(grant, self.now_s)))
-                assert len(self.chunks) - before <= WINDOW
+                room_bytes = grant.window_chunks * CHUNK
+                assert self.sender.in_flight_bytes <= max(room_bytes, before_bytes)
 
     @rule(seconds=st.floats(0.01, 30.0))
     def time_passes(self, seconds: float) -> None:
@@ -143,8 +159,9 @@ class StreamMachine(RuleBasedStateMachine):
             if self.grants:
                 self._take(list(self.sender.on_grant(self.grants.pop(0), self.now_s)))
             elif self.chunks:
-                self._chunk_comes(self.chunks.pop(0))
+                self._chunk_comes(*self.chunks.pop(0))
             else:
+                self.disk_gets_on(1.0)
                 self.time_passes(1.0)
         assert self.complete, f"stuck with {self.written} of {chunk_count(len(self.data), CHUNK)}"
         assert bytes(self.disk) == self.data

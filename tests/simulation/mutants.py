@@ -76,16 +76,7 @@ def _stored_before_fsync(patch: Patch) -> None:
 
 
 def _names_not_synced(patch: Patch) -> None:
-    real = Store.finish
-
-    def finish(store: Any, *args: Any) -> Any:
-        sync, store._disk.sync_folder = store._disk.sync_folder, lambda folder: None
-        try:
-            return real(store, *args)
-        finally:
-            store._disk.sync_folder = sync
-
-    patch(Store, "finish", finish)
+    patch(Store, "_sync_names", lambda store, targets: None)
 
 
 def _checkpoints_not_hashed(patch: Patch) -> None:

@@ -307,11 +307,12 @@ class CoordinatorNode(Node):
         new_id = self.run.id_maker("c")
         around = CoordinatorSurroundings(
             topics=TOPICS, disk=disk, rng=self.machine.rng, new_id=new_id, publish=self.publish,
-            put=self.put, background=self.background, read_plan=self._read_plan,
+            put=self.put, background=self.background, writing=self.background,
+            read_plan=self._read_plan,
         )  # fmt: skip
         settings = CoreSettings(
             instance=new_id(), boot_id=self.machine.boot_id, manifest="plan.toml",
-            stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_chunks=4,
+            stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_bytes=4096,
             crash_grace_s=60.0, sleep_grace_s=240.0, max_attempts=2, receipt_key=b"a key",
         )  # fmt: skip
         keep = Retention(events_s=100.0, events_per_job=4, artifacts_s=50.0, parts_s=300.0)

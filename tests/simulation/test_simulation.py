@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.plainscan import compared
 from tests.simulation.__main__ import run_one
 from tests.simulation.mutants import MUTANTS, Mutant, seeds_until_found, switched_on
 from tests.simulation.scenario import draw
@@ -35,6 +36,13 @@ def test_nothing_is_lost_and_nothing_is_done_twice() -> None:
 def test_nothing_is_lost_and_nothing_is_done_twice_in_many_seeds() -> None:
     """Others than those of the quick test."""
     assert not _broken(10_000, SLOW_SEEDS)
+
+
+def test_every_decision_is_that_of_a_plain_scan() -> None:
+    """However much goes wrong: the board has seen all that a job's host depends on."""
+    with compared() as sizes:
+        assert not _broken(20_000, 12)
+    assert sum(sizes) > 100
 
 
 def test_a_run_meets_many_faults_and_gets_its_jobs_done() -> None:

@@ -316,6 +316,31 @@ def test_a_pending_job_says_why(shown: Shown) -> None:
     page = shown.page(f"/job/{job['job_id']}")
     page.until_text("Why it waits", "h2")
     page.until_text("needs CUDA; this host has none", "table")
+    page.until_text("if min_vram_gib were", "ul li")
+
+
+def test_an_address_that_is_none_leads_back(shown: Shown) -> None:
+    """In words of ours, with the bar; and programs see a 404."""
+    page = shown.page("/jbos")
+    page.until_text("No such page", "h1")
+    page.click("a", "The overview")
+    page.until_text("gaming-pc-1")
+    said = page.run("fetch('/jbos').then(answer => answer.status)")
+    assert said == 404
+
+
+def test_the_table_of_hosts_is_as_high_as_its_rows(shown: Shown) -> None:
+    """Few hosts leave no empty room below them."""
+    page = shown.page()
+    page.until_text(f"{WORKERS} of {WORKERS} online")
+    last = "[...document.querySelectorAll('[aria-labelledby=hosts-title] .ag-row')].at(-1)"
+    page.until(
+        "(() => { const card = document.querySelector('[aria-labelledby=hosts-title]');"
+        f" const row = {last}; return row && card.getBoundingClientRect().bottom"
+        " - Math.max(...[...card.querySelectorAll('.ag-row')].map("
+        "one => one.getBoundingClientRect().bottom)) < 20; })()",
+        "no empty room",
+    )
 
 
 def test_curves_and_timeline_are_drawn_and_grow(shown: Shown) -> None:

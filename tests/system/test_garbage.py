@@ -37,6 +37,7 @@ def _topics(fleet: Any) -> list[str]:
         topics.response("pi"), topics.log("pi", HEX), topics.progress("pi", HEX),
         topics.offer("pi", HEX), topics.chunk("pi", HEX, 0), topics.grant("pi", HEX),
         topics.coordinator_status(), topics.summary(), topics.job(HEX), topics.broker_refused(),
+        topics.broker_load(),
         topics.operator_request(CLIENT), topics.operator_response(CLIENT),
         topics.download_chunk(CLIENT, 0), topics.download_grant(CLIENT),
         topics.home_state("pi"), topics.home_event("pi"), topics.home_command("pi"),
@@ -97,7 +98,8 @@ def test_garbage_on_every_topic_is_counted_and_changes_nothing(
             stranger.publish(topic, payload)
     expected = {
         "status", "capability", "heartbeat", "job/response", "job/progress", "artifact/offer",
-        "coordinator/status", "operator/request", "operator/grant", "broker/refused", "unknown",
+        "coordinator/status", "operator/request", "operator/grant", "broker/refused", "broker/load",
+        "unknown",
     }  # fmt: skip
     wait_for(lambda: expected <= set(fleet.status()["dropped"]), "the counts")
     # Heartbeats replace each other while they wait; reports do not.

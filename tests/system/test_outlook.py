@@ -131,6 +131,14 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     assert "completed*" in listed
     assert "*: 1 no longer in the manifest" in listed
 
+    past.plan(HUGE, top="[hosts.lab-ws-11]\nslots = 1")
+    warning = "warning: [hosts.lab-ws-11]: no host is called 'lab-ws-11'; did you mean 'lab-ws-1'"
+    assert warning in cli("plan", wanted).stderr
+    done = cli("reload")
+    assert (done.returncode, warning in done.stderr) == (0, True)
+    refused = cli("run", "--model", "mlp", "--mode", "oracle", "--on", "lab-ws-11x")
+    assert (refused.returncode, "--on: no host is called" in refused.stderr) == (1, True)
+
 
 @pytest.mark.slow
 def test_when_the_rest_will_be_done_is_predicted(

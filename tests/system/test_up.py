@@ -159,3 +159,26 @@ def test_a_service_that_dies_is_told_with_the_end_of_its_log(
     assert "--port 0" in done.stderr
     assert "Traceback" not in done.stderr
     assert not _left_of(tmp_path)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+def test_the_fleet_of_the_configuration_file_is_left_alone(
+    tmp_path: Path, system_broker: str, *, tls: bool
+) -> None:
+    """Whoever tries `fleet up` beside a real fleet gets a broker of their own all the same."""
+    url = "mqtts://127.0.0.1:1" if tls else system_broker
+    identity = f"identity = '{tmp_path / 'none'}'\n" if tls else ""
+    (tmp_path / "fleet.toml").write_text(f"[broker]\nurl = '{url}'\n{identity}", "utf-8")
+    command = [
+        sys.executable, "-m", "coordinator.cli", "up", "--agents", "0", "--port", "0",
+        "--state", str(tmp_path / "state"), "--until-idle", "--json",
+    ]  # fmt: skip
+    named = str(tmp_path / "fleet.toml")
+    done = (
+        _run([*command, "--config", named], _environment())
+        if tls
+        else _run(command, _environment(FLEET_CONFIG=named))
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+    assert (tmp_path / "state" / "logs" / "broker.log").exists()

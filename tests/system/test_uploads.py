@@ -120,7 +120,7 @@ def test_a_killed_side_goes_on_where_the_part_file_stands(
 ) -> None:
     """SIGKILL in mid-upload: the upload resumes (S5) and the artifact is whole."""
     fleet.plan(GATED)
-    coordinator = fleet.coordinator(window_chunks=2)
+    coordinator = fleet.coordinator(window_bytes=131072)
     job_id = fleet.until("big", "pending")["job_id"]
     artifact_id = _spool(fleet, "pi", job_id, 96 * MIB)
     agent = fleet.agent("pi", wait=False, chunk_bytes=65536)
@@ -133,7 +133,7 @@ def test_a_killed_side_goes_on_where_the_part_file_stands(
     if victim == "agent":
         fleet.agent("pi", chunk_bytes=65536)
     else:
-        fleet.coordinator(window_chunks=2)
+        fleet.coordinator(window_bytes=131072)
     fleet.until("big", "completed")
     stored = _stored(fleet, artifact_id)
     assert _sha256(stored) == artifact_id
@@ -177,7 +177,7 @@ class _Peer:
                     continue
                 topic = self._topics.parse(event.topic)
                 if topic.kind is Kind.REQUEST and b'"wanted"' in event.payload and sender is None:
-                    sender = Sender(len(self._content), 65536)
+                    sender = Sender(len(self._content), 65536, 65536)
                     over |= self._perform(sender.start(time.monotonic()))
                 elif topic.kind is Kind.GRANT and sender is not None:
                     grant = decode(GRANT, event.payload)

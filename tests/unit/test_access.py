@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from agent import snooze
 from broker.access import AGENT, COORDINATOR, PEOPLE, open_access
 from broker.address import text_of
 from broker.bundle import Bundle, install
 from broker.ca import Authority
 from broker.errors import ConfigError
 from broker.identity import key_pem, new_key
-from broker.settings import BrokerSettings, config_home
+from broker.settings import BrokerSettings, config_home, state_home
 
 
 @pytest.fixture
@@ -77,3 +78,30 @@ def test_what_is_missing_is_to_be_had_where_it_is_made(identities: Path) -> None
         open_access(settings, COORDINATOR, time.time())
     with pytest.raises(ConfigError, match="get one with `fleet enroll`"):
         open_access(settings, AGENT, time.time())
+
+
+def test_the_owner_finds_the_agent_that_its_certificate_names(
+    authority: Authority, identities: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state folder bears the name that the host joined under, not the machine's."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    _join(authority, identities / "desk-7", "desk-7", "mqtts://pi.lan:8883")
+    state = state_home() / "agent-desk-7"
+    state.mkdir(parents=True)
+    assert snooze.main(["--time", "3h"]) == 0
+    assert (state / "snooze").exists()
+    assert snooze.main(["--end"]) == 0
+
+
+def test_an_observer_beside_an_operator_changes_nothing(
+    authority: Authority, identities: Path
+) -> None:
+    """Whoever only wanted to look as well gives orders as before; of two operators none is."""
+    url = "mqtts://pi.lan:8883"
+    for name in ("operator:root", "observer:ann"):
+        _join(authority, identities / name.replace(":", "@"), name, url)
+    access = open_access(BrokerSettings(), PEOPLE, time.time())
+    assert (access.user, text_of(access.addresses)) == ("operator:root", url)
+    _join(authority, identities / "operator@bob", "operator:bob", url)
+    with pytest.raises(ConfigError, match="several identities"):
+        open_access(BrokerSettings(url=url), PEOPLE, time.time())

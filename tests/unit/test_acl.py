@@ -258,3 +258,24 @@ def test_a_filter_is_nothing_to_publish_to(topic: str, who: Principal) -> None:
     if "+" in topic or "#" in topic:
         assert not rights.may_publish(topic)
         assert not Rights((topic,), ()).may_publish(topic)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("jobs", "topics of the fleet are called so"),
+        ("fleet-x", "may not begin with 'fleet-'"),
+        ("a" * 64, "it has 64 characters, and 63 are the most"),
+        ("operator:" + "a" * 70, "it has 70 characters, and 63 are the most"),
+        ("\u00dcn\u00ef", "write it with a-z, 0-9"),
+        ("operator:Ann", "write it with a-z, 0-9"),
+        ("captain:ann", "a person like 'operator:alice'"),
+        ("operator:", "a person like 'operator:alice'"),
+        ("", "a host is called like 'gaming-pc'"),
+    ],
+)
+def test_a_name_that_is_nobodys_is_told_why(name: str, fault: str) -> None:
+    """Reserved, too long, or of which letters: each has another remedy."""
+    with pytest.raises(ConfigError, match="is nobody's name: ") as said:
+        Principal.parse(name)
+    assert fault in str(said.value)

@@ -259,12 +259,26 @@ def test_everything_is_said_anew_to_a_new_coordinator() -> None:
     agent.sent.clear()
     online = m.Status(state="online", session="c2", instance="c", boot_id="b")
     for _ in range(3):
-        agent.handle(Incoming(agent.topics.coordinator_status(), m.encode(online), retained=True))
+        agent.handle(Incoming(agent.topics.coordinator_status(), m.encode(online)))
     agent.passes(0.6)
     assert len(agent.said(m.Status)) == 1
     assert agent.said(m.Capability)
     assert agent.said(m.Heartbeat)[-1].jobs[0].phase == "reporting"
     assert agent.said(m.Finished)[0].id == finished.id
+
+
+def test_a_coordinator_that_was_there_before_has_heard_the_birth() -> None:
+    """P4: its retained status is no news, or every reconnect would state everything twice."""
+    agent = Agent()
+    agent.sent.clear()
+    online = m.Status(state="online", session="c2", instance="c", boot_id="b")
+    topic = agent.topics.coordinator_status()
+    agent.handle(Incoming(topic, m.encode(online), retained=True))
+    agent.passes(0.6)
+    assert not agent.said(m.Status)
+    agent.handle(Incoming(topic, m.encode(online)))
+    agent.passes(0.6)
+    assert not agent.said(m.Status)
 
 
 def test_a_rejection_is_looked_into() -> None:
@@ -366,3 +380,55 @@ def test_a_coordinator_that_is_heard_before_we_are_connected_is_no_harm() -> Non
     assert not [effect for effect in core.take() if isinstance(effect, Outgoing)]
     core.handle(Connected("s1"), Now(10.0, 10.0))
     assert [effect.topic for effect in core.take() if isinstance(effect, Outgoing)]
+
+
+def test_one_heartbeat_tells_of_many_changes() -> None:
+    """What an assignment is judged by is no news; that it was taken is told within a second."""
+    agent = Agent()
+    agent.said(m.Heartbeat)
+    agent.assigned()
+    agent.handle(TrainerStarted(JOB, 1, 77))
+    assert not agent.said(m.Heartbeat)
+    agent.passes(1)
+    assert [[job.phase for job in beat.jobs] for beat in agent.said(m.Heartbeat)] == [["running"]]
+
+
+def test_a_progress_that_nobody_has_told_is_not_cleared() -> None:
+    """But for what an earlier agent, which was killed, may have left on the broker."""
+    for attempt, lines, cleared in ((1, (), False), (1, ("phase",), True), (2, (), True)):
+        agent = Agent()
+        agent.runs(attempt=attempt)
+        agent.ends(0, attempt, *(f'{{"event":"{one}","phase":"train"}}' for one in lines))
+        said = [said for topic, said in agent.sent if topic.kind is Kind.PROGRESS]
+        assert (b"" in said) == cleared
+
+
+def test_a_broker_that_ends_the_connection_at_larger_messages_is_sent_smaller_ones() -> None:
+    """Once may be chance; what it takes is found out without a setting, and the upload goes on."""
+    agent = Agent()
+    agent.assigned()
+    finished = agent.finishes(size_bytes=4 << 20)
+    limit_bytes, largest = 100_000, 1 << 20
+    for number in range(4):
+        agent.noted(finished, "wanted")
+        assert agent.said(m.Offer)
+        written, cut = 0, False
+        while written < 256 and not cut:
+            grant = m.Grant(
+                missing=((written, 256),), horizon=256, window_chunks=512, span_chunks=64
+            )
+            agent.granted(grant)
+            sent = agent.took(SendChunk)
+            cut = any(chunk.length > limit_bytes for chunk in sent)
+            largest = max(chunk.length for chunk in sent)
+            written = max(chunk.index + chunk.length // 16384 for chunk in sent)
+            agent.passes(0.01)
+        if not cut:
+            break
+        agent.handle(Disconnected("the broker has closed the connection"))
+        agent.handle(Connected(f"again{number}"))
+        agent.passes(1.0)
+        (finished, *_) = agent.said(m.Finished)
+    assert not cut
+    assert number == 2, "it gave in too soon, or too late"
+    assert largest == 64 * 1024

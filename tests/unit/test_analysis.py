@@ -121,3 +121,10 @@ def test_hosts_that_are_open_need_no_remedy() -> None:
     assert remedies(job(require_cuda=True), *many) == [
         "if it did not say require_cuda, h0, h1 and 7 more could take it"
     ]
+
+
+def test_how_hosts_are_is_told_so_that_it_can_be_read_after_a_number() -> None:
+    """One host that left, two that are asleep."""
+    views = [host(name, online=False) for name in ("a", "b", "c")]
+    found = table(job(), *views, a="left", b="asleep", c="asleep")
+    assert found["is online"][2] == "2 asleep, 1 that left"

@@ -40,7 +40,7 @@ def test_a_signature_is_as_documented() -> None:
 
 
 def test_a_signature_of_an_answer_is_as_documented() -> None:
-    """O8: computed by hand; it is no signature of a request, nor for another topic or answer."""
+    """O13: computed by hand; it is no signature of a request, nor for another topic or answer."""
     key, topic = OperatorKey(SECRET), "fleet/operator/operator:al/cli/response"
     mac = key.sign_answer(topic, {"id": "1", "auth": 7}, 1.5)
     text = b'fleet operator response, version 1\n{"at":1.5,"response":{"id":"1"},"topic":"%s"}'

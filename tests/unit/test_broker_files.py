@@ -238,3 +238,14 @@ def test_rabbitmqs_expressions_say_what_the_table_says() -> None:
         for filter_ in wild:
             asked = bool(re.search(rule["read"], filter_.translate(table)))
             assert asked == any(covers(one, filter_) for one in rights.subscribe), (name, filter_)
+
+
+def test_mosquitto_writes_the_less_often_the_larger_the_fleet_is(tmp_path: Path) -> None:
+    """It writes all that is retained each time: of ten thousand hosts that would take all of it."""
+    every = {}
+    for count in (1, 500):
+        hosts = [word for number in range(count) for word in ("--host", f"h{number}")]
+        assert _config("mosquitto", tmp_path / str(count), *hosts) == 0
+        conf = (tmp_path / str(count) / "mosquitto.conf").read_text("utf-8")
+        every[count] = int(re.findall(r"^autosave_interval (\d+)$", conf, re.MULTILINE)[0])
+    assert every == {1: 20, 500: 5000}

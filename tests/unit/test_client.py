@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import random
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +41,8 @@ from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, LinkEvent, Outgoing
 from coordinator.cli import NotDone, Unreachable, main
 from coordinator.cli.client import OperatorClient
+from tests.harness.brokers import BrokerProcess, embedded
+from tests.harness.secure import House
 
 CHUNK_BYTES = 64 * 1024
 DEADLINE_S = 20.0
@@ -161,7 +167,7 @@ def test_a_no_is_told_with_what_the_coordinator_said(
 def test_a_forged_answer_to_a_command_is_not_believed(
     how: str, where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
 ) -> None:
-    """O8: whoever is quicker than the coordinator is waited out; without it, the command failed."""
+    """O13: whoever is quicker than the coordinator is waited out; without it, the command fails."""
     keys = {name: OperatorKey(name * 32) for name in "ab"}
     path = tmp_path / "key"
     path.touch(0o600)
@@ -249,6 +255,7 @@ def test_a_broker_without_a_coordinator_is_told(where: BrokerSettings) -> None:
         client.ask(AskStatus(id=new_id()))
     assert "answers, but no coordinator did" in str(gone.value)
     assert "`fleet coordinator`" in str(gone.value)
+    assert "its log says what keeps it" in str(gone.value)  # it may be there, with a full disk
     assert time.monotonic() - began_s < 3
 
 
@@ -262,6 +269,51 @@ def test_no_broker_is_told_at_once() -> None:
         OperatorClient(BrokerSettings(url=url), 5.0).__enter__()
     assert time.monotonic() - began_s < 3
     assert "secret" not in str(gone.value)
+    assert "fleet up" not in str(gone.value)  # whoever names a broker has a fleet
+
+
+@pytest.mark.parametrize(
+    ("topic_root", "ca_of", "why"),
+    [
+        ("other", "one", "refused the subscription"),
+        ("fleet", "two", "certificate does not hold"),
+    ],
+)
+def test_a_broker_that_refuses_is_not_called_unreachable(
+    tmp_path: Path, topic_root: str, ca_of: str, why: str
+) -> None:
+    """It is of another root, or of another fleet: to start one more would not help."""
+    houses = {name: House.make(tmp_path / name) for name in ("one", "two")}
+    folder = tmp_path / "one" / "broker"
+    command = [sys.executable, "-m", "broker.server", "--identity", str(folder), "--listen"]
+    broker = BrokerProcess(lambda port: [*command, f"127.0.0.1:{port}"], announces=True)
+    broker.start()
+    try:
+        who = houses[ca_of].identity("operator:ann")
+        url = f"mqtts://127.0.0.1:{broker.port}"
+        other = BrokerSettings(url=url, topic_root=topic_root, identity=who)
+        with pytest.raises(Unreachable, match=why) as gone:
+            OperatorClient(other, 10.0).__enter__()
+    finally:
+        broker.end()
+    assert "the broker answers, but" in str(gone.value)
+    assert "--root" in str(gone.value)
+    assert "fleet up" not in str(gone.value)
+
+
+def test_a_broker_that_goes_away_is_not_said_to_answer() -> None:
+    """Whoever watches a fleet is told of the one that is missing now."""
+    broker = embedded()
+    broker.start()
+    try:
+        with OperatorClient(BrokerSettings(url=broker.url), 1.0) as client:
+            with pytest.raises(Unreachable, match="but no coordinator did"):
+                client.ask(AskStatus(id=new_id()))
+            broker.end()
+            with pytest.raises(Unreachable, match="the broker is not reachable"):
+                client.ask(AskStatus(id=new_id()))
+    finally:
+        broker.end(signal.SIGKILL)
 
 
 def test_of_a_cluster_one_that_answers_is_enough(
@@ -292,6 +344,25 @@ def test_a_broker_that_says_nothing_is_told_at_the_deadline() -> None:
                 waiting = pending.enter_context(socket.socket())
                 waiting.setblocking(False)
                 waiting.connect_ex(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("list", "--json")])
+def test_whoever_reads_only_the_first_line_is_told_of_no_failure(
+    where: BrokerSettings, peer: Any, says: Any, arguments: tuple[str, ...]
+) -> None:
+    """`| head -1` ends each command alike, whatever it prints with."""
+    peer(lambda ask, client: [says(client, ask.id, {"jobs": [], "next": None})])
+    ends = os.pipe()
+    os.close(ends[0])
+    command = [*arguments, "--broker", where.url, "--root", where.topic_root]
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *command],
+            stdout=ends[1], stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(ends[1])
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def _fetch(where: BrokerSettings, out: Path, *more: str) -> int:
@@ -354,6 +425,40 @@ def test_what_does_not_hash_to_its_id_is_not_kept(
     assert _fetch(where, tmp_path / "out", "--raw") == 1
     assert "does not hash" in capsys.readouterr().err
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_told_with_the_file(
+    where: BrokerSettings,
+    peer: Any,
+    says: Any,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The system says of a write only that there is no space."""
+    shop = Shop(topics, says, b"x" * 3 * CHUNK_BYTES)
+    peer(shop)
+    part = tmp_path / f".{hashlib.sha256(b'x' * 3 * CHUNK_BYTES).hexdigest()}.part"
+    part.symlink_to("/dev/full")
+    assert _fetch(where, tmp_path, "--raw") == 1
+    assert capsys.readouterr().err.strip() == f"error: {part}: No space left on device"
+
+
+def test_a_file_for_an_output_folder_is_called_so(
+    where: BrokerSettings,
+    peer: Any,
+    says: Any,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That it exists is not the trouble."""
+    peer(Shop(topics, says, b"x"))
+    file = tmp_path / "plan.toml"
+    file.write_text("precious")
+    assert _fetch(where, file, "--raw") == 2
+    assert f"{file}: is a file, and a folder is wanted" in capsys.readouterr().err
 
 
 def test_what_is_no_bundle_is_not_kept(

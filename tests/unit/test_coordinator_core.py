@@ -122,6 +122,8 @@ def test_an_agent_that_restarts_without_the_job_loses_it_at_once() -> None:
     fleet = Fleet(spec())
     pi = fleet.host().joins()
     pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(2)
     pi.session, pi.instance = "s-2", "i-2"
     pi.joins()
     assert ("job", "lost") in fleet.history
@@ -175,10 +177,77 @@ def test_a_host_that_nobody_knows_is_asked_who_it_is() -> None:
     pi = fleet.host()
     for _ in range(5):
         pi.beats()
+    fleet.passes(6)
     assert len(pi.heard(m.Rebirth)) == 1
-    fleet.passes(11)
     pi.beats()
+    fleet.passes(5)
+    assert not pi.heard(m.Rebirth)
+    fleet.passes(6)
+    pi.beats()
+    fleet.passes(6)
     assert len(pi.heard(m.Rebirth)) == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_heartbeat_that_overtakes_the_birth_is_taken_with_it(known: bool) -> None:
+    """P5: what is on its way is not asked for, and the host need not wait for its next beat."""
+    fleet = Fleet(spec())
+    pi = fleet.host()
+    if known:
+        pi.joins()
+        pi.reports(m.Refused, fleet.job(), request_id="x", reasons=("r",))
+        pi.session, pi.instance = "s-2", "i-2"
+    pi.beats()
+    beats, seq = pi.beats, pi.seq
+    pi.beats = lambda: None  # type: ignore[method-assign] # the birth without a heartbeat of its own
+    pi.joins()
+    host = fleet.core.world.hosts["pi"]
+    assert host.has_joined()
+    assert host.heartbeat is not None
+    assert host.heartbeat.seq == seq
+    fleet.passes(20)
+    assert not pi.heard(m.Rebirth)
+    pi.beats = beats  # type: ignore[method-assign]
+    pi.beats()
+    assert host.heartbeat.seq == seq + 1
+
+
+def test_a_birth_whose_heartbeat_is_lost_is_asked_for() -> None:
+    """P5: it goes at QoS 0, and the host would be given nothing until the next."""
+    fleet = Fleet(spec())
+    pi = fleet.host()
+    pi.beats = lambda: None  # type: ignore[method-assign]
+    pi.joins()
+    fleet.passes(6)
+    assert len(pi.heard(m.Rebirth)) == 1
+    fleet.passes(60)
+    assert not pi.heard(m.Rebirth), "it may be away"
+
+
+def test_thousands_of_hosts_keep_the_schemas_of_their_trainers_once() -> None:
+    """Those of one release are the same on every host, and large; another set is another's."""
+    fleet = Fleet()
+    schema = {"type": "object", "properties": {"lr": {"type": "number", "maximum": 1}}}
+    for number in range(3):
+        trainers = {"gbt": m.TrainerInfo(hyper_schema=schema)}
+        fleet.host(f"pi-{number}").joins(trainers=trainers, physical_cores=number + 1)
+    fleet.host("odd").joins(trainers={"gbt": m.TrainerInfo(hyper_schema={})})
+    said = {name: host.capability for name, host in fleet.core.world.hosts.items()}
+    assert len({id(said[f"pi-{number}"].trainers) for number in range(3)}) == 1  # type: ignore[union-attr]
+    assert [one.physical_cores for one in said.values() if one] == [1, 2, 3, 4]
+    assert said["pi-2"].trainers["gbt"].hyper_schema == schema  # type: ignore[union-attr]
+    assert said["odd"].trainers["gbt"].hyper_schema == {}  # type: ignore[union-attr]
+
+
+def test_a_capability_in_the_same_words_is_taken_once_and_another_again() -> None:
+    """What a broker has retained comes, and then the birth says the same."""
+    fleet = Fleet()
+    pi = fleet.host().joins(physical_cores=4)
+    before = fleet.core.world.hosts["pi"].capability
+    pi.joins(physical_cores=4)
+    assert fleet.core.world.hosts["pi"].capability is before
+    pi.joins(physical_cores=8)
+    assert fleet.core.world.hosts["pi"].capability.physical_cores == 8  # type: ignore[union-attr]
 
 
 def test_an_artifact_comes_home() -> None:
@@ -276,6 +345,25 @@ def test_another_host_speaks_for_nobody() -> None:
     other.beats((job.job_id, 1, "running"))
     assert other.heard(m.Cancel)
     assert (fleet.job().state, fleet.job().host) == ("running", "pi")
+
+
+def test_an_ordinary_handover_of_a_checkpoint_is_no_false_report() -> None:
+    """The agent repeats its report when the checkpoint is stored, and the job has left it then."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    fleet.asks(m.AskDrain(id="d", host="pi", now=True))
+    given_back = {"reason": "drained", "artifact_id": HEX, "size_bytes": 2000}
+    pi.reports(m.Released, job, **given_back)
+    pi.uploads(job)
+    fleet.handle(PartStored(HEX, 2000))
+    assert (fleet.job().state, fleet.job().host) == ("pending", None)
+    pi.heard(m.Noted)
+    pi.reports(m.Released, job, **given_back)
+    assert [noted.verdict for noted in pi.heard(m.Noted)] == ["stored"]
+    assert not fleet.core.world.refused["report"]
+    pi.reports(m.Released, job, **{**given_back, "artifact_id": "e" * 64})
+    assert fleet.core.world.refused["report"] == 1, "of another checkpoint nobody knows"
 
 
 def test_an_offer_is_answered_stored_as_often_as_it_comes() -> None:

@@ -42,7 +42,7 @@ class Coordinator:
         around = Surroundings(
             topics=TOPICS, disk=RealDisk(), rng=random.Random(1),
             new_id=lambda: f"id{next(ids)}", publish=self._publish, put=lambda _: None,
-            background=lambda _: None, read_plan=lambda _: Plan((spec(),)),
+            background=lambda _: None, writing=lambda _: None, read_plan=lambda _: Plan((spec(),)),
         )  # fmt: skip
         self.shell = Shell(
             CoreSettings("c", "b", manifest="plan.toml", operator_key=KEY), around,

@@ -183,12 +183,16 @@ def test_a_token_that_expired_is_good_for_nobody(desk: Any, authority: Authority
 
 
 def test_guessing_ends_it(desk: Any, authority: Authority) -> None:
-    """After a few tries not even the right token helps."""
+    """After a few tries not even the right token helps; until then nobody needs another."""
     one = desk()
+    told: list[str] = []
     wrong = Token(bytes(16), one.token.pin)
     for _ in range(MAX_TRIES):
-        with pytest.raises(LinkError, match="not the one that was printed"):
+        with pytest.raises(LinkError, match=r"not the one that was printed|given up") as said:
             one.fetch(wrong)
+        told.append(str(said.value))
+    assert "4 more tries are allowed" in told[0]
+    assert ["ask for another" in text for text in told] == [False] * 4 + [True]
     assert one.end() is End.GUESSED
     with pytest.raises(LinkError):
         one.fetch()

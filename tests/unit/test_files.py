@@ -15,6 +15,7 @@ import zstandard
 
 from agent.bundle import make_bundle
 from agent.spool import Spool
+from broker.disk import RealDisk
 from broker.errors import BadStream, StorageError
 from broker.messages import Failed, Finished
 from broker.ranges import RangeSet
@@ -212,13 +213,76 @@ def test_a_list_that_cannot_be_true_is_not_believed(tmp_path: Path, listed: byte
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_list_of_a_large_part_follows_by_itself(tmp_path: Path) -> None:
-    """Every sixteen mebibytes, without being asked."""
+    """It is asked for every sixteen mebibytes, and claims no more than was there then."""
     store = Store(tmp_path)
     part, _ = store.open_part("ab" * 32, 4 * SYNC_EVERY_BYTES, 1024 * 1024)
+    asked = []
     for index in range(20):
         part.write(index, bytes(1024 * 1024))
+        if part.wants_sync():
+            asked.append(index)
+    part.sync()
+    assert asked == [15]
     _, have = Store(tmp_path).open_part("ab" * 32, 4 * SYNC_EVERY_BYTES, 1024 * 1024)
     assert have == RangeSet([(0, 16)])
+
+
+def test_the_hash_is_right_in_whatever_order_chunks_come(tmp_path: Path) -> None:
+    """It is taken along; what came before its turn, or by an earlier process, is read again."""
+    store = Store(tmp_path)
+    part, _ = store.open_part(IDENTITY, len(CONTENT), CHUNK)
+    part.write(2, CONTENT[2 * CHUNK : 4 * CHUNK])  # two at once
+    part.close()
+    part, have = store.open_part(IDENTITY, len(CONTENT), CHUNK)
+    assert have == RangeSet([(2, 4)])
+    for index in (1, 0, *range(9, 3, -1)):
+        part.write(index, CONTENT[index * CHUNK : (index + 1) * CHUNK])
+    assert store.finish(part, "gbt", "oracle").path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("other", [256, 512, 3 * CHUNK, len(CONTENT)])
+def test_a_part_goes_on_though_its_sender_cuts_it_otherwise(tmp_path: Path, other: int) -> None:
+    """What is there of whole chunks of the new size need not come again."""
+    store = Store(tmp_path)
+    part, _ = store.open_part(IDENTITY, len(CONTENT), CHUNK)
+    for index in (0, 1, 2, 4, 5, 6, 7, 8, 9):
+        part.write(index, CONTENT[index * CHUNK : (index + 1) * CHUNK])
+    part.close()
+    part, have = store.open_part(IDENTITY, len(CONTENT), other)
+    gone = range(3 * CHUNK, 4 * CHUNK)
+    for index in range(-(-len(CONTENT) // other)):
+        span = range(index * other, min(len(CONTENT), (index + 1) * other))
+        whole = span.stop <= gone.start or span.start >= gone.stop
+        assert (index in have) == whole, span
+        if not whole:
+            part.write(index, CONTENT[span.start : span.stop])
+    assert store.finish(part, "gbt", "oracle").path.read_bytes() == CONTENT
+
+
+class _Forgetful(RealDisk):
+    """A disk that fails to make something durable, once; later it says that all is well."""
+
+    def __init__(self) -> None:
+        self.failures = 1
+
+    def sync(self, file: Any) -> None:
+        if file.name.endswith(".part") and self.failures:
+            self.failures -= 1
+            raise OSError(5, "Input/output error")
+        super().sync(file)
+
+
+def test_a_disk_that_failed_once_is_not_believed_later(tmp_path: Path) -> None:
+    """What it was given may be gone, whatever it says afterwards: the part is refused."""
+    store = Store(tmp_path, _Forgetful())
+    part = write_all(store)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="error"):
+            part.sync() if part._failure is None else store.finish(part, "gbt", "oracle")
+    with pytest.raises(StorageError):
+        part.write(0, CONTENT[:CHUNK])
+    part.close()
+    assert not store.has(IDENTITY)
 
 
 @pytest.mark.parametrize(
@@ -277,6 +341,7 @@ def test_the_spool_outlives_its_process(tmp_path: Path) -> None:
     failed = Failed(**(about | {"job_id": "2c" * 32}), error="e")
     spool.keep(finished)
     spool.keep(failed)
+    spool.drop_work("1b" * 32, 1)
     assert not spool.work("1b" * 32, 1).exists()
     (tmp_path / "spool" / f"{'0' * 64}.tar.zst").write_bytes(b"orphan")
     (tmp_path / "spool" / "junk.json").write_bytes(b"{")

@@ -115,12 +115,22 @@ def test_hosts_that_are_away_are_given_nothing() -> None:
     )  # fmt: skip
 
 
+def test_a_host_that_is_drained_may_come_back() -> None:
+    """A job that suits nobody else waits for it; it is none that no host could run."""
+    views = [host("a"), host("c", gpus=(gpu(),), barred=("drained by x",))]
+    found = play(waits("cnn", require_cuda=True), views=views)["cnn"]
+    assert (found.verdict, found.against) == ("absent", (("c: drained by x", 1),))
+    both = host("c", gpus=(gpu(),), barred=("drained by x",), online=False, why="asleep")
+    assert play(waits("cnn", require_cuda=True), views=[both])["cnn"].verdict == "absent"
+
+
 def test_a_job_that_nobody_can_run_is_stuck_and_says_why() -> None:
-    """What would not pass by itself, most frequent first; what passes is left out."""
-    views = [host("a"), host("b"), host("c", gpus=(gpu(),), barred=("drained by x",))]
+    """What would not pass by itself, most frequent first; what passes or can be lifted is not."""
+    views = [host("a"), host("b", barred=("drained by x",)), host("c", data=None)]
     found = play(waits("cnn", require_cuda=True), views=views)["cnn"]
     assert found.verdict == "stuck"
-    assert found.against == (("needs CUDA; this host has none", 2), ("drained by x", 1))
+    no_data = "has no prepared data (start its agent with --data)"
+    assert found.against == (("needs CUDA; this host has none", 3), (no_data, 1))
     assert play(waits("cnn"), views=[])["cnn"].verdict == "stuck"
 
 

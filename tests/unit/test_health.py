@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from broker import messages as m
-from broker.wire import Incoming
+from broker.wire import Connected, Disconnected, Incoming
 from coordinator.effects import AppendIndex, ArtifactLost, Collect, Collected, Warn
+from coordinator.records import FleetRecord, HostRecord, Revocation
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
 
@@ -96,6 +97,20 @@ def test_requeue_gives_fresh_retries() -> None:
     assert fleet.job().state == "failed"
     fleet.asks(m.AskRequeue(id="q", job="job"))
     assert (fleet.job().state, fleet.job().failures) == ("claimed", 0)
+
+
+def test_requeue_leaves_a_kept_checkpoint_aside() -> None:
+    """As its help says: what is requeued is trained from the beginning."""
+    fleet = Fleet(spec(), max_attempts=1)
+    pi = fleet.host().joins()
+    fleet.core.world.stored[HEX] = 2000
+    pi.reports(m.Released, pi.runs(), reason="quiet", artifact_id=HEX, size_bytes=2000)
+    (again,) = pi.heard(m.Assign)
+    assert again.checkpoint.artifact_id == HEX
+    pi.reports(m.Failed, fleet.job(), error="no", transient=False)
+    fleet.asks(m.AskRequeue(id="q", job="job"))
+    (anew,) = pi.heard(m.Assign)
+    assert anew.checkpoint is None
 
 
 def test_a_host_on_which_others_jobs_fail_is_put_in_quarantine() -> None:
@@ -222,7 +237,7 @@ def test_two_agents_of_one_name_are_seen_and_get_no_jobs() -> None:
         pi.status("online", "birth")
     pi.joins()
     assert _worker(fleet)["presence"] == "twins"
-    assert any("two agents use this name" in reason for reason in _why(fleet))
+    assert any("two agents use its name" in reason for reason in _why(fleet))
     told = [effect.text for effect in fleet.effects if isinstance(effect, Warn)]
     assert sum("two agents use the name 'pi'" in text for text in told) == 1, "once, in the log"
     assert fleet.job().state == "pending"
@@ -290,6 +305,7 @@ def test_a_capability_that_was_lost_is_asked_for_again() -> None:
     pi.heard(m.Rebirth)
     fleet.passes(11)
     pi.beats()
+    fleet.passes(6)
     assert pi.heard(m.Rebirth)
 
 
@@ -321,6 +337,7 @@ def test_a_birth_that_was_missed_is_asked_for() -> None:
     fleet.passes(20)
     pi.session, pi.instance = "s-2", "i-2"
     pi.beats()
+    fleet.passes(6)
     assert pi.heard(m.Rebirth)
 
 
@@ -365,12 +382,97 @@ def test_twins_do_not_lose_each_others_jobs() -> None:
     assert fleet.job().state != "failed"
 
 
+@pytest.mark.parametrize("will", [True, False])
+def test_a_twin_that_comes_costs_a_running_job_nothing(*, will: bool) -> None:
+    """Not even at its first turn: it is there at once, and the other one comes back in seconds."""
+    fleet = Fleet(spec(), max_attempts=1)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    fleet.passes(60)
+    for number in range(4):
+        if will:
+            pi.status("offline", "lost")
+        pi.session, pi.instance = f"s{number}", ("i-twin", "i-pi")[number % 2]
+        pi.joins()
+        pi.beats(*([(job.job_id, 1, "running")] if pi.instance == "i-pi" else []))
+        fleet.passes(2)
+    assert (fleet.job().state, fleet.job().losses) == ("running", 0)
+
+
+def test_a_twin_that_is_ended_in_order_speaks_for_itself_alone() -> None:
+    """What the other one trains goes on; it is back in a moment."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.session, pi.instance = "s-2", "i-twin"
+    pi.joins()
+    pi.status("offline", "goodbye")
+    pi.session, pi.instance = "s-3", "i-pi"
+    pi.joins()
+    pi.beats((job.job_id, 1, "running"))
+    assert fleet.job().state == "running"
+    assert not pi.heard(m.Cancel)
+    pi.status("offline", "goodbye")
+    assert fleet.job().state == "pending"
+
+
+@pytest.mark.parametrize(("pause_s", "lost"), [(3, True), (0, False)])
+def test_an_agent_that_was_started_again_is_no_twin(pause_s: float, *, lost: bool) -> None:
+    """What it does not hold is lost at once; after a while also if the other one stays away."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(pause_s)
+    pi.session, pi.instance = "s-2", "i-2"
+    pi.joins()
+    assert (("job", "lost") in fleet.history) == lost
+    fleet.passes(16)
+    pi.beats()
+    assert ("job", "lost") in fleet.history
+
+
 def test_a_second_coordinator_is_told_of() -> None:
     """Once; its own messages, and retained ones of an earlier process, are not meant."""
     fleet = Fleet()
     topic = fleet.topics.coordinator_status()
     for instance, retained in (("c1", False), ("old", True), ("c2", False), ("c2", False)):
-        status = m.Status(state="online", session="x", instance=instance, boot_id="b")
+        status = m.Status(state="online", session=f"s-{instance}", instance=instance, boot_id="b")
         fleet.handle(Incoming(topic, m.encode(status), retained))
     (warning,) = fleet.took(Warn)
     assert "another coordinator" in warning.text
+
+
+@pytest.mark.parametrize("state", ["online", "offline"])
+def test_a_second_coordinator_is_told_of_that_throws_this_one_off_the_broker(state: Any) -> None:
+    """It is never heard live: at each return its birth or its will lies there."""
+    fleet = Fleet()
+    topic = fleet.topics.coordinator_status()
+
+    def says(state: Any, session: str, instance: str, *, retained: bool = True) -> None:
+        status = m.Status(state=state, session=session, instance=instance, boot_id="b")
+        fleet.handle(Incoming(topic, m.encode(status), retained))
+
+    says("offline", "s-earlier", "earlier")
+    for number in range(3):
+        fleet.handle(Disconnected("connection lost"))
+        if number:
+            says(state, f"s{number}", "another")
+        says("offline", "s-earlier", "earlier")
+        fleet.handle(Connected(f"session-again-{number}"))
+    (warning,) = fleet.took(Warn)
+    assert "another coordinator (instance another)" in warning.text
+
+
+def test_every_reason_tells_a_moment_alike() -> None:
+    """To the minute and with its zone: drains, quarantines, snoozes, pauses, revocations."""
+    at = "2026-11-21T22:01:49.645Z"
+    record = HostRecord("pi", drained=True, quarantine="why", at=at, who="x", snoozed_until=at)
+    told = [
+        *record.barred(), record.snoozed(), FleetRecord(paused=True, at=at).why_paused(),
+        Revocation(at, "x").reason("pi"),
+    ]  # fmt: skip
+    assert len(told) == 5
+    for text in told:
+        assert "2026-11-21 22:01 UTC" in text
+        assert "T22" not in text

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from broker.mailbox import Lane, Mailbox
+from broker.link import feed
+from broker.mailbox import MAX_BULK_BYTES, Lane, Mailbox
+from broker.topics import Topics
+from broker.wire import Incoming, LinkEvent
 
 
 def test_order_is_kept_across_lanes() -> None:
@@ -25,6 +28,21 @@ def test_the_latest_replaces_what_was_not_read() -> None:
     assert box.take(0) == ["pi 2", "attic 1"]
     box.put("pi 3", Lane.LATEST, "pi")
     assert box.take(0) == ["pi 3"]
+
+
+def test_a_question_that_is_repeated_waits_once() -> None:
+    """Or whoever waits would make the backlog that they wait for; another's question is another."""
+    box: Mailbox[LinkEvent] = Mailbox()
+    put = feed(box)
+    topics = Topics()
+    one, other = (topics.operator_request(f"operator:local/{name}") for name in ("a", "b"))
+    asked = [Incoming(one, b"1"), Incoming(other, b"1"), Incoming(one, b"2")]
+    for message in [*asked, *asked, Incoming(topics.response("pi"), b"1")]:
+        put(message)
+    put(Incoming(topics.response("pi"), b"1"))
+    assert box.take(0) == [*asked, *[Incoming(topics.response("pi"), b"1")] * 2]
+    put(asked[0])
+    assert box.take(0) == asked[:1], "it was answered before: once more"
 
 
 def test_a_full_lane_drops_and_counts_and_starves_no_other() -> None:
@@ -48,3 +66,14 @@ def test_take_wakes_up_for_a_message_and_at_its_deadline() -> None:
     for number in range(5):
         box.put(number)
     assert box.take(0, at_most=3) == [0, 1, 2]
+
+
+def test_what_is_dropped_is_dropped_by_its_bytes_as_well() -> None:
+    """A flood of large chunks takes no more memory than many small ones."""
+    mailbox: Mailbox[int] = Mailbox()
+    mib = 1024 * 1024
+    taken = sum(mailbox.put(number, Lane.BULK, size_bytes=mib) for number in range(100))
+    assert taken == MAX_BULK_BYTES // mib
+    assert mailbox.put(1000, Lane.CONTROL, size_bytes=mib), "others have their own room"
+    assert len(mailbox.take(0.0, 10)) == 10
+    assert sum(mailbox.put(number, Lane.BULK, size_bytes=mib) for number in range(100)) == 10

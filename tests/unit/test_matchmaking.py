@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -193,3 +194,14 @@ def test_the_decision_is_the_explanation(
         assert view.online
         assert view.free_slots() > 0
         assert not (one.needs.require_cuda and not view.has_cuda())
+
+
+def test_twins_are_told_what_fits_how_they_connect() -> None:
+    """With TLS it is the certificate that has the name, and --host is refused."""
+    twins = host(twins=True)
+    assert why(job(), twins) == ["two agents use its name; start one of them with another --host"]
+    until = {"certificate_expires_at": "2027-01-01T00:00:00.000Z"}
+    secure = replace(twins, capability=twins.capability.model_copy(update=until))
+    (text,) = why(job(), secure)
+    assert "`fleet enroll` another name" in text
+    assert "--host" not in text

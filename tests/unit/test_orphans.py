@@ -25,10 +25,12 @@ posix = pytest.mark.skipif(os.name != "posix", reason="process groups are a POSI
 
 AGENT = """
 import os, pathlib, sys, time
+from agent.nursery import Nursery
 from agent.supervisor import Trainer
 say = lambda line: print(line, flush=True)
 command = [sys.executable, "-c", sys.argv[2]]
-trainer = Trainer(command, os.environ, pathlib.Path(sys.argv[1]), say, say)
+nursery = Nursery() if sys.argv[3] == "nursery" else None
+trainer = Trainer(command, os.environ, pathlib.Path(sys.argv[1]), say, say, nursery)
 say(f"keeper {trainer.pid}")
 time.sleep(600)
 """
@@ -45,10 +47,9 @@ time.sleep(600)
 class Family:
     """An agent, the keeper of its trainer, the trainer, its child, and one that left the group."""
 
-    def __init__(self, work: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", AGENT, str(work), TRAINER], stdout=subprocess.PIPE, cwd=ROOT
-        )
+    def __init__(self, work: Path, how: str) -> None:
+        command = [sys.executable, "-c", AGENT, str(work), TRAINER, how]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
         assert self.process.stdout is not None
         self.agent = psutil.Process(self.process.pid)
         self.members: dict[str, psutil.Process] = {}
@@ -76,10 +77,10 @@ class Family:
         self.process.stdout.close()
 
 
-@pytest.fixture
-def family(tmp_path: Path) -> Iterator[Family]:
-    """A family in the test's folder."""
-    made = Family(tmp_path)
+@pytest.fixture(params=["alone", "nursery"] if sys.platform == "linux" else ["alone"])
+def family(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Family]:
+    """A family in the test's folder; its keeper was started anew, or forked."""
+    made = Family(tmp_path, request.param)
     yield made
     made.close()
 

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.builtin import builtin_trainers
-from coordinator.manifest import ManifestError, load_manifest
+from coordinator.cli.check import check_command
+from coordinator.manifest import MAX_BYTES, ManifestError, load_manifest
 from coordinator.plan import job_id, spec_from_json, spec_to_json
 
 TRAINERS = builtin_trainers()
@@ -140,7 +142,7 @@ def test_a_file_that_is_not_there_or_too_large_is_told(tmp_path: Path) -> None:
     """With the remedy."""
     with pytest.raises(ManifestError, match="check the path"):
         load_manifest(tmp_path / "none.toml", TRAINERS)
-    (tmp_path / "big.toml").write_bytes(b"#" * (4 * 1024 * 1024 + 1))
+    (tmp_path / "big.toml").write_bytes(b"#" * (MAX_BYTES + 1))
     with pytest.raises(ManifestError, match="split the plan"):
         load_manifest(tmp_path / "big.toml", TRAINERS)
 
@@ -170,3 +172,29 @@ def test_no_bytes_make_it_fail_otherwise(tmp_path_factory: Any, content: bytes) 
     path.write_bytes(content)
     with pytest.raises(ManifestError):
         load_manifest(path, TRAINERS)
+
+
+def test_hours_are_looked_at_whatever_else_is_wrong_with_their_host(load: Any) -> None:
+    """All errors at once, each with the line on which it stands."""
+    text = (
+        GOOD + '[hosts.desk]\nidle_only = "yes"\nquiet_hours = [\n"Sat",\n"Mo-Fr 08:00-18:00",\n]\n'
+    )
+    with pytest.raises(ManifestError) as refusal:
+        load(text)
+    assert [(one.key, one.line) for one in refusal.value.problems] == [
+        ("[hosts.desk] idle_only", 6), ("[hosts.desk] quiet_hours", 7)
+    ]  # fmt: skip
+    assert "Mo-Fr 08:00-18:00" in refusal.value.problems[1].message
+    many = GOOD + f"[hosts.desk]\nslot = 2\nquiet_hours = {['never'] * 999}\n"
+    assert len(problems(load, many)) < 40
+
+
+def test_one_job_is_one_job(tmp_path: Path) -> None:
+    """And two are jobs."""
+    path = tmp_path / "plan.toml"
+    path.write_text(GOOD, "utf-8")
+    said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
+    assert said.output == f"{path}: 1 job, no errors\n"
+    path.write_text(GOOD + GOOD[GOOD.index("[[") :] + "seed = 3\nname = 'b'\n", "utf-8")
+    said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
+    assert said.output == f"{path}: 2 jobs, no errors\n"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from broker import messages as m
+from coordinator import hostpages
 from coordinator.cli.outlook import about, at, end_of_plan
-from coordinator.cli.why import _advice
+from coordinator.cli.why import _advice, _told, _when
 from coordinator.durations import Span
 from coordinator.forecast import Forecast
 from coordinator.plan import spec_from_dict
@@ -103,7 +105,7 @@ def test_a_failed_job_has_a_next_step(summary: str, first: str) -> None:
     """By what has happened."""
     found = _advice({"state": "failed", "name": "job", "summary": summary})
     assert found[0].startswith(first)
-    assert any("fleet requeue job" in text for text in found)
+    assert not any("requeue" in text for text in found), "the summary has said so"
     assert _advice({"state": "running", "name": "job", "summary": ""}) == []
 
 
@@ -128,3 +130,119 @@ def test_the_end_of_a_plan_is_one_line() -> None:
     assert said.endswith("; 1 job no known host can run")
     away = whole(waits("a"), views=[view("pi", online=False)])
     assert end_of_plan(away) == "1 job waits for a host to come back"
+
+
+def test_why_answers_for_any_number_of_hosts() -> None:
+    """A broker, or a client, would not take more; those with the least against them are named."""
+    fleet = Fleet()
+    for number in range(1500):
+        name = f"{number:04}-{'x' * 55}"
+        fleet.host(name).joins(physical_cores=2, data_id=None if number % 10 else "d")
+    fleet.plan(spec(min_cores=8))
+    (answer, payload) = answered(fleet, m.AskWhy(id="w", job="job"))
+    assert len(payload) < 200_000
+    named = answer["hosts"]
+    assert answer["known"] == 1500 > len(named) > 150
+    assert [host["host"] for host in named] == sorted(host["host"] for host in named)
+    assert sum(len(host["reasons"]) == 1 for host in named) == 150, "they lack cores alone"
+    assert "none of 1500 known hosts" in answer["summary"]
+
+
+def test_hosts_that_would_suit_are_counted_though_not_all_are_named() -> None:
+    """Each by what holds it up."""
+    fleet = Fleet()
+    for number in range(150):
+        fleet.host(f"h{number:03}").joins(ram_available_bytes=1)
+    for host in [fleet.host(f"h{number:03}") for number in range(150)]:
+        host.session, host.instance = f"s-{host.name}", f"i-{host.name}"
+        host.status("offline", "lost")
+    fleet.plan(spec())
+    answer, _ = answered(fleet, m.AskWhy(id="w", job="job"))
+    assert answer["suit"] == {"crashed": 150}
+    assert len(answer["suitable"]["crashed"]) == 100
+
+
+def test_hosts_come_in_pages_that_have_the_schemas_of_their_trainers_once() -> None:
+    """Whatever number of hosts there is; what was said of each is whole again at the other end."""
+    fleet = Fleet()
+    schema = {"properties": {f"key{n}": {"type": "number", "title": "x" * 50} for n in range(60)}}
+    for number in range(300):
+        trainers = {"gbt": m.TrainerInfo(hyper_schema=schema if number % 3 else {})}
+        fleet.host(f"h{number:03}").joins(trainers=trainers, physical_cores=number + 1)
+    rows: list[dict[str, Any]] = []
+    pages, offset = 0, 0
+    while offset is not None:
+        page, payload = answered(fleet, m.AskWorkers(id=f"w{offset}", offset=offset))
+        assert len(payload) < 200_000
+        rows += hostpages.whole(page)
+        pages, offset = pages + 1, page["next"]
+    assert pages <= 4, "each schema alone is 5 KB"
+    hosts = fleet.core.world.hosts
+    assert [row["host"] for row in rows] == sorted(hosts)
+    for row in rows:
+        capability = hosts[row["host"]].capability
+        assert capability is not None
+        assert row["capability"] == capability.model_dump(mode="json")
+
+
+def answered(fleet: Fleet, ask: Any) -> tuple[Any, bytes]:
+    """The data of an answer, and the answer as it goes over the wire."""
+    response = fleet.asks(ask)
+    return response.data, m.encode(response)
+
+
+def test_a_job_that_does_not_wait_has_no_conditions_to_tell() -> None:
+    """Whatever its spec demands: it is with a host, or over."""
+    fleet = Fleet(replace(spec(retries=0, min_cores=1), allowed_hosts=("pi",)))
+    pi = fleet.host("pi").joins()
+    job = pi.runs()
+    assert fleet.asks(m.AskWhy(id="w", job=job.job_id)).data["clauses"] == []
+    pi.reports(m.Failed, job, error="boom")
+    assert fleet.asks(m.AskWhy(id="x", job=job.job_id)).data["clauses"] == []
+
+
+def test_while_the_fleet_is_paused_a_prediction_says_so_and_the_remedy_is_to_end_it() -> None:
+    """Nothing will start by itself, however free the hosts are."""
+    fleet = Fleet()
+    fleet.host("pi").joins()
+    assert fleet.asks(m.AskPause(id="pause")).ok
+    fleet.plan(spec())
+    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    assert why["remedies"] == ["after `fleet pause --off`, pi could take it"]
+    assert "paused" in plan(fleet)["paused"]
+    found = replace(whole(waits("a"), views=[view("pi")]), paused=True)
+    assert end_of_plan(found).endswith("; as if the fleet went on now, which is paused")
+    (one,) = found.outlooks.values()
+    assert _when(one, found).startswith("Once the fleet goes on: It will likely start now")
+    assert fleet.asks(m.AskPause(id="off", off=True)).ok
+    assert plan(fleet)["paused"] == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        ("exit code 1", "; `fleet requeue` tries again"),
+        ("bad_input: no channel 'x'", "; the same input would fail again: correct the manifest"),
+    ],
+)
+def test_what_helps_a_failed_job_depends_on_why_it_failed(error: str, remedy: str) -> None:
+    """To try bad input again is pointless."""
+    fleet = Fleet(spec(retries=0))
+    pi = fleet.host("pi").joins()
+    pi.reports(m.Failed, pi.runs(), error=error)
+    summary = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
+    assert summary.startswith(f"it failed: {error}{remedy}")
+    assert summary.count("requeue") == 1
+
+
+def test_nothing_is_said_twice_and_one_is_one() -> None:
+    """A state, then what there is to say beyond it."""
+    assert _told("completed", "it is completed") == ""
+    assert _told("running", "it is running on pi") == " on pi"
+    assert _told("failed", "it failed: boom; …") == ": boom; …"
+    assert _told("cancelled", "it was cancelled; `fleet requeue` …") == ": `fleet requeue` …"
+    assert _told("pending", "it is about to be assigned") == ": it is about to be assigned"
+    fleet = Fleet(spec(min_cores=9))
+    fleet.host("pi").joins()
+    said = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
+    assert said == "the only known host cannot take it now"

@@ -202,7 +202,7 @@ def test_a_released_job_waits_for_its_checkpoint_and_goes_on_elsewhere() -> None
     pi.reports(m.Released, job, reason="shut down", artifact_id=HEX, size_bytes=2000)
     assert pi.heard(m.Noted)[-1].verdict == "stored"
     (assign,) = other.heard(m.Assign)
-    assert assign.checkpoint.model_dump() == CHECKPOINT.model_dump() | {"chunk_bytes": 256 * 1024}
+    assert assign.checkpoint.model_dump() == CHECKPOINT.model_dump() | {"chunk_bytes": 16 * 1024}
 
 
 def test_a_checkpoint_flows_to_the_host_that_has_the_job_and_to_nobody_else() -> None:

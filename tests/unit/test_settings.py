@@ -118,7 +118,7 @@ def test_the_configuration_file_is_looked_for_in_order(home: Path, tmp_path: Pat
     [
         (BrokerSettings, "[brocker]", "[brocker]: unknown section; did you mean 'broker'?"),
         (BrokerSettings, "[zzz]",
-         "[zzz]: unknown section; known are: broker, coordinator, homeassistant, agent"),
+         "[zzz]: unknown section; known are: agent, broker, coordinator, homeassistant"),
         (BrokerSettings, "broker = 1", "broker: must be a section; write [broker]"),
         (BrokerSettings, "[broker]\nulr = 1",
          "[broker] ulr: unknown key; did you mean 'url'?"),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 
 from agent import jobobject, supervisor
 from agent.command import Place, trainer_command, trainer_environment
+from agent.nursery import Nursery
 from agent.supervisor import Trainer
 from broker.errors import BadMessage
 from broker.messages import Assign
@@ -34,12 +35,14 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 class Watched:
     """A trainer whose lines and end a test can wait for."""
 
+    nursery: Nursery | None = None
+
     def __init__(self, work: Path, code: str = "", command: list[str] | None = None) -> None:
         self.lines: queue.Queue[str] = queue.Queue()
         self.codes: queue.Queue[int] = queue.Queue()
         self.trainer = Trainer(
             command or [sys.executable, "-u", "-c", code], dict(os.environ), work,
-            self.lines.put, self.codes.put,
+            self.lines.put, self.codes.put, self.nursery,
         )  # fmt: skip
 
     def line(self) -> str:
@@ -47,6 +50,16 @@ class Watched:
 
     def code(self) -> int:
         return self.codes.get(timeout=DEADLINE_S)
+
+
+@pytest.fixture(autouse=True, params=["alone", "nursery"] if sys.platform == "linux" else ["alone"])
+def nursery(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every keeper is started anew, or forked by the program that stands ready."""
+    made = Nursery() if request.param == "nursery" else None
+    monkeypatch.setattr(Watched, "nursery", made)
+    yield
+    if made is not None:
+        made.close()
 
 
 def parent(then: str, child: str = SLEEP, *, session: bool = False, marked: bool = True) -> str:
@@ -251,7 +264,8 @@ def test_a_slow_reader_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
         heard.put(line)
 
     command = [sys.executable, "-c", "print('result'); print('end')"]
-    trainer = Trainer(command, os.environ, tmp_path, on_line, lambda code: heard.put(str(code)))
+    ended = [on_line, lambda code: heard.put(str(code)), Watched.nursery]
+    trainer = Trainer(command, os.environ, tmp_path, *ended)
     trainer.wait(0.5)
     room.set()
     assert [heard.get(timeout=DEADLINE_S) for _ in range(3)] == ["result", "end", "0"]

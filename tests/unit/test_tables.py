@@ -194,3 +194,14 @@ def test_watching_goes_on_while_nobody_answers(
     done = capsys.readouterr()
     assert done.out.split("\n") == ["now 1", "", "now 2", ""]
     assert done.err == "no coordinator did; still trying\n"
+
+
+def test_a_head_that_is_longer_than_the_window_goes_on_below() -> None:
+    """What it says last, such as the remedy, is not cut; there are no more lines for it."""
+    file = io.StringIO()
+    console = Console(file=file, width=40, height=10)
+    words = "the broker answers, but no coordinator did in 5 s; this is as of 12:00:00"
+    console.print(Window("fleet status", words, "", [str(number) for number in range(50)]))
+    lines = file.getvalue().splitlines()
+    assert "this is as of 12:00:00" in " ".join(file.getvalue().split())
+    assert len(lines) == 10

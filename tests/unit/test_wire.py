@@ -17,7 +17,9 @@ from broker.errors import BadMessage, BadTopic, ConfigError
 from broker.topics import RESERVED, Kind, Topic, Topics
 
 HEX = "0f" * 32
-ADAPTERS = {name: adapter for name, adapter in vars(m).items() if isinstance(adapter, TypeAdapter)}
+ADAPTERS = {
+    name: adapter for name in dir(m) if isinstance(adapter := getattr(m, name), TypeAdapter)
+}
 ABOUT = {"id": "r1", "session": "s", "instance": "i", "job_id": HEX, "attempt": 1}
 ABOUT_HOST = (
     '"session":"s","instance":"i","os":"o","arch":"a","python":"3",'
@@ -59,6 +61,8 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.GRANT, m.Rejected(reason="r", final=False)),
     (m.SUMMARY, m.Summary(jobs={"pending": 1}, hosts={"online": 1})),
     (m.BROKER_REFUSED, m.BrokerRefusals(refused={"tls": 1})),
+    (m.BROKER_LOAD, m.BrokerLoad(
+        clients=1, max_clients=2, messages_s=1.5, bytes_s=9.0, busy=0.1, lag_p99_s=0.0)),
     (m.JOB_ROW, m.JobRow(
         job_id=HEX, name="n", model="gbt", mode="oracle", state="pending", priority=1, attempt=0,
         host=None, error=None, artifact_id=None, metrics=None, created_at="t", started_at=None,
@@ -82,6 +86,7 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
 T = Topics("site/fleet")
 TOPICS = {
     T.broker_refused(): Topic(Kind.BROKER_REFUSED),
+    T.broker_load(): Topic(Kind.BROKER_LOAD),
     T.status("pi"): Topic(Kind.STATUS, "pi"),
     T.capability("pi"): Topic(Kind.CAPABILITY, "pi"),
     T.heartbeat("pi"): Topic(Kind.HEARTBEAT, "pi"),

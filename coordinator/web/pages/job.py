@@ -35,6 +35,7 @@ from coordinator.web.site import Site, Visit, frame
 JOB_ID: Final = re.compile(r"[0-9a-f]{64}")
 MAX_EVENTS: Final = 100
 MAX_HOSTS: Final = 200
+MAX_CHANGES: Final = 10
 MAX_HYPER: Final = 60
 SETTLE_S: Final = 0.3
 WAIT: Final = "asking the coordinator …"
@@ -246,6 +247,13 @@ class _Page:
         with self._why:
             Tag("h2", "Why it waits")
             Tag("p", str(why.get("summary", "")))
+            changes = [str(one) for one in why.get("remedies") or []]
+            if changes:
+                more = "open more hosts to it" if why.get("suitable") else "change that"
+                Tag("p", f"What would {more}:")
+                with Tag("ul"):
+                    for text in changes[:MAX_CHANGES]:
+                        Tag("li", text)
             hosts = [host for host in why.get("hosts") or [] if isinstance(host, dict)]
             rows = [
                 [

@@ -40,7 +40,7 @@ def register(site: Site) -> None:
                     online = Tag("small", "")
                 all_hosts = grid(
                     "Hosts", host_columns(), list(hosts.values()),
-                    height=f"max(320px, min(calc(100dvh - 180px), {_height(len(hosts), 400)}))",
+                    height=_hosts_height(len(hosts)),
                 )  # fmt: skip
 
             def tell() -> None:
@@ -48,6 +48,7 @@ def register(site: Site) -> None:
                 _say(running, f"{len(part.rows)}" if part.rows else "nothing")
                 now.style(f"height: {_height(len(part.rows), RUNNING_ROWS)}")
                 alive = sum(row["online"] for row in hosts.values())
+                all_hosts.style(f"height: {_hosts_height(len(hosts))}")
                 _say(online, f"{alive} of {len(hosts)} online")
 
             def on_news(news: News) -> None:
@@ -67,6 +68,11 @@ def _is_held(row: Row) -> bool:
 
 def _height(rows: int, most: int) -> str:
     return f"{HEADER_PX + 2 + ROW_PX * max(1, min(rows, most))}px"
+
+
+def _hosts_height(rows: int) -> str:
+    """As high as its rows, but no higher than the window, unless that is very low."""
+    return f"min(max(320px, calc(100dvh - 180px)), {_height(rows, 400)})"
 
 
 def _say(tag: Tag, text: str) -> None:

@@ -81,7 +81,7 @@ def test_new_telemetry_needs_neither_labels_nor_what_the_model_does_not_see(
 
     lacking = bare.drop_columns([channels[1]])
     pq.write_table(lacking, tmp_path / "lacking.parquet")
-    with pytest.raises(BadInputError, match=f"{channels[1]}: column is missing"):
+    with pytest.raises(BadInputError, match=f"{channels[1]}: .* missing; add it: the model"):
         scores(tmp_path / "model", tmp_path / "lacking.parquet", tmp_path / "c.csv")
     assert not (tmp_path / "c.csv").exists()
 
@@ -176,3 +176,20 @@ def test_the_program_says_what_it_did(simulated: Path, tmp_path: Path, run_job: 
     code, event = run(junk)
     assert (code, event["kind"]) == (config.EXIT_BAD_INPUT, "bad_input")
     assert event["message"].startswith("junk.parquet: file: ")
+
+
+def test_scores_into_a_folder_that_is_not_there_are_refused_before_the_work(
+    tmp_path: Path,
+) -> None:
+    """In one line that names it; the model is not even looked for."""
+    out = tmp_path / "none" / "scores.csv"
+    ran = subprocess.run(
+        [sys.executable, "-m", "agent.trainer.predict", "--bundle=none", "--raw=none.csv",
+         f"--out={out}"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.returncode == config.EXIT_BAD_INPUT
+    assert "Traceback" not in ran.stderr
+    said = json.loads(ran.stdout.splitlines()[-1])
+    assert (said["event"], said["kind"]) == ("error", "bad_input")
+    assert "--out: its folder is not there; make it first" in said["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import signal
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from agent.trainer import config
+from agent.trainer import config, run
+from agent.trainer.arguments import parse_job
 from agent.trainer.interruption import Interruption
 from agent.trainer.keeper import FILE, Checkpoint, Keeper
 from agent.trainer.progress import Progress
@@ -107,6 +109,28 @@ def test_a_resumed_training_ends_with_the_same_bytes(simulated: Path, tmp_path: 
     assert train("mlp", simulated, tmp_path / "whole")[0] == config.EXIT_DONE
     way = {"until": lambda seen: epochs_of(seen) == 2}
     assert interrupted("mlp", simulated, tmp_path, way) == files_of(tmp_path / "whole")
+
+
+def test_the_time_left_is_reckoned_from_what_this_process_did(
+    simulated: Path, tmp_path: Path
+) -> None:
+    """What was trained before the interruption took it no time; each epoch takes a second here."""
+    out, kept = tmp_path / "out", f"--checkpoint-dir={tmp_path / 'kept'}"
+    code, _ = train("mlp", simulated, out, kept, until=lambda seen: epochs_of(seen) == 2)
+    assert code == config.EXIT_INTERRUPTED
+    seconds = itertools.count()
+    stream = io.StringIO()
+    argv = [
+        "--model=mlp", "--mode=oracle", f"--data={simulated}", f"--out-dir={out}", "--threads=1",
+        "--n-resamples=20", "--batch-size=16", *SMALL["mlp"], kept, "--resume",
+    ]  # fmt: skip
+    progress = Progress(stream, lambda: float(next(seconds)))
+    run.run(parse_job(argv, config.RUN_MODULE), progress, Interruption())
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    told = {one["epoch"]: one["eta_s"] for one in events if one["event"] == "progress"}
+    assert min(told) >= 3
+    assert told[8] == 0
+    assert 1 <= told[7] < 1.5, "a second, and no less for the epochs before"
 
 
 @pytest.mark.slow

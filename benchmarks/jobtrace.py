@@ -1,0 +1,129 @@
+"""Run one of the fleet's programs and write down when what passed: for `benchmarks.jobs`.
+
+    python -m benchmarks.jobtrace FILE MODULE [ARGUMENT …]
+
+FILE gets a line of JSON for each message that came into the mailbox, each packet that was handed to
+the socket, and each step that a shell took: `at` (monotonic seconds), `what`, `name`, `took` (s),
+and of a message its topic and what of its payload tells it from others. The program itself is not
+changed: what it calls is wrapped.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Row = tuple[float, float, str, str, bytes]
+
+
+class Tracer:
+    """What was seen, in memory until the program ends."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def around(
+        self, owner: Any, name: str, what: str, tell: Callable[..., tuple[str, bytes] | None]
+    ) -> None:
+        """Have each call of `owner.name` noted, unless `tell` returns none for its arguments."""
+        inner = getattr(owner, name)
+
+        @functools.wraps(inner)
+        def noted(*args: Any, **named: Any) -> Any:
+            begun_s = time.monotonic()
+            try:
+                return inner(*args, **named)
+            finally:
+                told = tell(*args)
+                if told is not None:
+                    self.rows.append((begun_s, time.monotonic() - begun_s, what, *told))
+
+        setattr(owner, name, noted)
+
+    def save(self, path: Path) -> None:
+        """Write all rows."""
+        cpu = os.times()
+        with path.open("w") as file:
+            for at, took, what, name, payload in self.rows:
+                row = {"at": at, "took": took, "what": what, "name": name, **_facts(payload)}
+                file.write(json.dumps(row) + "\n")
+            total = {"at": 0, "took": cpu.user + cpu.system, "what": "cpu", "name": "process"}
+            file.write(json.dumps(total) + "\n")
+
+
+def _facts(payload: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(payload)
+    except ValueError:
+        return {}
+    keys = ("type", "job_id", "artifact_id", "name", "verdict", "state", "request_id", "id")
+    return {"of": {key: found[key] for key in keys if key in found}}
+
+
+def _arrived(_mailbox: Any, event: Any, *_: Any) -> tuple[str, bytes]:
+    if hasattr(event, "topic"):
+        return event.topic, event.payload[:4096]
+    about = {"job_id": getattr(event, "job_id", getattr(event, "artifact_id", ""))}
+    return type(event).__name__, json.dumps(about).encode()
+
+
+def _packet(_client: Any, buffer: Any, *_: Any) -> tuple[str, bytes] | None:
+    data = bytes(buffer[:4096])
+    if not data or data[0] >> 4 != 3:
+        return None  # no PUBLISH
+    at = 1
+    while data[at] & 0x80:
+        at += 1
+    at += 1
+    length = int.from_bytes(data[at : at + 2], "big")
+    start = at + 2 + length + (2 if data[0] & 0x06 else 0)
+    return data[at + 2 : at + 2 + length].decode(), data[start:]
+
+
+def main() -> None:
+    """Wrap, then run the program under its own name."""
+    path, module = Path(sys.argv[1]), sys.argv[2]
+    tracer = Tracer()
+    from paho.mqtt.client import Client
+
+    from broker.mailbox import Mailbox
+
+    tracer.around(Mailbox, "put", "in", _arrived)
+    tracer.around(Client, "_sock_send", "wire", _packet)
+    tracer.around(os, "fsync", "fsync", lambda *_: ("fsync", b""))
+    if module.startswith("coordinator"):
+        from coordinator.ledger import Ledger
+        from coordinator.shell import Shell
+        from coordinator.store import Store
+
+        tracer.around(
+            Ledger, "commit", "step", lambda _, changes: ("commit", b"") if changes else None
+        )
+        for way in ("finish", "put"):
+            tracer.around(Store, way, "step", lambda *_: ("store", b""))
+    else:
+        from agent.shell import Shell  # type: ignore[assignment]
+        from agent.spool import Spool
+        from agent.supervisor import Trainer
+
+        tracer.around(Spool, "make_bundle", "step", lambda *_: ("bundle", b""))
+        tracer.around(Trainer, "__init__", "step", lambda *_: ("spawn", b""))
+    tracer.around(Shell, "turn", "step", lambda *_: ("turn", b""))
+    tracer.around(
+        Shell, "_perform", "step", lambda _, effect, *__: (f"do {type(effect).__name__}", b"")
+    )
+    atexit.register(tracer.save, path)
+    sys.argv = [module, *sys.argv[3:]]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The peers of `benchmarks.jobs`: what else runs a process per job, each set up as its docs advise.
+
+Each module beside this one is a program for the interpreter of an environment that has that peer:
+
+    PYTHON PEER.py FOLDER SINGLE JOBS SLOTS PROGRAM…
+
+It runs SINGLE jobs one at a time and JOBS at once on SLOTS slots of this machine, and prints a line
+of JSON (`harness.py`): `starts_ms`, `ends_ms` and `rates`, as `benchmarks.jobs.Figures` has them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A peer: the package that it is imported from, the programs that it needs besides."""
+
+    name: str
+    module: str
+    package: str | None
+    programs: tuple[str, ...] = ()
+
+    @property
+    def script(self) -> Path:
+        """Its program here."""
+        return _HERE / f"{self.module}.py"
+
+    def python(self, folder: Path) -> Path:
+        """Return the interpreter that has it."""
+        return folder / "bin" / "python"
+
+    def missing(self, folder: Path) -> str | None:
+        """Return why it cannot be measured, or none."""
+        for program in self.programs:
+            # Debian's programs of Slurm have this ending where its alternatives are not set up.
+            if not any(map(shutil.which, (program, f"{program}-wlm"))):
+                return f"{program} is not installed"
+        if self.package is None:
+            return None
+        asked = [str(self.python(folder)), "-c", f"import {self.package}"]
+        try:
+            done = subprocess.run(asked, capture_output=True, check=False)
+        except OSError as error:
+            return f"{asked[0]}: {error.strerror}"
+        return None if done.returncode == 0 else f"{self.package} is not in {folder}"
+
+
+PEERS = (
+    Peer("jobd", "jobd_peer", "jobd"),
+    Peer("HyperQueue", "hyperqueue_peer", "hyperqueue"),
+    Peer("Dask distributed", "dask_peer", "distributed"),
+    Peer("Ray", "ray_peer", "ray"),
+    Peer("Slurm", "slurm_peer", None, ("slurmctld", "slurmd", "munged", "sbatch")),
+)

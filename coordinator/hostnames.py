@@ -1,0 +1,55 @@
+"""Names of hosts that nobody knows: perhaps mistyped, perhaps of hosts that are yet to come.
+
+A host that is not there yet is no error in a manifest, so these are warnings. While no host at all
+is known, nobody can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from typing import Final
+
+from coordinator.plan import JobSpec, Plan
+
+MOST: Final = 8
+MOST_PLACES: Final = 3
+
+
+def doubt(name: str, known: Collection[str]) -> str:
+    """Say that no host is called so, and which one may be meant."""
+    close = get_close_matches(name, sorted(known), n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else ""
+    return f"no host is called {name!r}{meant}"
+
+
+def of_plan(plan: Plan, known: Collection[str]) -> list[str]:
+    """Return a warning for each host that a manifest names and that is not among the `known`."""
+    if not known:
+        return []
+    places: dict[str, list[str]] = {}
+    for name in plan.hosts:
+        if name not in known:
+            places.setdefault(name, []).append(f"[hosts.{name}]")
+    for spec in plan.jobs:
+        for name in _unknown(spec, known):
+            places.setdefault(name, []).append(f"job {spec.name}")
+    warnings = [f"{_some(where)}: {_either(name, known)}" for name, where in places.items()]
+    if len(warnings) > MOST:
+        more = f"and {len(warnings) - MOST} more hosts that nobody knows"
+        warnings = [*warnings[:MOST], more]
+    return warnings
+
+
+def _unknown(spec: JobSpec, known: Collection[str]) -> Iterable[str]:
+    return (name for name in (*spec.allowed_hosts, *spec.denied_hosts) if name not in known)
+
+
+def _either(name: str, known: Collection[str]) -> str:
+    said = doubt(name, known)
+    return f"{said.removesuffix('?')}, or is it yet to come?" if "?" in said else f"{said} yet"
+
+
+def _some(where: list[str]) -> str:
+    more = f" and {len(where) - MOST_PLACES} more" if len(where) > MOST_PLACES else ""
+    return ", ".join(where[:MOST_PLACES]) + more

@@ -1,0 +1,26 @@
+"""A page of hosts as it goes over the wire: what all of them have alike is in it once.
+
+The schemas of its trainers are nine tenths of what a host says of itself, and those of one release
+are the same on every host. So a page has the different sets of trainers beside its rows, and each
+row the number of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def whole(page: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of an answer to `workers`, each with its trainers in their place."""
+    sets = page.get("trainers") or []
+    return [_whole(row, sets) for row in page["workers"]]
+
+
+def _whole(row: dict[str, Any], sets: list[Any]) -> dict[str, Any]:
+    capability = row.get("capability")
+    if not isinstance(capability, dict) or not isinstance(capability.get("trainers"), int):
+        return row
+    number = capability["trainers"]
+    trainers = sets[number] if 0 <= number < len(sets) else {}
+    return {**row, "capability": {**capability, "trainers": trainers}}

@@ -1,0 +1,93 @@
+"""What operators are told of the hosts: page by page, whatever the size of the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now
+from broker.messages import AskWorkers, TrainerInfo, Wire
+from coordinator import hostverbs
+from coordinator.hosts import Host
+from coordinator.plan import policy_to_dict
+from coordinator.world import World
+
+PAGE_CHARS: Final = 150_000
+
+
+def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
+    """Return a page of `workers` by name, their `total`, where the `next` page begins.
+
+    `trainers` are the sets of trainers that the rows refer to, by number: see `hostpages`.
+    """
+    names = sorted(world.hosts)
+    rows: list[JsonValue] = []
+    sets: list[Mapping[str, TrainerInfo]] = []
+    told: list[JsonValue] = []
+    size_chars = 0
+    for name in names[ask.offset : ask.offset + ask.limit]:
+        host = world.hosts[name]
+        row = _row(world, host, now)
+        if not ask.brief:
+            row |= _whole(host, sets)
+        more = [_trainers(one) for one in sets[len(told) :]]
+        size_chars += len(str(row)) + len(str(more))
+        if rows and size_chars > PAGE_CHARS:
+            break
+        rows.append(row)
+        told += more
+    end = ask.offset + len(rows)
+    following = end if end < len(names) else None
+    found: dict[str, JsonValue] = {"workers": rows, "total": len(names), "next": following}
+    return found if ask.brief else found | {"trainers": told}
+
+
+def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
+    heartbeat = host.heartbeat
+    return {
+        "host": host.name,
+        "status": "online" if host.online else "offline",
+        "presence": "revoked" if host.name in world.revoked else host.presence(now),
+        "why": host.offline_why,
+        "barred": hostverbs.restraints(world, host),
+        "drained": list(world.barred(host.name)),
+        "snoozed": world.record(host.name).snoozed(),
+        "policy": policy_to_dict(world.policy(host.name)),
+        "jobs": [_held(world, held) for held in heartbeat.jobs] if heartbeat else [],
+        "last_seen": host.last_seen_at,
+    }
+
+
+def _held(world: World, held: Any) -> dict[str, JsonValue]:
+    job = world.book.get(held.job_id)
+    return {
+        "job_id": held.job_id,
+        "name": job.spec.name if job else None,
+        "attempt": held.attempt,
+        "phase": held.phase,
+        "progress": held.progress,
+    }
+
+
+def _whole(host: Host, sets: list[Mapping[str, TrainerInfo]]) -> dict[str, JsonValue]:
+    """Return what a host said of itself; its trainers are added to `sets` if they are new."""
+    capability = host.capability
+    found: dict[str, JsonValue] = {"capability": None, "heartbeat": _dump(host.heartbeat)}
+    if capability is not None:
+        numbers = (n for n, known in enumerate(sets) if known is capability.trainers)
+        number = next(numbers, len(sets))
+        if number == len(sets):
+            sets.append(capability.trainers)
+        told = capability.model_dump(mode="json", exclude={"trainers"})
+        found["capability"] = {**told, "trainers": number}
+    return found
+
+
+def _trainers(found: Mapping[str, TrainerInfo]) -> JsonValue:
+    return {name: _dump(trainer) for name, trainer in found.items()}
+
+
+def _dump(message: Wire | TrainerInfo | None) -> JsonValue:
+    return None if message is None else message.model_dump(mode="json")

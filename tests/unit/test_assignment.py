@@ -1,0 +1,46 @@
+"""Which host is given which job, told as stories; the board against a plain scan is elsewhere."""
+
+from __future__ import annotations
+
+from broker import messages as m
+from tests.harness.coordinator import Fleet, spec
+from tests.harness.plainscan import compared
+
+
+def test_a_lost_job_goes_back_to_the_host_that_may_have_its_checkpoint() -> None:
+    """Though another suits it better."""
+    with compared():
+        fleet = Fleet(spec())
+        large = fleet.host("large").joins(physical_cores=16)
+        large.runs()
+        large.status("offline", "lost")
+        fleet.asks(m.AskPause(id="p"))
+        fleet.passes(3600)
+        assert fleet.job().state == "pending"
+        fleet.host("small").joins(physical_cores=2)
+        back = fleet.host("large")
+        back.session, back.instance = "s-2", "i-2"
+        back.joins(physical_cores=16)
+        fleet.asks(m.AskPause(id="q", off=True))
+        assert (fleet.job().state, fleet.job().host) == ("claimed", "large")
+
+
+def test_a_job_behind_many_that_do_not_fit_is_found() -> None:
+    """They do not stand in its way."""
+    never = [spec(f"never-{number:03}", priority=5, min_ram_gib=99.0) for number in range(300)]
+    with compared():
+        fleet = Fleet(*never)
+        fleet.host("pi").joins()
+        fleet.plan(*never, spec("last", priority=-1))
+        assert fleet.job("last").state == "claimed"
+
+
+def test_a_host_that_comes_free_is_given_the_next_job_in_claim_order() -> None:
+    """By priority; whatever was added since counts."""
+    with compared():
+        fleet = Fleet(*(spec(f"job-{number}", priority=number) for number in range(5)))
+        pi = fleet.host("pi").joins()
+        first = pi.runs("job-4")
+        fleet.plan(*(spec(f"job-{number}", priority=number) for number in range(8)))
+        pi.reports(m.Failed, first, error="e", exit_code=1, transient=False)
+        assert fleet.job("job-7").state == "claimed"

@@ -1,0 +1,80 @@
+"""Names of hosts that nobody knows are told wherever hosts are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from broker import messages as m
+from coordinator import hostnames
+from coordinator.effects import ManifestRead, Warn
+from coordinator.plan import HostPolicy, Plan
+from tests.harness.coordinator import Fleet, spec
+
+TYPO = replace(spec(), allowed_hosts=("dekstop",))
+PLAN = Plan((TYPO,), {"dekstop": HostPolicy("dekstop"), "pi": HostPolicy("pi")})
+
+
+def _fleet(*hosts: str) -> Fleet:
+    fleet = Fleet(trainers={"gbt": {"type": "object"}})
+    for name in hosts:
+        fleet.host(name).joins()
+    return fleet
+
+
+def test_a_reload_answers_with_what_is_doubtful() -> None:
+    """Each name once, with every place and what may be meant; it is a warning, and logged."""
+    fleet = _fleet("desktop", "pi")
+    fleet.handle(ManifestRead(PLAN, "operator:op/cli", "r1"))
+    (answer,) = (said for _, said in fleet.sent if isinstance(said, m.OperatorResponse))
+    data: Any = answer.data
+    text = (
+        "[hosts.dekstop], job job: no host is called 'dekstop'; did you mean 'desktop', "
+        "or is it yet to come?"
+    )
+    assert (answer.ok, data["added"], data["warnings"]) == (True, 1, [text])
+    assert Warn(f"the manifest: {text}") in fleet.effects
+
+
+def test_a_host_that_had_a_job_is_known_though_the_broker_forgot_it() -> None:
+    """After a restart of both, until it comes again."""
+    fleet = _fleet("desktop", "laptop")
+    fleet.plan(spec("other"))
+    (held,) = (job.host for job in fleet.ledger.values())
+    fleet.start()
+    fleet.host("pi").joins()
+    assert fleet.core.world.known_hosts() == {held, "pi"}
+
+
+def test_nobody_can_tell_while_no_host_is_known() -> None:
+    """And a host that is like no other may well be yet to come."""
+    assert hostnames.of_plan(PLAN, ()) == []
+    (said,) = hostnames.of_plan(PLAN, {"pi", "gaming"})
+    assert said.endswith("no host is called 'dekstop' yet")
+    many = Plan((), {f"new-{n}": HostPolicy(f"new-{n}") for n in range(50)})
+    told = hostnames.of_plan(many, {"pi"})
+    assert len(told) == hostnames.MOST + 1
+    assert told[-1] == "and 42 more hosts that nobody knows"
+
+
+def test_why_names_the_host_that_may_be_meant() -> None:
+    """Before what else would help; and nobody is named twice in a sentence."""
+    fleet = _fleet("desktop", "pi")
+    fleet.plan(TYPO)
+    assert fleet.asks(m.AskWhy(id="w", job="job")).data["remedies"] == [
+        "its allowed_hosts: no host is called 'dekstop'; did you mean 'desktop'?",
+        "if its allowed_hosts had desktop, pi, they could take it",
+    ]
+
+
+def test_a_job_beside_the_manifest_is_not_left_to_wait_for_a_host_that_nobody_knows() -> None:
+    """It would wait for ever; one that the manifest declares is yet to come."""
+    fleet = _fleet("laptop")
+    job = {"model": "gbt", "mode": "oracle", "allowed_hosts": ["laptp"]}
+    answer: Any = fleet.asks(m.AskRun(id="1", job=job))
+    (error,) = answer.data["errors"]
+    assert (answer.ok, error["key"]) == (False, "allowed_hosts")
+    assert error["message"].startswith("no host is called 'laptp'; did you mean 'laptop'?")
+    fleet.handle(ManifestRead(Plan((), {"laptp": HostPolicy("laptp")})))
+    assert fleet.asks(m.AskRun(id="2", job=job)).ok
+    assert _fleet().asks(m.AskRun(id="3", job=job)).ok

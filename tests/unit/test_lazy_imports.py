@@ -1,0 +1,88 @@
+"""What a program does not need it does not load: start-up and memory come from what is loaded."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from broker import messages as m
+
+# None of these is for the daemons, nor for a command that shows a few lines.
+HEAVY = {
+    "IPython", "amqtt", "fastapi", "matplotlib", "nicegui", "numpy", "pandas", "pyarrow",
+    "safetensors", "scipy", "sklearn", "starlette", "textual", "torch", "transitions", "typer",
+    "uvicorn", "websockets", "xgboost", "yaml",
+}  # fmt: skip
+BUNDLES = {"tarfile", "zstandard", "cryptography"}
+OTHERS_MESSAGES = {"broker.messages.homeassistant", "broker.messages.jobs"}
+_ASKING = "import coordinator.cli.client"
+_VIEWS = f"{_ASKING}, coordinator.cli.render"
+
+
+def loaded(program: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after running `program`."""
+    tell = "import json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{tell}"],
+        capture_output=True, text=True, check=True, timeout=60,
+        cwd=Path(__file__).resolve().parents[2],
+    )  # fmt: skip
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(("program", "never"), [
+    ("import agent.service", HEAVY | BUNDLES | {
+        "agent.certificate", "asyncio", "broker.messages.homeassistant",
+        "broker.messages.operators", "click", "coordinator", "rich", "sqlite3",
+    }),
+    ("import coordinator.service", HEAVY | BUNDLES | {
+        "agent", "asyncio", "broker.ca", "click", "coordinator.cli", "rich",
+    }),
+    (f"{_VIEWS}, coordinator.cli.status, coordinator.cli.outlook", HEAVY | BUNDLES | OTHERS_MESSAGES
+     | {"agent", "asyncio", "difflib", "rich.live", "rich.markdown", "rich.syntax", "sqlite3",
+        "tomllib"}),
+    (f"{_ASKING}, coordinator.cli.status, coordinator.cli.outlook",
+     {"rich", "coordinator.cli.render"}),
+    (f"{_VIEWS}, coordinator.cli.list_, coordinator.cli.workers", HEAVY | BUNDLES | OTHERS_MESSAGES
+     | {"broker.messages.hosts", "coordinator.forecast", "rich.live", "rich.markdown"}),
+    ("import coordinator.cli; coordinator.cli.main(['--help'])",
+     HEAVY | BUNDLES | {"paho", "pydantic", "rich", "broker.messages"}),
+    ("import coordinator.cli; coordinator.cli.main(['status', '--help'])",
+     HEAVY | BUNDLES | {"paho", "rich", "coordinator.cli.client"}),
+], ids=["agent", "coordinator", "status", "JSON of status", "list", "help", "help of a verb"],
+)  # fmt: skip
+def test_what_is_not_needed_is_not_loaded(program: str, never: set[str]) -> None:
+    """Whoever adds an import to the top of a module sees here who pays for it."""
+    needless = loaded(program) & never
+    assert not needless
+
+
+def test_a_message_brings_its_module_and_no_other() -> None:
+    """What an agent says of itself needs nothing of what operators ask."""
+    names = loaded("from broker.messages import STATUS, Status, decode, encode")
+    ours = {name for name in names if name.startswith("broker.messages.")}
+    assert ours == {f"broker.messages.{name}" for name in ("codec", "hosts", "values")}
+
+
+def test_every_message_is_to_be_had_from_the_package() -> None:
+    """The names that a type checker sees are those that there are, in the modules they are in."""
+    tree = ast.parse(Path(str(m.__file__)).read_text("utf-8"))
+    seen = {
+        alias.name: node.module
+        for branch in tree.body
+        if isinstance(branch, ast.If)
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert sorted(seen) == dir(m)
+    for name, module in seen.items():
+        assert getattr(m, name) is getattr(import_module(str(module)), name)
+    with pytest.raises(AttributeError, match="AskNothing"):
+        m.AskNothing  # type: ignore[attr-defined] # noqa: B018 - that is what is tested

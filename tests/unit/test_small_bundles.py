@@ -1,0 +1,169 @@
+"""A small artifact travels with its report: no offer, no grant, no chunk, and one answer."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.effects import BundleMade, ClearJob, MakeBundle, SpoolReport
+from broker import messages as m
+from broker.disk import RealDisk
+from broker.errors import BadStream, StorageError
+from broker.wire import Incoming
+from coordinator.effects import AppendIndex, PartFailed, PartStored, StoreBundle
+from coordinator.store import Store, Whole
+from tests.harness.agent import JOB, Agent
+from tests.harness.coordinator import Fleet, spec
+
+DATA = b"weights" * 40
+ID = hashlib.sha256(DATA).hexdigest()
+
+
+def sha256(data: bytes) -> str:
+    """The id of an artifact."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def whole(artifact_id: str = ID, data: bytes = DATA) -> Whole:
+    """A small artifact as it has come."""
+    return Whole(artifact_id, data, "gbt", "oracle")
+
+
+def finishes(agent: Agent, data: bytes = DATA, job_id: str = JOB) -> m.Finished:
+    """Its job ends well, and the bundle that is made is `data`."""
+    agent.ends(0)
+    assert agent.took(MakeBundle)
+    agent.handle(BundleMade(job_id, 1, ID, len(data), data))
+    return agent.said(m.Finished)[0]
+
+
+def test_the_report_bears_the_bundle_until_it_is_noted() -> None:
+    """As often as it is repeated; what is kept on the disk has the bundle as a file already."""
+    agent = Agent()
+    agent.runs()
+    finished = finishes(agent)
+    assert base64.b64decode(finished.bundle) == DATA
+    assert not agent.took(SpoolReport)[0].report.bundle
+    agent.passes(20)
+    assert {one.bundle for one in agent.said(m.Finished)} == {finished.bundle}
+    agent.noted(finished, "stored")
+    assert agent.took(ClearJob)[0].artifact_id == ID
+    assert not agent.said(m.Offer)
+
+
+def test_a_coordinator_that_does_not_take_it_so_is_offered_it() -> None:
+    """An older one, or one whose disk has refused."""
+    agent = Agent()
+    agent.runs()
+    finished = finishes(agent)
+    agent.noted(finished, "wanted")
+    assert agent.said(m.Offer)[0].size_bytes == len(DATA)
+    agent.handle(Incoming(agent.topics.grant("pi", ID), m.encode(m.Stored())))
+    assert not agent.said(m.Finished)[0].bundle
+
+
+def test_a_broker_with_small_packets_is_spared() -> None:
+    """What does not fit into a chunk, in base64, goes by the stream."""
+    agent = Agent()
+    data = bytes(agent.core.state.settings.chunk_bytes * 3 // 4 + 1)
+    agent.runs()
+    assert not finishes(agent, data).bundle
+
+
+def reported(fleet: Fleet, **more: object) -> None:
+    """A host runs the job and reports it finished, with a bundle."""
+    pi = fleet.host().joins()
+    job = pi.runs()
+    fields = {"artifact_id": ID, "size_bytes": len(DATA), "bundle": base64.b64encode(DATA).decode()}
+    pi.heard(m.Noted)
+    pi.reports(m.Finished, job, **{**fields, **more})
+
+
+def test_it_is_stored_then_completed_then_noted() -> None:
+    """In this order, and the agent hears of it once, without asking."""
+    fleet = Fleet(spec())
+    reported(fleet)
+    (store,) = fleet.took(StoreBundle)
+    assert (store.artifact_id, store.data, store.model) == (ID, DATA, "gbt")
+    pi = fleet.host()
+    assert not pi.heard(m.Noted)
+    assert fleet.job().state == "running"
+    fleet.handle(PartStored(ID, len(DATA)))
+    assert fleet.job().state == "completed"
+    assert fleet.took(AppendIndex)
+    assert [one.verdict for one in pi.heard(m.Noted)] == ["stored"]
+
+
+@pytest.mark.parametrize("more", [{"bundle": "no base64!"}, {"size_bytes": 7}, {"bundle": ""}])
+def test_a_bundle_that_does_not_fit_is_asked_for(more: dict[str, object]) -> None:
+    """By the stream, which checks it piece by piece."""
+    fleet = Fleet(spec())
+    reported(fleet, **more)
+    assert not fleet.took(StoreBundle)
+    assert [one.verdict for one in fleet.host().heard(m.Noted)] == ["wanted"]
+
+
+def test_a_disk_that_refuses_it_has_it_offered() -> None:
+    """The stream is patient; the job stays where it is."""
+    fleet = Fleet(spec())
+    reported(fleet)
+    fleet.handle(PartFailed(ID, "no space left"))
+    assert [one.verdict for one in fleet.host().heard(m.Noted)] == ["wanted"]
+    assert fleet.job().state == "running"
+
+
+def test_the_store_takes_what_hashes_to_its_id(tmp_path: Path) -> None:
+    """And finds it again; nothing of it is left on the way in."""
+    store = Store(tmp_path)
+    other = "ab" * 32
+    many = [bytes([n]) * 50 for n in range(20)]
+    refused = store.put([whole(other), *(whole(sha256(one), one) for one in many), whole()])
+    assert [type(error) for error in refused.values()] == [BadStream]
+    assert refused.keys() == {other}
+    path = store.path_of(ID)
+    assert path is not None
+    assert path.read_bytes() == DATA
+    assert Store(tmp_path).sizes() == {ID: len(DATA), **{sha256(one): 50 for one in many}}
+    assert not list((tmp_path / "incoming").iterdir())
+    assert not store.put([whole(), whole()]), "it is there already"
+
+
+def test_a_disk_that_refuses_leaves_the_store_without_it(tmp_path: Path) -> None:
+    """Another attempt to put it may go well."""
+
+    class Full(RealDisk):
+        full = True
+
+        def sync(self, file: object) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            super().sync(file)
+
+    disk = Full()
+    store = Store(tmp_path, disk)
+    (error,) = store.put([whole()]).values()
+    assert isinstance(error, StorageError)
+    assert "No space left" in str(error)
+    assert not store.has(ID)
+    disk.full = False
+    assert not store.put([whole()])
+    assert store.has(ID)
+
+
+def test_a_row_of_the_index_that_a_crash_has_torn_is_made_again(tmp_path: Path) -> None:
+    """The index is not flushed row by row: its last rows may be half there, or be zeros."""
+    store = Store(tmp_path)
+    rows = [{"job_id": str(n), "attempt": 1, "artifact_id": ID} for n in range(3)]
+    store.append_index(rows[0])
+    index = tmp_path / "models" / "index.jsonl"
+    with index.open("ab") as file:
+        file.write(bytes(20) + b'{"job_id": "1", "att')
+    again = Store(tmp_path)
+    for row in rows:
+        again.append_index(row)
+    found = [json.loads(line)["job_id"] for line in index.read_text().splitlines()]
+    assert found == ["0", "1", "2"]

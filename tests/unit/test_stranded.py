@@ -1,0 +1,80 @@
+"""A job whose host is away is not talked about as if all were well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import broker.messages as m
+from coordinator.cli import holds
+from coordinator.cli.list_ import _draw as draw_jobs
+from coordinator.forecast import Held
+from tests.harness.coordinator import Fleet, spec
+from tests.unit.test_forecast import host, named, whole
+
+
+def _text(shown: Any) -> str:
+    out = Console(width=200, no_color=True)
+    with out.capture() as captured:
+        for one in shown:
+            out.print(one)
+    return captured.get()
+
+
+def _runs_at_a_host_that_goes(**settings: Any) -> Fleet:
+    fleet = Fleet(spec(), crash_grace_s=120.0, **settings)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    progress = m.Progress(attempt=1, epoch=1, epochs=2, eta_s=49.0)
+    pi.says(fleet.topics.progress("pi", job.job_id), progress)
+    pi.status("offline", "lost")
+    fleet.passes(10)
+    return fleet
+
+
+def test_a_crash_is_told_with_what_comes_of_the_job() -> None:
+    """By why, list and status alike; and what its trainer said last is of no use."""
+    fleet = _runs_at_a_host_that_goes()
+    expected = (
+        "the agent of pi crashed; unless it comes back, in 110 s the job goes back into the queue"
+    )
+    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    assert why["summary"] == f"it is running on pi, but {expected}"
+    rows = fleet.asks(m.AskList(id="l")).data["jobs"]
+    assert rows[0]["away"] == expected
+    shown = _text(draw_jobs(rows))
+    assert f"job: {expected}" in shown
+    assert "49 s" not in shown
+    status = fleet.asks(m.AskStatus(id="s")).data
+    assert status["away"] == [{"host": "pi", "job": "job", "text": expected}]
+    assert f"job: {expected}" in _text(holds.away(status))
+    fleet.passes(111)
+    assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
+
+
+def test_the_last_loss_is_told_as_what_it_is() -> None:
+    """The job will not go back into the queue any more."""
+    fleet = _runs_at_a_host_that_goes(max_attempts=1)
+    summary = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
+    assert "unless it comes back, in 110 s the job fails, lost once too often" in summary
+
+
+def test_nothing_is_said_of_a_host_that_is_there() -> None:
+    """Nor of a job that waits."""
+    fleet = Fleet(spec(), spec("other"))
+    fleet.host().joins().runs()
+    assert fleet.asks(m.AskStatus(id="s")).data["away"] == []
+    rows = fleet.asks(m.AskList(id="l")).data["jobs"]
+    assert [row["away"] for row in rows] == ["", ""]
+
+
+@pytest.mark.parametrize("online", [True, False])
+def test_a_job_at_a_host_that_is_away_has_no_end_that_is_known(*, online: bool) -> None:
+    """Nor does the plan end with it."""
+    held = Held(named("job"), "pi", elapsed_s=10.0, share=0.5, eta_s=10.0)
+    found = whole(views=[host("pi", online=online)], held=(held,))
+    (one,) = found.outlooks.values()
+    assert one.ends_known == online
+    assert (found.end is not None, found.unknown) == (online, int(not online))

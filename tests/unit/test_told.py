@@ -1,0 +1,88 @@
+"""What the record and the logs tell people: why a job failed, what lifted what, who did it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.checkpoints import Checkpoints
+from agent.effects import TrainerExited
+from agent.shell import Shell, Surroundings
+from agent.spool import Spool
+from broker import messages as m
+from broker.clock import Now
+from coordinator.cli.show import _event
+from tests.harness.agent import JOB, Agent
+from tests.harness.coordinator import Fleet, spec
+
+
+def test_why_a_job_failed_stands_in_its_history() -> None:
+    """On one line; the whole of it is the job's error."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.reports(m.Failed, job, error="no such column\nmore", exit_code=2, transient=False)
+    assert fleet.job().error == "no such column\nmore"
+    assert [change.why for change in fleet.changes if change.event == "failed"] == [
+        "no such column"
+    ]
+
+
+def test_what_a_resume_has_lifted_is_told_without_the_remedy() -> None:
+    """It was just that."""
+    fleet = Fleet()
+    fleet.host().joins()
+    fleet.asks(m.AskDrain(id="d", host="pi"))
+    fleet.asks(m.AskResume(id="r", host="pi"))
+    (what,) = [one.what for one in fleet.actions if one.action == "resume"]
+    assert what.startswith("drained by ")
+    assert "fleet resume" not in what
+
+
+def test_the_end_of_a_pause_is_not_recorded_as_a_pause() -> None:
+    """Whoever reads the record sees which it was."""
+    fleet = Fleet()
+    fleet.asks(m.AskPause(id="p"))
+    fleet.asks(m.AskPause(id="q", off=True))
+    assert [one.action for one in fleet.actions] == ["pause", "pause off"]
+
+
+@pytest.mark.parametrize(
+    ("who", "by"),
+    [("operator:root", "operator:root"), ("host:pi", "host"), ("coordinator", "coordinator")],
+)
+def test_a_jobs_history_names_who_did_it(who: str, by: str) -> None:
+    """As `fleet events` does; of a host it is enough that it was one, its name stands beside it."""
+    event = {"at": "2026-05-28T20:26:57.250Z", "event": "cancelled", "attempt": 1, "host": "pi",
+             "who": who, "why": ""}  # fmt: skip
+    assert _event(event)[4] == by
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (m.Cancel(id="c", job_id=JOB, attempt=1, why="cancelled"), "the job is cancelled"),
+        (m.Release(id="r", job_id=JOB, attempt=1, why="drained by al"),
+         "the job is given back: drained by al"),
+    ],
+)  # fmt: skip
+def test_a_trainer_that_was_told_to_end_is_no_warning(
+    request_: Any, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The agent's log says what has become of the job, not which exit code that has."""
+    agent = Agent()
+    around = Surroundings(
+        agent.topics, publish=lambda _: True, put=lambda _: None, background=lambda _: None,
+        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
+    )  # fmt: skip
+    shell = Shell(agent.core, around, Spool(tmp_path), Checkpoints(tmp_path))
+    agent.runs()
+    shell._names[(JOB, 1)] = "job, attempt 1"
+    agent.hears(request_)
+    with caplog.at_level(logging.INFO):
+        shell.turn([TrainerExited(JOB, 1, 75)], Now(600.0, 600.0))
+    (told,) = [one for one in caplog.records if "its trainer" in one.getMessage()]
+    assert (told.levelno, words in told.getMessage()) == (logging.INFO, True)
