@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -18,6 +20,7 @@ from pathlib import Path
 import pytest
 
 DEADLINE_S = 20.0
+_PORTS = random.SystemRandom()  # each test process draws others
 
 
 @dataclass
@@ -91,11 +94,17 @@ class BrokerProcess:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    """Return a port that nobody listens on.
+
+    Below those that systems give to connections: one of these might have it before the program that
+    is to listen there has started.
+    """
+    for _ in range(100):
+        port = _PORTS.randint(10_000, 32_000)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("", port))
+            return port
+    raise RuntimeError("no port below 32,000 seems to be free")
 
 
 def embedded() -> BrokerProcess:
