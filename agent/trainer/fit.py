@@ -289,6 +289,8 @@ class _Training:
         self._total = tensors["total"].to(self._device)
         self._epoch, self._step = int(facts["epoch"]), int(facts["step"])
         here, there = self._environment(), facts["environment"]
+        if there.keys() != here.keys():
+            raise ValueError("it was made by another version")
         parts = [*facts["elsewhere"], *([there] if there != here else [])]
         elsewhere = [one for number, one in enumerate(parts) if one not in parts[:number]]
         curve = [(float(train), float(held_out)) for train, held_out in facts["curve"]]

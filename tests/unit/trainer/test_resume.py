@@ -211,17 +211,22 @@ def test_a_checkpoint_of_no_use_costs_nothing_but_time(
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
 
 
+@pytest.mark.parametrize("what", ["weights", "environment"])
 def test_a_checkpoint_of_another_version_is_left_aside(
-    simulated: Path, tmp_path: Path, run_job: Any, monkeypatch: pytest.MonkeyPatch
+    what: str, simulated: Path, tmp_path: Path, run_job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is in it does not fit the network: the training starts anew, as if it were not there."""
+    """What is in it does not fit: the training starts anew, as if it were not there."""
     flags = ("--epochs", "3", "--n-resamples", "20", f"--checkpoint-dir={tmp_path / 'kept'}")
     run_job("mlp", simulated, tmp_path / "a", *flags)
     load = Keeper.load
 
     def other(keeper: Keeper) -> Checkpoint | None:
         found = load(keeper)
-        return found and Checkpoint({**found.facts, "curve": [], "at": 3, "epoch": 0}, b"x")
+        if found is None or what == "weights":
+            return found and Checkpoint({**found.facts, "curve": [], "at": 3, "epoch": 0}, b"x")
+        environment = {**found.facts["environment"]}
+        del environment["compiled"]
+        return Checkpoint({**found.facts, "environment": environment}, found.payload)
 
     monkeypatch.setattr(Keeper, "load", other)
     events = run_job("mlp", simulated, tmp_path / "b", *flags, "--resume")
