@@ -21,7 +21,6 @@ from agent import __version__
 from agent.command import PACKAGE_ROOT
 from agent.effects import Vitals
 from agent.lines import clean
-from agent.trainer.config import describe
 from broker.messages import Capability, Gpu, TrainerInfo
 from broker.trainers import OwnTrainer
 
@@ -31,8 +30,11 @@ GIT_TIMEOUT_S: Final = 5.0
 SCHEMA_FILE: Final = "feature_schema_v1.json"
 
 _PROBE: Final = """
-import importlib.metadata as metadata, json
+import importlib.metadata as metadata, json, sys
+sys.path.insert(0, sys.argv[1])
+from agent.trainer.config import describe
 found = {"torch": None, "xgboost": None, "cuda": None, "gpus": [], "problem": ""}
+found["trainers"] = describe()
 for name in ("torch", "xgboost"):
     try:
         found[name] = metadata.version(name)
@@ -86,7 +88,7 @@ def probe_capability(
         gpu_problem=found["problem"] if cuda else "",
         torch=found["torch"],
         xgboost=found["xgboost"],
-        trainers=_trainers(found["torch"] is not None, found["xgboost"] is not None) | _of(own),
+        trainers=_trainers(found) | _of(own),
         trainers_commit=_commit(),
         data_id=data_id(data),
         slots=slots or max(1, len(gpus)),
@@ -140,11 +142,13 @@ def probe_torch() -> dict[str, Any]:
     """Return what torch and xgboost say of themselves, in a process of its own.
 
     `torch`, `xgboost` and `cuda` are versions or none (`cuda`: what torch was built for), `gpus`
-    what torch sees, `problem` what went wrong.
+    what torch sees, `problem` what went wrong; `trainers` is what `agent.trainer.config` describes.
     """
-    nothing: dict[str, Any] = {"torch": None, "xgboost": None, "cuda": None, "gpus": []}
+    nothing: dict[str, Any] = {
+        "torch": None, "xgboost": None, "cuda": None, "gpus": [], "trainers": {},
+    }  # fmt: skip
     try:
-        done = answer_of([sys.executable, "-c", _PROBE], PROBE_TIMEOUT_S)
+        done = answer_of([sys.executable, "-c", _PROBE, str(PACKAGE_ROOT)], PROBE_TIMEOUT_S)
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except TimeoutError:
         return nothing | {"problem": f"torch did not answer in {PROBE_TIMEOUT_S:.0f} s"}
@@ -175,12 +179,12 @@ def answer_of(
         raise TimeoutError(f"no answer in {timeout_s:.0f} s") from None
 
 
-def _trainers(has_torch: bool, has_xgboost: bool) -> dict[str, TrainerInfo]:
-    needs_xgboost = {"gbt"}
+def _trainers(found: Mapping[str, Any]) -> dict[str, TrainerInfo]:
+    """Return the built-in trainers whose library was found."""
     return {
         model: TrainerInfo(hyper_schema=clean_schema(trainer["schema"]))
-        for model, trainer in describe().items()
-        if (has_xgboost if model in needs_xgboost else has_torch)
+        for model, trainer in found["trainers"].items()
+        if found["xgboost" if model == "gbt" else "torch"] is not None
     }
 
 

@@ -1,26 +1,57 @@
 """This host's own certificate: asks for the next one in time, and puts it into its place.
 
 The key stays, so the new certificate is one file that is replaced atomically; the link reads it at
-the next connection.
+the next connection. The request for it is made by another program, once in many months: what an
+agent would need for that takes as much memory as all of its own modules.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
 
+from agent.capability import answer_of
+from agent.command import PACKAGE_ROOT
 from agent.renewal import Renewal
 from broker import identity as ids
 from broker import private
 from broker.clock import Now, Randomness, rfc3339
+from broker.disk import RealDisk
 from broker.errors import ConfigError, plain
 from broker.identity import Identity
 from broker.machine import new_id
-from broker.messages import CertificateResponse, encode
+from broker.messages import CertificateRequest, CertificateResponse, encode
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
 
 log = logging.getLogger("fleet.agent")
+
+REQUEST_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMade:
+    """A certificate signing request in PEM, or why there is none."""
+
+    pem: str
+    why: str = ""
+
+
+def make_request(identity: Identity) -> RequestMade:
+    """Have another program make a request for the key of `identity`; it may take a second."""
+    command = [sys.executable, "-P", "-m", "broker.request", str(identity.folder), identity.name]
+    path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]))
+    try:
+        done = answer_of(command, REQUEST_TIMEOUT_S, {**os.environ, "PYTHONPATH": path})
+    except OSError as error:
+        return RequestMade("", plain(error))
+    if done.returncode:
+        return RequestMade("", (done.stderr.strip().splitlines() or ["it was ended"])[-1])
+    return RequestMade(done.stdout)
 
 
 class Certificate:
@@ -31,14 +62,20 @@ class Certificate:
         identity: Identity,
         topics: Topics,
         publish: Callable[[Outgoing], bool],
+        prepare: Callable[[Identity], object],
         rng: Randomness,
     ) -> None:
-        """Begin with the identity as it was loaded."""
+        """Begin with the identity as it was loaded.
+
+        `prepare` has a request made (`make_request`), which then comes by `turn`.
+        """
         self._identity = identity
         self._topics = topics
         self._publish = publish
+        self._prepare = prepare
         self._renewal = Renewal(identity.begins_s, identity.ends_s, rng, new_id)
         self._connected = False
+        self._is_making = False  # a request
 
     @property
     def expires_at(self) -> str:
@@ -50,7 +87,10 @@ class Certificate:
         return self._renewal.next_deadline() if self._connected else None
 
     def turn(self, events: Iterable[object], now: Now) -> bool:
-        """Take events of the link, ask if it is time; return whether there is a new certificate."""
+        """Take events, ask if it is time; return whether there is a new certificate.
+
+        Of the link's, what concerns the connection and the answer; and `RequestMade`.
+        """
         changed = False
         for event in events:
             match event:
@@ -59,6 +99,8 @@ class Certificate:
                     self._renewal.ask_at_once()
                 case Disconnected():
                     self._connected = False
+                case RequestMade(pem, why):
+                    self._made(pem, why)
                 case Incoming(topic, payload, retained) if not retained:
                     if topic == self._topics.identity_response(self._identity.name):
                         answer = self._renewal.answer(payload)
@@ -69,18 +111,23 @@ class Certificate:
             self._ask()
         return changed
 
+    def _made(self, pem: str, why: str) -> None:
+        self._is_making = False
+        if why:
+            log.warning("the certificate cannot be renewed: %s", why)
+        elif self._connected:
+            self._publish_request(self._renewal.request(pem))
+
     def _ask(self) -> None:
-        try:
-            request = self._renewal.request(self._request)
-        except ConfigError as error:
-            log.warning("the certificate cannot be renewed: %s", error)
-            return
+        if (request := self._renewal.asked) is not None:
+            self._publish_request(request)
+        elif not self._is_making:
+            self._is_making = True
+            self._prepare(self._identity)
+
+    def _publish_request(self, request: CertificateRequest) -> None:
         topic = self._topics.identity_request(self._identity.name)
         self._publish(Outgoing(topic, encode(request)))
-
-    def _request(self) -> str:
-        key = ids.read_key(self._identity.folder / ids.KEY_FILE)
-        return ids.request_pem(key, self._identity.name).decode("ascii")
 
     def _take(self, answer: CertificateResponse, now: Now) -> bool:
         if answer.certificate is None:
@@ -97,15 +144,16 @@ class Certificate:
 
     def _replace(self, pem: bytes, now: Now) -> Identity:
         """Put a certificate into its place. Raises `ConfigError` for one that is not ours."""
-        folder, name = self._identity.folder, self._identity.name
-        source = "the coordinator's answer"
-        certificate = ids.parse_certificate(pem, source)
-        authority = ids.read_certificate(folder / ids.CA_FILE)
-        key = ids.read_key(folder / ids.KEY_FILE)
-        ids.check_parts(source, authority, certificate, key, now.wall_s)
-        begins_s, ends_s = ids.validity_s(certificate)
-        if ids.common_name(certificate) != name or ends_s <= self._identity.ends_s:
-            raise ConfigError(f"{source}: is somebody else's, or ends no later than this one")
-        path = folder / ids.CERTIFICATE_FILE
-        private.write(path, ids.certificate_pem(certificate), private.PUBLIC)
-        return Identity(folder, name, begins_s, ends_s)
+        old, disk = self._identity, RealDisk()
+        path = old.folder / ids.CERTIFICATE_FILE
+        making = path.with_name(f".{path.name}.new")
+        private.write(making, pem, private.PUBLIC)
+        try:
+            new = ids.load_with(old.folder, making, now.wall_s)
+            if new.name != old.name or new.ends_s <= old.ends_s:
+                raise ConfigError(f"{making}: is somebody else's, or ends no later than this one")
+            disk.replace(making, path)
+        finally:
+            making.unlink(missing_ok=True)
+        disk.sync_folder(path.parent)
+        return new

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.trainer.config import TRAINERS, flag_of, hyper_arguments
-from broker import NO_PLUGINS
 from broker.errors import BadMessage
 from broker.hyperschema import check_hyper
+from broker.lean import NO_PLUGINS
 from broker.messages import Assign
 from broker.trainers import OwnTrainer
 
@@ -41,6 +40,8 @@ def trainer_command(
 
     Raises `BadMessage` when there is no such trainer, or a hyperparameter is not acceptable.
     """
+    from agent.trainer.config import TRAINERS  # what a host without jobs can do without
+
     trainer = own.get(assign.model)
     resumable = is_resumable(assign, own)
     flags = _checked_hyper(assign) if trainer is None else _own_hyper(assign, trainer)
@@ -72,6 +73,8 @@ def is_resumable(assign: Assign, own: Mapping[str, OwnTrainer]) -> bool:
 
 
 def _checked_hyper(assign: Assign) -> list[str]:
+    from agent.trainer.config import TRAINERS, hyper_arguments  # likewise
+
     if assign.model not in TRAINERS:
         raise BadMessage(f"this host has no trainer for {assign.model!r}")
     try:
@@ -82,6 +85,8 @@ def _checked_hyper(assign: Assign) -> list[str]:
 
 def _own_hyper(assign: Assign, trainer: OwnTrainer) -> list[str]:
     """One argument a hyperparameter, so that no value is taken for an option."""
+    from agent.trainer.config import flag_of  # likewise
+
     for key, message in check_hyper(assign.hyper, trainer.hyper_schema, assign.model):
         raise BadMessage(f"hyperparameters of {assign.model}: {key}: {message}")
     return [

@@ -115,9 +115,13 @@ class CheckBundle:
 
 @dataclass(frozen=True, slots=True)
 class SpoolReport:
-    """Keep a report on disk until the coordinator has noted it (and stored its artifact)."""
+    """Keep a report on disk until the coordinator has noted it (and stored its artifact).
+
+    `data` is the bundle that goes with it, if it is small.
+    """
 
     report: Finished | Failed
+    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +258,7 @@ class TrainerExited:
 
 @dataclass(frozen=True, slots=True)
 class BundleMade:
-    """The bundle is in the spool, fsynced. `data` are its bytes, if they are few."""
+    """The bundle is in the spool, fsynced; if it is small, `data` has it, and is to be kept."""
 
     job_id: str
     attempt: int

@@ -13,7 +13,8 @@ the command out of its own command line, so that a trainer is seen once in a lis
 
 An interpreter's start is most of what a small job costs. On Linux a nursery therefore waits from
 one trainer to the next, and forks the keepers. Such a keeper also takes in whatever its trainer
-leaves behind, wherever that has gone (PR_SET_CHILD_SUBREAPER), and so knows when it left nothing.
+leaves behind, wherever that has gone (PR_SET_CHILD_SUBREAPER), and so knows when it left nothing:
+then it may keep another. Its standard input is a socket, by which it is told what to start.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     import socket
     from typing import Final, NoReturn
 
-HEADER: Final = struct.Struct("!cI")  # from the agent: START, body's bytes; or REAP, process id
-WORD: Final = struct.Struct("!cii")  # to the agent: what, process id or errno, exit code
-START, REAP = b"S", b"R"
+# To the nursery: KEEPER, with its socket; or REAP, process id. To a keeper: START, body's bytes,
+# with the pipe for the output; then the body.
+HEADER: Final = struct.Struct("!cI")
+WORD: Final = struct.Struct("!ci")  # to the agent: what, and process id, errno or exit code
+KEEPER, REAP, START = b"K", b"R", b"S"
 STARTED, REFUSED, ENDED, ENDED_CLEAN = b"s", b"e", b"x", b"c"
 NOT_STARTED = 127  # what a shell returns for a command that it cannot start
 _PR_SET_PDEATHSIG = 1
@@ -47,50 +50,93 @@ _BLOCK_BYTES = 65536
 
 def main() -> None:
     """Serve as a nursery; or read the command, start it, and end with it or with the agent."""
+    control = _process_control()
     if sys.argv[1] == "nursery":
         import contextlib
         import socket
 
         with contextlib.suppress(ConnectionError):  # the agent is gone, in the middle of a word
-            _Nursery(socket.socket(fileno=0)).serve()
+            _Nursery(socket.socket(fileno=0), control).serve()
         return
     command = _read_command(int(sys.argv[1]))
     if command is None:
         sys.exit(NOT_STARTED)  # the agent was gone before it had said what to start
-    _end_like(_keep(command, os.environb, _process_control(), None))
+    keeper = _Keeper(control)
+    keeper.start(command, os.environb)
+    _end_like(keeper.outcome())
 
 
-def _keep(
-    command: list[bytes],
-    environment: Mapping[bytes, bytes],
-    control: Callable[[int, int], object],
-    clean: int | None,
-) -> int:
-    """Start the trainer and wait for its end, or the agent's; return its wait status.
+class _Keeper:
+    """Starts one trainer at a time, and waits for its end, or the agent's."""
 
-    `clean` is a pipe that gets this process's id when the trainer has left nothing behind.
-    """
-    wake, woken = os.pipe()
-    os.set_blocking(woken, False)
-    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    # A signal for the group that comes now waits until there is a trainer to take it, too.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
-    if clean is not None:
-        control(_PR_SET_CHILD_SUBREAPER, 1)
-    keeper, early = os.getpid(), signal.sigpending()
-    trainer = os.fork()
-    if trainer == 0:
-        _become(command, environment, keeper, control)
-    for number in early.intersection(_PASSED_ON):
-        os.kill(trainer, number)
-    for number in _PASSED_ON:
-        signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
-    status = _outcome(trainer, wake)
-    if clean is not None and _has_nobody():
-        os.write(clean, struct.pack("!i", keeper))
-    return status
+    def __init__(self, control: Callable[[int, int], object]) -> None:
+        self._control = control
+        self._trainer = -1
+        self._wake, woken = os.pipe()
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        # A signal for the group that comes now waits until there is a trainer to take it, too.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        for number in (signal.SIGCHLD, *_PASSED_ON):
+            signal.signal(number, lambda *_: None)
+
+    def start(
+        self,
+        command: list[bytes],
+        environment: Mapping[bytes, bytes],
+        work: bytes = b".",
+        output: int | None = None,
+    ) -> None:
+        """Fork the trainer; `output` is where it prints. Raises OSError."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        keeper, early = os.getpid(), signal.sigpending()
+        try:
+            self._trainer = os.fork()
+            if self._trainer == 0:
+                _become(command, environment, work, output, keeper, self._control)
+            for number in early.intersection(_PASSED_ON):
+                os.kill(self._trainer, number)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+
+    def outcome(self) -> int:
+        """Wait for the trainer's end and return its wait status; the agent's end ends the group."""
+        while True:
+            ended = -1
+            while ended:
+                ended, status = os.waitpid(-1, os.WNOHANG)  # others are what was taken in
+                if ended == self._trainer:
+                    return status
+            readable, _, _ = select.select([0, self._wake], [], [])
+            if self._wake in readable:
+                os.read(self._wake, _BLOCK_BYTES)
+            if 0 in readable and not os.read(0, _BLOCK_BYTES):
+                os.killpg(0, signal.SIGKILL)
+
+    def serve(self, agent: socket.socket) -> None:
+        """Keep one trainer after the other, until the agent is gone or one has left something.
+
+        What it left is the agent's to end, and this process with it.
+        """
+        takes_in = self._control(_PR_SET_CHILD_SUBREAPER, 1) == 0
+        priority = _priority()
+        while (request := _request(agent)) is not None:
+            _, body, output = request
+            work, count, *words = body.split(b"\0")[:-1]
+            pairs = (word.partition(b"=") for word in words[: int(count)])
+            environment = {name: value for name, _, value in pairs}
+            try:
+                self.start(words[int(count) :], environment, work, output)
+            except OSError as error:
+                agent.sendall(WORD.pack(REFUSED, error.errno or 0))
+                continue
+            finally:
+                os.close(output)
+            agent.sendall(WORD.pack(STARTED, self._trainer))
+            code = os.waitstatus_to_exitcode(self.outcome())
+            # A trainer may change its whole group's priority, and with it that of the next one.
+            is_clean = _has_nobody() and takes_in and _priority() == priority
+            agent.sendall(WORD.pack(ENDED_CLEAN if is_clean else ENDED, code))
 
 
 def _read_command(count: int) -> list[bytes] | None:
@@ -106,23 +152,31 @@ def _read_command(count: int) -> list[bytes] | None:
 def _become(
     command: list[bytes],
     environment: Mapping[bytes, bytes],
+    work: bytes,
+    output: int | None,
     keeper: int,
     control: Callable[[int, int], object],
 ) -> NoReturn:
     """Turn this forked child into the trainer."""
     try:
+        if output is not None:
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.close(output)
         control(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != keeper:
             os._exit(NOT_STARTED)  # it was killed before the system knew that we go with it
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number in signal.valid_signals():
-            # Python ignores some, nohup and background shells others, and programs inherit that.
-            if signal.getsignal(number) is signal.SIG_IGN:
+            # Python ignores some, nohup and background shells others, and programs inherit that;
+            # ours would take what is meant for the program.
+            if signal.getsignal(number) not in {signal.SIG_DFL, None}:
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.chdir(work)
         os.execvpe(command[0], command, environment)  # noqa: S606 - the agent has checked it
     except OSError as error:
-        os.write(2, f"{os.fsdecode(command[0])} cannot be started: {error}\n".encode())
+        os.write(2, f"{os.fsdecode(command[0])} cannot be started: {error.strerror}\n".encode())
     finally:
         os._exit(NOT_STARTED)
 
@@ -141,19 +195,9 @@ def _process_control() -> Callable[[int, int], object]:
     return lambda *_: None
 
 
-def _outcome(trainer: int, wake: int) -> int:
-    """Wait for the trainer's end and return its wait status; the agent's end ends the group."""
-    while True:
-        ended = -1
-        while ended:
-            ended, status = os.waitpid(-1, os.WNOHANG)  # others are what was taken in
-            if ended == trainer:
-                return status
-        readable, _, _ = select.select([0, wake], [], [])
-        if wake in readable:
-            os.read(wake, _BLOCK_BYTES)
-        if 0 in readable and not os.read(0, _BLOCK_BYTES):
-            os.killpg(0, signal.SIGKILL)
+def _priority() -> int:
+    """Return this process's niceness."""
+    return os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def _has_nobody() -> bool:
@@ -179,22 +223,43 @@ def _end_like(status: int) -> NoReturn:
     os._exit(os.waitstatus_to_exitcode(status))
 
 
+def _request(agent: socket.socket) -> tuple[bytes, bytes, int] | None:
+    """Return a request of the agent: what, body, descriptor that came with it; none at its end.
+
+    Of REAP, the descriptor is the process id.
+    """
+    import socket
+
+    data, descriptors, _, _ = socket.recv_fds(agent, HEADER.size, 1)
+    data += _read(agent, HEADER.size - len(data)) if data else b""
+    if len(data) < HEADER.size:
+        return None
+    kind, number = HEADER.unpack(data)
+    if kind == REAP:
+        return kind, b"", number
+    body = _read(agent, number)
+    return (kind, body, descriptors[0]) if len(body) == number and descriptors else None
+
+
+def _read(agent: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size and (block := agent.recv(min(size - len(data), 1 << 20))):
+        data += block
+    return bytes(data)
+
+
 class _Nursery:
-    """Forks keepers on request, tells of their ends, and reaps each when it is told to.
+    """Forks keepers on request, and reaps each when it is told to.
 
     Until then nobody else can have its process id. When the agent is gone, so is this; each keeper
     then finds its own input ended.
     """
 
-    def __init__(self, agent: socket.socket) -> None:
+    def __init__(self, agent: socket.socket, control: Callable[[int, int], object]) -> None:
         self._agent = agent
-        self._control = _process_control()
-        self._living: set[int] = set()
-        self._ended: set[int] = set()
-        self._are_clean: set[int] = set()
+        self._control = control
+        self._ending: set[int] = set()  # they are to be reaped
         self._wake, woken = os.pipe()
-        self._clean, self._say_clean = os.pipe()
-        os.set_blocking(self._clean, False)
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -208,90 +273,41 @@ class _Nursery:
             readable, _, _ = select.select([agent, self._wake], [], [])
             if self._wake in readable:
                 os.read(self._wake, _BLOCK_BYTES)
-                self._tell_ended()
             if agent in readable and not self._take_request():
                 return
+            self._ending -= {pid for pid in self._ending if os.waitpid(pid, os.WNOHANG)[0]}
 
     def _take_request(self) -> bool:
+        request = _request(self._agent)
+        if request is None:
+            return False
+        kind, _, number = request
+        if kind == REAP:
+            self._ending.add(number)
+            return True
+        try:
+            word = WORD.pack(STARTED, self._fork(number))
+        except OSError as error:
+            word = WORD.pack(REFUSED, error.errno or 0)
+        finally:
+            os.close(number)
+        self._agent.sendall(word)
+        return True
+
+    def _fork(self, descriptor: int) -> int:
         import socket
 
-        data, descriptors, _, _ = socket.recv_fds(self._agent, HEADER.size, 2)
-        data += self._read(HEADER.size - len(data)) if data else b""
-        if len(data) < HEADER.size:
-            return False
-        kind, number = HEADER.unpack(data)
-        if kind == REAP:
-            if number in self._ended:
-                self._ended.discard(number)
-                os.waitpid(number, 0)
-            return True
-        body: bytes = self._read(number)
-        whole: bool = len(body) == number
-        if whole and len(descriptors) == 2:
-            self._start(body, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        return whole
-
-    def _start(self, body: bytes, descriptors: list[int]) -> None:
-        try:
-            keeper = self._fork(body, descriptors)
-        except OSError as error:
-            self._say(REFUSED, error.errno or 0, 0)
-        else:
-            self._living.add(keeper)
-            self._say(STARTED, keeper, 0)
-
-    def _read(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size and (block := self._agent.recv(min(size - len(data), 1 << 20))):
-            data += block
-        return bytes(data)
-
-    def _say(self, what: bytes, number: int, code: int) -> None:
-        self._agent.sendall(WORD.pack(what, number, code))
-
-    def _tell_ended(self) -> None:
-        for keeper in list(self._living):
-            found = os.waitid(os.P_PID, keeper, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is None:
-                continue
-            self._hear_clean()
-            self._living.discard(keeper)
-            self._ended.add(keeper)
-            code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-            self._say(ENDED_CLEAN if keeper in self._are_clean else ENDED, keeper, code)
-            self._are_clean.discard(keeper)
-
-    def _hear_clean(self) -> None:
-        try:
-            said = os.read(self._clean, _BLOCK_BYTES)
-        except BlockingIOError:
-            return
-        # Each says it before it ends; some have not ended yet.
-        self._are_clean.update(pid for (pid,) in struct.iter_unpack("!i", said))
-
-    def _fork(self, body: bytes, descriptors: list[int]) -> int:
-        work, count, *words = body.split(b"\0")[:-1]
-        pairs = (word.partition(b"=") for word in words[: int(count)])
-        environment = {name: value for name, _, value in pairs}
         keeper = os.fork()
         if keeper == 0:
             try:
                 signal.set_wakeup_fd(-1)
                 os.setsid()
-                os.dup2(descriptors[0], 0)
-                os.dup2(descriptors[1], 1)
-                os.dup2(descriptors[1], 2)
-                for descriptor in (*descriptors, self._wake, self._clean):
-                    os.close(descriptor)
-                os.chdir(work)
-                command = words[int(count) :]
-                _end_like(_keep(command, environment, self._control, self._say_clean))
-            except OSError as error:
-                os.write(2, f"the trainer cannot be started: {error}\n".encode())
+                os.dup2(descriptor, 0)
+                os.close(descriptor)
+                with socket.socket(fileno=0) as agent:
+                    _Keeper(self._control).serve(agent)
             finally:
-                os._exit(NOT_STARTED)
+                os.killpg(0, signal.SIGKILL)
         return keeper
 
 

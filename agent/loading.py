@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.settings import AgentSettings
-from agent.trainer.config import TRAINERS
+from agent.trainer import MODELS
 from broker.access import AGENT, open_access
 from broker.errors import ConfigError
 from broker.machine import system_clock
@@ -48,7 +48,7 @@ def load(arguments: argparse.Namespace) -> Loaded:
     return Loaded(
         faults.of(lambda: agent_settings(arguments)),
         faults.of(lambda: broker_settings(arguments)),
-        faults.of(lambda: load_trainers(arguments.config, TRAINERS, programs=True)) or {},
+        faults.of(lambda: load_trainers(arguments.config, MODELS, programs=True)) or {},
         faults,
     )
 

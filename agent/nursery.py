@@ -1,7 +1,7 @@
-"""Starts keepers quickly: by a program that stands ready, see `agent/launch.py`. For Linux.
+"""Starts trainers quickly: by programs that stand ready, see `agent/launch.py`. For Linux.
 
-Should that program end, every trainer that it has started is ended as well, and the next start
-makes a new one.
+One forks the keepers; a keeper whose trainer has left nothing behind waits for another. Should the
+first of them end, every keeper and trainer is ended as well, and the next start makes a new one.
 """
 
 from __future__ import annotations
@@ -21,52 +21,98 @@ from agent import launch
 
 LAUNCH: Final = Path(__file__).with_name("launch.py")
 KILLED: Final = -9
+MOST_IDLE: Final = 8
 _PATIENCE_S: Final = 30.0
 _PRIVATE: Final = "FLEET_"
 
 
-class Kept:
-    """A keeper with its trainer: `pid` is that of their group, `output` what they print."""
+class Keeper:
+    """A process that keeps one trainer at a time: `pid` is that of their group."""
 
-    def __init__(self, nursery: Nursery, pid: int, output: IO[bytes], lifeline: int) -> None:
-        """Made by `Nursery.start`."""
+    def __init__(self, process: _Process, pid: int, ours: socket.socket) -> None:
+        """Made by `Nursery.start`. It ends, and its group with it, when nobody has `ours`."""
+        self.process = process
         self.pid = pid
-        self.output = output
-        self.code = KILLED
-        self.is_clean = False  # whether it is known that nothing of the trainer is left
         self.is_lost = False  # whether its id may be somebody else's by now
+        self._socket = ours
+
+    def start(self, body: bytes, printed: int) -> bool:
+        """Have it start a trainer; tell whether there was still somebody to do so.
+
+        Raises OSError when the system refused.
+        """
+        self._socket.settimeout(_PATIENCE_S)
+        try:
+            header = launch.HEADER.pack(launch.START, len(body))
+            socket.send_fds(self._socket, [header], [printed])
+            self._socket.sendall(body)
+        except OSError:
+            return False
+        said = self.word()
+        if said is not None and said[0] == launch.REFUSED:
+            raise OSError(said[1], os.strerror(said[1]))
+        self._socket.settimeout(None)
+        return said is not None
+
+    def word(self) -> tuple[bytes, int] | None:
+        """Wait for its next word; none when it has ended, or is too slow to start."""
+        try:
+            word = self._socket.recv(launch.WORD.size, socket.MSG_WAITALL)
+        except OSError:
+            return None
+        if len(word) < launch.WORD.size:
+            return None
+        what, number = launch.WORD.unpack(word)
+        return what, number
+
+    def lose(self) -> None:
+        """Nobody reaps it any more: it is to end."""
+        self.is_lost = True
+        self.end()
+
+    def end(self) -> None:
+        """Have it end, and its group with it; whoever waits for a word waits no more."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go of it; it is to end, if it has not yet."""
+        self._socket.close()
+
+
+class Kept:
+    """A trainer that is kept: `pid` is that of its group, `output` what it prints."""
+
+    def __init__(self, nursery: Nursery, keeper: Keeper, output: IO[bytes]) -> None:
+        """Made by `Nursery.start`."""
+        self.pid = keeper.pid
+        self.output = output
+        self.is_clean = False  # whether it is known that nothing of the trainer is left
         self._nursery = nursery
-        self._lifeline = lifeline
-        self._ended = threading.Event()
-        self._closing = threading.Lock()
+        self._keeper = keeper
+        self._code = KILLED
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its id may be somebody else's by now."""
+        return self._keeper.is_lost
 
     def await_end(self) -> None:
         """Wait for its end."""
-        self._ended.wait()
+        said = self._keeper.word()
+        if said is not None:
+            what, self._code = said
+            self.is_clean = what == launch.ENDED_CLEAN
 
     def let_go(self) -> None:
-        """Close what it holds on to: it ends, and its group with it."""
-        with self._closing:
-            if self._lifeline >= 0:
-                os.close(self._lifeline)
-                self._lifeline = -1
+        """End what is left of it."""
+        if not self.is_clean:
+            self._keeper.end()
 
     def reap(self) -> int:
         """Let its id be used again; return its exit code, negative for a signal."""
-        if not self.is_lost:
-            self._nursery.reap(self.pid)
-        return self.code
-
-    def has_ended(self, code: int, *, clean: bool) -> None:
-        """Take word of its end."""
-        self.code, self.is_clean = code, clean
-        self._ended.set()
-
-    def lose(self) -> None:
-        """Nobody will tell of its end: end it."""
-        self.is_lost = True
-        self.let_go()
-        self._ended.set()
+        self._nursery.take_back(self._keeper, usable=self.is_clean)
+        return self._code
 
 
 class _Process:
@@ -85,38 +131,34 @@ class _Process:
             )
         self.socket = ours
         self.answers: queue.SimpleQueue[tuple[bytes, int]] = queue.SimpleQueue()
-        self.kept: dict[int, Kept] = {}
-        self._early: dict[int, tuple[int, bool]] = {}
-        self._lock = threading.Lock()
+        self.idle: list[Keeper] = []
         self.is_over = False
+        self._keepers: set[Keeper] = set()
+        self._lock = threading.Lock()
         self._hearing = threading.Thread(target=self._hear, name="fleet-nursery", daemon=True)
         self._hearing.start()
 
-    def add(self, kept: Kept) -> None:
-        """Have a keeper told of its end, which may have come already."""
+    def add(self, keeper: Keeper) -> None:
+        """Have a keeper end with this program, which may have ended already."""
         with self._lock:
-            early = self._early.pop(kept.pid, None)
-            if early is None and not self.is_over:
-                self.kept[kept.pid] = kept
+            if not self.is_over:
+                self._keepers.add(keeper)
                 return
-        if early is None:
-            kept.lose()
-        else:
-            kept.has_ended(early[0], clean=early[1])
+        keeper.lose()
 
-    def _hear(self) -> None:
-        size = launch.WORD.size
-        with contextlib.suppress(OSError):
-            while len(word := self.socket.recv(size, socket.MSG_WAITALL)) == size:
-                self._take(*launch.WORD.unpack(word))
+    def remove(self, keeper: Keeper) -> None:
+        """Have a keeper end, if it has not yet, and be reaped."""
         with self._lock:
-            self.is_over = True
-            lost, self.kept = list(self.kept.values()), {}
-        for kept in lost:
-            kept.lose()
-        self.answers.put((b"", 0))
-        self.socket.close()
-        self._process.wait()
+            self._keepers.discard(keeper)
+        keeper.close()
+        if not keeper.is_lost:
+            with contextlib.suppress(OSError):
+                self.socket.sendall(launch.HEADER.pack(launch.REAP, keeper.pid))
+
+    def leave_idle(self) -> None:
+        """Let go of the keepers that wait, now that they have ended with this program."""
+        for keeper in self.idle:
+            keeper.close()
 
     def close(self) -> None:
         """End it, and with it whatever it has started that still runs."""
@@ -124,17 +166,19 @@ class _Process:
             self.socket.shutdown(socket.SHUT_RDWR)
         self._hearing.join(_PATIENCE_S)
 
-    def _take(self, what: bytes, number: int, code: int) -> None:
-        if what in {launch.STARTED, launch.REFUSED}:
-            self.answers.put((what, number))
-            return
-        clean = what == launch.ENDED_CLEAN
+    def _hear(self) -> None:
+        size = launch.WORD.size
+        with contextlib.suppress(OSError):
+            while len(word := self.socket.recv(size, socket.MSG_WAITALL)) == size:
+                self.answers.put(launch.WORD.unpack(word))
         with self._lock:
-            kept = self.kept.pop(number, None)
-            if kept is None:
-                self._early[number] = (code, clean)
-        if kept is not None:
-            kept.has_ended(code, clean=clean)
+            self.is_over = True
+            for keeper in self._keepers:
+                keeper.lose()
+            self._keepers.clear()
+        self.answers.put((b"", 0))
+        self.socket.close()
+        self._process.wait()
 
 
 class Nursery:
@@ -154,48 +198,78 @@ class Nursery:
         """Start a trainer under a keeper in its work folder. Raises OSError when that fails."""
         words = [str(work), str(len(environment))]
         words += [f"{name}={value}" for name, value in environment.items()]
-        body = b"".join(os.fsencode(word) + b"\0" for word in [*words, *command])
-        if body.count(b"\0") != len(words) + len(command):
+        words += command
+        body = os.fsencode("\0".join([*words, ""]))
+        if body.count(b"\0") != len(words):
             raise OSError("an argument or a variable of the environment has a NUL byte in it")
-        lifeline, held = os.pipe()
         output, printed = os.pipe()
         try:
-            with self._lock:
-                process = self._ready()
-                kept = self._ask(process, body, [lifeline, printed], output, held)
+            keeper = self._begin(body, printed)
         except BaseException:
-            os.close(held)
             os.close(output)
             raise
         finally:
-            os.close(lifeline)
             os.close(printed)
-        process.add(kept)
-        return kept
+        return Kept(self, keeper, os.fdopen(output, "rb"))
 
-    def reap(self, pid: int) -> None:
-        """Have a keeper that has ended reaped."""
-        with self._lock, contextlib.suppress(OSError):
-            if self._process is not None:
-                self._process.socket.sendall(launch.HEADER.pack(launch.REAP, pid))
+    def take_back(self, keeper: Keeper, *, usable: bool) -> None:
+        """Have a keeper wait for another trainer, or end and be reaped."""
+        process = keeper.process
+        with self._lock:
+            if usable and process is self._process and len(process.idle) < MOST_IDLE:
+                process.idle.append(keeper)
+            else:
+                process.remove(keeper)
 
     def close(self) -> None:
         """End the program, and with it whatever it has started that still runs."""
         with self._lock:
             if self._process is not None:
                 self._process.close()
+                self._process.leave_idle()
+                self._process = None
 
     def _ready(self) -> _Process:
-        if self._process is None or self._process.is_over:
+        if self._process is not None and self._process.is_over:
+            self._process.leave_idle()
+            self._process = None
+        if self._process is None:
             self._process = _Process()
         return self._process
 
-    def _ask(
-        self, process: _Process, body: bytes, given: list[int], output: int, held: int
-    ) -> Kept:
-        header = launch.HEADER.pack(launch.START, len(body))
-        socket.send_fds(process.socket, [header], given)
-        process.socket.sendall(body)
+    def _begin(self, body: bytes, printed: int) -> Keeper:
+        """Return a keeper that has started a trainer; one that waits for it, or a new one."""
+        while True:
+            with self._lock:
+                process = self._ready()
+                waiting = process.idle.pop() if process.idle else None
+                keeper = waiting or self._make(process)
+            try:
+                if keeper.start(body, printed):
+                    return keeper
+            except OSError:
+                self.take_back(keeper, usable=True)
+                raise
+            self.take_back(keeper, usable=False)
+            if waiting is None:
+                raise ChildProcessError(f"the keeper that {LAUNCH.name} has made has ended")
+
+    def _make(self, process: _Process) -> Keeper:
+        ours, theirs = socket.socketpair()
+        try:
+            number = self._ask(process, theirs)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        keeper = Keeper(process, number, ours)
+        process.add(keeper)
+        return keeper
+
+    def _ask(self, process: _Process, theirs: socket.socket) -> int:
+        header = launch.HEADER.pack(launch.KEEPER, 0)
+        socket.send_fds(process.socket, [header], [theirs.fileno()])
         try:
             what, number = process.answers.get(timeout=_PATIENCE_S)
         except queue.Empty:
@@ -204,4 +278,4 @@ class Nursery:
         if what != launch.STARTED:
             why = os.strerror(number) if what else f"{LAUNCH.name} has ended"
             raise OSError(number, why)
-        return Kept(self, number, os.fdopen(output, "rb"), held)
+        return number

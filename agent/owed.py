@@ -38,7 +38,7 @@ def finished(state: State, run: Run, made: BundleMade, now: Now) -> None:
         size_bytes=made.size_bytes,
         metrics=run.result or {},
     )
-    owe(state, report, now, _in_report(state, made.data))
+    owe(state, report, now, made.data)
 
 
 def _in_report(state: State, data: bytes) -> str:
@@ -50,12 +50,15 @@ def _in_report(state: State, data: bytes) -> str:
 
 
 def owe(
-    state: State, report: Finished | Failed | Released, now: Now, bundle: str = ""
+    state: State, report: Finished | Failed | Released, now: Now, data: bytes = b""
 ) -> None:  # fmt: skip
-    """Send a report, again and again until it is noted; keep it on disk if work would be lost."""
-    state.owed[report.job_id] = Owed(report, bundle)
+    """Send a report, again and again until it is noted; keep it on disk if work would be lost.
+
+    `data` is the bundle, if it is small.
+    """
+    state.owed[report.job_id] = Owed(report, _in_report(state, data))
     if not isinstance(report, Released):
-        state.do(SpoolReport(report))
+        state.do(SpoolReport(report, data))
     send(state, report.job_id, now)
 
 

@@ -59,10 +59,15 @@ class Renewal:
         self._failures = 0
         self._at_mono_s = 0.0
 
-    def request(self, make: Callable[[], str]) -> CertificateRequest:
-        """Return the request to send; `make` gives a PKCS #10 in PEM, the first time."""
+    @property
+    def asked(self) -> CertificateRequest | None:
+        """The request that is to be sent again, the same each time; none before the first."""
+        return self._asked
+
+    def request(self, pem: str) -> CertificateRequest:
+        """Return the request to send, for a PKCS #10 in PEM; of two, the first stays."""
         if self._asked is None:
-            self._asked = CertificateRequest(id=self._new_id(), request=make())
+            self._asked = CertificateRequest(id=self._new_id(), request=pem)
         return self._asked
 
     def answer(self, payload: bytes) -> CertificateResponse | None:

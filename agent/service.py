@@ -16,9 +16,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from agent.capability import measure, physical_cores, probe_capability
+from agent.certificate import Certificate, RequestMade, make_request
 from agent.checkpoints import Checkpoints
 from agent.command import Place, is_resumable, trainer_command, trainer_environment
 from agent.core import Core
@@ -32,13 +33,15 @@ from agent.state import CoreSettings
 from agent.supervisor import Trainer, end_orphan
 from agent.usage import Eyes, in_words
 from broker.access import AGENT, Access, open_access
+from broker.address import IS_IT_THERE
 from broker.errors import BadMessage, ConfigError, plain
+from broker.identity import Identity
 from broker.link import Link, LinkSettings, feed
 from broker.lock import FolderLock
 from broker.logs import announce, setup
 from broker.machine import boot_id, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
-from broker.memory import keep_freed_memory
+from broker.memory import give_back_memory, keep_freed_memory
 from broker.messages import Capability
 from broker.options import add_options
 from broker.parent import end_with_parent
@@ -47,9 +50,6 @@ from broker.systemd import Notifier
 from broker.topics import Topics
 from broker.trainers import OwnTrainer
 from broker.wire import Connected, Disconnected, Outgoing
-
-if TYPE_CHECKING:
-    from agent.certificate import Certificate
 
 log = logging.getLogger("fleet.agent")
 
@@ -94,14 +94,14 @@ class Service:
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="fleet-owner")
         self._eyes = Eyes(settings.state)
         self._nursery = Nursery() if sys.platform == "linux" else None
-        self.mailbox: Mailbox[Event] = Mailbox()
+        self.mailbox: Mailbox[Event | RequestMade] = Mailbox()
         self._stopped = threading.Event()
         core = Core(self._core_settings(), topics, spooled, rng=rng, new_id=new_id)
         core.begin(system_clock())
         self._link = Link(
             LinkSettings(
                 access.addresses,
-                settings.host,
+                topics.client_id(settings.host),
                 topics.for_agent(settings.host),
                 tls=access.tls,
             ),
@@ -112,11 +112,14 @@ class Service:
         )
         self._certificate: Certificate | None = None
         if access.identity is not None:
-            # Not above: without TLS the agent is small, and does without a seventh of its memory.
-            from agent.certificate import Certificate
-
-            self._certificate = Certificate(access.identity, topics, self._link.publish, rng)
+            self._certificate = Certificate(
+                access.identity, topics, self._link.publish, self._prepare_request, rng
+            )
         self._capability: Capability | None = None
+        # Said once, and only before the first connection: later it is the broker that is away.
+        self._advice = IS_IT_THERE
+        if access.identity is None:
+            self._advice += "; a host of a fleet with certificates is to `fleet join` it first"
         around = Surroundings(
             topics=topics,
             publish=self._link.publish,
@@ -143,7 +146,9 @@ class Service:
                 events = self.mailbox.take(self._manager.wait_s(timeout_s, mono_s))
                 for event in events:
                     self._note(event, pending, ready)
-                self._shell.turn([*events, *self._renewed(events)], system_clock())
+                renewed = self._renewed(events)
+                ours = [event for event in events if not isinstance(event, RequestMade)]
+                self._shell.turn([*ours, *renewed], system_clock())
                 self._manager.alive(system_clock().mono_s)
         finally:
             self._end()
@@ -154,11 +159,14 @@ class Service:
             deadlines.append(self._certificate.next_deadline())
         return min((one for one in deadlines if one is not None), default=None)
 
-    def _renewed(self, events: Sequence[Event]) -> list[Event]:
+    def _renewed(self, events: Sequence[Event | RequestMade]) -> list[Event]:
         """See to the certificate; a new one's end is announced with the capability."""
         if self._certificate is None or not self._certificate.turn(events, system_clock()):
             return []
         return [] if self._capability is None else [Probed(self._stated(self._capability))]
+
+    def _prepare_request(self, identity: Identity) -> None:
+        self._workers.submit(lambda: self.mailbox.put(make_request(identity)))
 
     def _stated(self, capability: Capability) -> Capability:
         ends = None if self._certificate is None else self._certificate.expires_at
@@ -167,20 +175,27 @@ class Service:
     def _will(self, session: str) -> Outgoing:
         return self._shell.will(session)
 
-    def _note(self, event: Event, pending: set[str], ready: Callable[[], None]) -> None:
+    def _note(
+        self, event: Event | RequestMade, pending: set[str], ready: Callable[[], None]
+    ) -> None:
         if isinstance(event, Disconnected):
             log.warning("not connected: %s; trying again", event.why)
+            if self._advice and not event.answered:
+                log.warning("%s", self._advice)
+                self._advice = ""
             self._manager.status(f"not connected: {event.why}")
             return
         if isinstance(event, Shutdown):
             self._manager.stopping()
         if isinstance(event, Connected):
+            self._advice = ""
             log.info("connected to the broker as %s", self._settings.host)
             self._manager.status(f"connected to the broker as {self._settings.host}")
         name = {Connected: "connected", Probed: "probed"}.get(type(event), "")
         if name in pending:
             pending.discard(name)
             if not pending:
+                give_back_memory()
                 ready()
 
     def _end(self) -> None:
@@ -262,9 +277,9 @@ class Service:
             log.warning("CUDA: %s", capability.gpu_problem)
         if capability.data_id is None:
             log.warning(
-                "no prepared data%s: this host can take no job until --data names a folder of it "
+                "%s: this host can take no job until --data names a folder of prepared data "
                 "(python -m agent.trainer.prepare --help makes one)",
-                "" if settings.data is None else f" in {settings.data}",
+                _lack(settings.data),
             )
         capability = self._capability = capability.model_copy(update={"idle_by": in_words()})
         self.mailbox.put(Probed(self._stated(capability)))
@@ -276,7 +291,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     setup(arguments.log_level)
     keep_freed_memory()
     try:
-        settings, broker, own = load(arguments).whole()
+        loaded = load(arguments)
+        loaded.faults.of(lambda: _check_data(arguments.data))
+        settings, broker, own = loaded.whole()
         settings, access = _who(arguments, settings, broker)
         manager = Notifier.take(os.environ, os.getpid())
         service = Service(settings, broker, access, own, manager)
@@ -290,6 +307,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     ready = {"event": "ready", "host": settings.host}
     service.run(lambda: announce(ready, f"the agent of {settings.host} is ready"))
     return 0
+
+
+def _check_data(named: Path | None) -> None:
+    """Raise `ConfigError` for a folder of the command line's that is not there.
+
+    One of the file's may be a disk that is yet to be mounted: the agent starts, and says so.
+    """
+    if named is not None and not named.expanduser().is_dir():
+        raise ConfigError(
+            f"--data {named}: there is no such folder; name that of the prepared data"
+        )
+
+
+def _lack(folder: Path | None) -> str:
+    """Say in which way there is no prepared data."""
+    if folder is None:
+        return "no folder of prepared data is named"
+    return f"no prepared data in {folder}" if folder.is_dir() else f"there is no folder {folder}"
 
 
 def _who(

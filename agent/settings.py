@@ -11,11 +11,12 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from agent.state import OwnerSettings
+from broker.acl import fault_of
 from broker.errors import ConfigError
 from broker.hours import parse_hours
 from broker.messages import HostRules
 from broker.settings import Settings, state_home
-from broker.topics import RESERVED, is_host
+from broker.topics import is_host
 
 Seconds = Annotated[float, Field(gt=0, le=1e7)]
 
@@ -48,7 +49,7 @@ class AgentSettings(Settings):
         default=None, ge=1, le=4096, description="Threads of a trainer; the slot's share if unset."
     )
     chunk_bytes: int = Field(
-        default=256 * 1024, ge=1024, le=1024 * 1024,
+        default=512 * 1024, ge=1024, le=1024 * 1024,
         description="Most bytes of an artifact in one message.",
     )  # fmt: skip
     stop_grace_s: Seconds = Field(
@@ -79,11 +80,7 @@ class AgentSettings(Settings):
     @classmethod
     def _host_fits(cls, host: str) -> str:
         if not is_host(host):
-            message = (
-                "must be lower-case letters, digits, '.', '_', '-', start with a letter or digit, "
-                "not begin with 'fleet-', and be none of " + ", ".join(sorted(RESERVED))
-            )
-            raise ValueError(message)
+            raise ValueError(f"is no host's name: {fault_of(host)}")
         return host
 
     @field_validator("quiet_hours")

@@ -109,7 +109,7 @@ class Shell:
         self._checkpoints = checkpoints
         self._children: dict[tuple[str, int], Child] = {}
         self._names: dict[tuple[str, int], str] = {}
-        self._unkept: dict[str, Finished | Failed] = {}
+        self._unkept: dict[str, SpoolReport] = {}
         self._uncleared: dict[ClearJob, None] = {}
         self._disk_again_s = 0.0
 
@@ -185,9 +185,9 @@ class Shell:
                 self._around.background(partial(self._bundle, job_id, attempt))
             case CheckBundle(job_id, attempt, artifact_id):
                 self._around.background(partial(self._check, job_id, attempt, artifact_id))
-            case SpoolReport(report):
-                _tell(report)
-                self._keep(report, now)
+            case SpoolReport():
+                _tell(effect.report)
+                self._keep(effect, now)
             case ClearJob():
                 about = (effect.job_id[:12], effect.attempt)
                 log.info("job %s, attempt %d: over, nothing of it is left here", *about)
@@ -244,6 +244,8 @@ class Shell:
             info = self._checkpoints.bundle(job_id, self._spool.folder)
         except (OSError, FleetError) as error:
             log.error("job %s: its checkpoint is not handed over: %s", job_id[:12], plain(error))
+        except Exception:  # the job waits for the answer, whatever has happened
+            log.exception("job %s: its checkpoint is not handed over", job_id[:12])
         else:
             if info is not None:
                 made = CheckpointBundled(job_id, attempt, info.artifact_id, info.size_bytes)
@@ -285,32 +287,43 @@ class Shell:
 
     def _bundle(self, job_id: str, attempt: int) -> None:
         try:
-            artifact_id, size_bytes = self._spool.make_bundle(job_id, attempt)
+            made = self._made(job_id, attempt)
         except (OSError, FleetError) as error:
             log.error("job %s: %s", job_id[:12], plain(error))
             passing = isinstance(error, OSError)
             self._around.put(BundleFailed(job_id, attempt, plain(error), passing))
+        except Exception as error:  # the slot is taken until there is an answer
+            log.exception("job %s: its result could not be bundled", job_id[:12])
+            reason = f"{type(error).__name__}: {error}"
+            self._around.put(BundleFailed(job_id, attempt, reason, passing=False))
         else:
-            small = size_bytes <= MAX_SMALL_BYTES
-            data = self._spool.read(artifact_id, 0, size_bytes) if small else b""
-            self._around.put(BundleMade(job_id, attempt, artifact_id, size_bytes, data))
+            self._around.put(made)
+
+    def _made(self, job_id: str, attempt: int) -> BundleMade:
+        artifact_id, size_bytes = self._spool.make_bundle(job_id, attempt)
+        small = size_bytes <= MAX_SMALL_BYTES
+        data = self._spool.read_whole(artifact_id) if small else b""
+        if small and len(data) != size_bytes:
+            raise OSError("the bundle is not there as it was written")
+        return BundleMade(job_id, attempt, artifact_id, size_bytes, data)
 
     def _check(self, job_id: str, attempt: int, artifact_id: str) -> None:
         self._around.put(BundleChecked(job_id, attempt, self._spool.is_whole(artifact_id)))
 
-    def _keep(self, report: Finished | Failed, now: Now) -> None:
+    def _keep(self, effect: SpoolReport, now: Now) -> None:
+        report = effect.report
         try:
             for clear in [one for one in self._uncleared if one.job_id == report.job_id]:
                 self._spool.clear(clear.job_id, clear.attempt, clear.artifact_id)
                 del self._uncleared[clear]  # first, or it would delete the new report later
-            self._spool.keep(report)
+            self._spool.keep(report, effect.data)
             # Nobody waits for that, and the report is to leave.
             drop = partial(self._spool.drop_work, report.job_id, report.attempt)
             self._around.background(drop)
         except OSError as error:
             said = "spool: %s; the report is kept in memory, and on disk when it can be"
             log.error(said, plain(error))
-            self._unkept[report.job_id] = report
+            self._unkept[report.job_id] = effect
             self._disk_again_s = now.mono_s + DISK_AGAIN_S
 
     def _clear(self, effect: ClearJob, now: Now) -> None:
@@ -326,9 +339,9 @@ class Shell:
         clears, self._uncleared = self._uncleared, {}
         for clear in clears:
             self._clear(clear, now)
-        reports, self._unkept = self._unkept, {}
-        for report in reports.values():
-            self._keep(report, now)
+        unkept, self._unkept = self._unkept, {}
+        for effect in unkept.values():
+            self._keep(effect, now)
 
     def _send_chunk(self, effect: SendChunk) -> None:
         data = self._spool.read(effect.artifact_id, effect.offset, effect.length)

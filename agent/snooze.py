@@ -10,22 +10,27 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from agent import snoozefile
 from agent.loading import certified_host
 from agent.settings import AgentSettings
+from agent.state import LOOK_S
 from broker.errors import ConfigError
 from broker.hours import seconds_until, told
 from broker.lock import holder
 from broker.settings import BrokerSettings
+from broker.topics import is_host
+
+_HEARD: Final = f"its agent sees it within {LOOK_S:g} seconds"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Begin or end a snooze; 0 when that is done, 1 when the folder refuses, 2 for wrong usage."""
     arguments = _parser().parse_args(argv)
     try:
-        state = _state(arguments)
-        text = _end(state) if arguments.end else _begin(state, arguments)
+        state, whose = _agent(arguments)
+        text = _end(state, whose) if arguments.end else _begin(state, whose, arguments)
     except ConfigError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -36,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _begin(state: Path, arguments: argparse.Namespace) -> str:
+def _begin(state: Path, whose: str, arguments: argparse.Namespace) -> str:
     now = datetime.now().astimezone()
     until = None
     if arguments.time is not None:
@@ -44,36 +49,57 @@ def _begin(state: Path, arguments: argparse.Namespace) -> str:
     snoozefile.write(state, until, finish=arguments.finish)
     left = "until `fleet resume --here`" if until is None else told(_bare(until), _bare(now))
     what = "finishes what runs" if arguments.finish else "gives back what runs"
-    agent = f"its agent takes no jobs {left}, and {what}"
+    said = f"{whose} takes no jobs {left}, and {what}"
     if holder(state) is None:
-        return f"{agent}; none runs here now"
-    return agent
+        return f"{said}; its agent does not run now"
+    return f"{said}; {_HEARD}"
 
 
-def _end(state: Path) -> str:
+def _end(state: Path, whose: str) -> str:
     if not snoozefile.end(state):
         raise ConfigError(f"{state}: this machine is not snoozed by its owner")
-    return "its agent takes jobs again"
+    said = f"{whose} takes jobs again"
+    return said if holder(state) is None else f"{said}; {_HEARD}"
 
 
 def _bare(moment: datetime) -> datetime:
     return moment.replace(tzinfo=None)
 
 
-def _state(arguments: argparse.Namespace) -> Path:
-    """Return the state folder of this machine's agent, as that finds it."""
+def _agent(arguments: argparse.Namespace) -> tuple[Path, str]:
+    """Return the state folder of this machine's agent, as that finds it, and who it is in words.
+
+    A state folder that somebody names does not say whose it is.
+    """
     said = {"state": arguments.state, "host": arguments.host}
     settings = AgentSettings.load(arguments.config, said)
     if "host" not in settings.model_fields_set and arguments.state is None:
-        broker = BrokerSettings.load(arguments.config, {"identity": arguments.identity})
-        host = certified_host(broker)
+        host = _certified(arguments)
         if host is not None:
             settings = AgentSettings.load(arguments.config, {"host": host})
     if not settings.state.is_dir():
         raise ConfigError(
             f"{settings.state}: no agent has kept its state there; name its folder with --state"
         )
-    return settings.state
+    whose = settings.host if arguments.state is None else f"the agent of {settings.state}"
+    return settings.state, whose
+
+
+def _certified(arguments: argparse.Namespace) -> str | None:
+    """Return the host that a certificate here names: that of --identity, or else the agent's."""
+    if arguments.identity is None:
+        return certified_host(BrokerSettings.load(arguments.config, {}))
+    # Not above: most machines are asked without, and the import takes its time.
+    from broker.certificates import common_name, read_certificate
+    from broker.identity import CERTIFICATE_FILE
+
+    name = common_name(read_certificate(arguments.identity / CERTIFICATE_FILE))
+    if not is_host(name):
+        raise ConfigError(
+            f"--identity {arguments.identity}: this is the identity of {name!r}, and that of this "
+            "machine's agent is wanted; name its folder, or the agent's state with --state"
+        )
+    return name
 
 
 def _parser() -> argparse.ArgumentParser:

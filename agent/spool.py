@@ -1,10 +1,14 @@
 """Finished work on disk until the coordinator has it: reports as JSON, bundles by their hash.
 
+A small bundle stands in its report as well, so that one flush makes both durable: its file may be
+gone after a power cut, and is written anew at the next start.
+
 Every file name is built from ids that a message model has checked.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import logging
 from collections.abc import Callable
@@ -16,7 +20,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from agent.bundle import BundleInfo, make_bundle
 from broker.disk import Disk, RealDisk, read, write_atomically
 from broker.errors import BadMessage, plain
-from broker.messages import Failed, Finished, decode, encode
+from broker.messages import MAX_SMALL_BYTES, Failed, Finished, decode, encode
 
 log = logging.getLogger("fleet.agent")
 
@@ -27,6 +31,10 @@ _BLOCK_BYTES: Final = 1024 * 1024
 MOST_OPEN: Final = 4
 
 
+def _make_bundle(folder: Path, out: Path) -> BundleInfo:
+    return make_bundle(folder, out, unsynced_bytes=MAX_SMALL_BYTES)
+
+
 class Spool:
     """The folder `spool/` (reports and bundles) and the folder `work/` (one folder an attempt)."""
 
@@ -34,11 +42,11 @@ class Spool:
         self,
         state: Path,
         disk: Disk | None = None,
-        bundler: Callable[[Path, Path], BundleInfo] = make_bundle,
+        bundler: Callable[[Path, Path], BundleInfo] = _make_bundle,
     ) -> None:
         """Make the folders under the agent's state folder.
 
-        `bundler` makes, durably, one file of a folder.
+        `bundler` makes one file of a folder, durably unless that is small.
         """
         self._disk = disk or RealDisk()
         self._bundler = bundler
@@ -68,8 +76,13 @@ class Spool:
         self._disk.replace(making, self.bundle_path(info.artifact_id))
         return info.artifact_id, info.size_bytes
 
-    def keep(self, report: Finished | Failed) -> None:
-        """Write a report to disk, durably; `drop_work` may follow."""
+    def keep(self, report: Finished | Failed, data: bytes = b"") -> None:
+        """Write a report to disk, durably, and `data`, its bundle, if that is small.
+
+        `drop_work` may follow.
+        """
+        if data:
+            report = report.model_copy(update={"bundle": base64.b64encode(data).decode()})
         write_atomically(
             self._disk, self._report_path(report.job_id, report.attempt), encode(report)
         )
@@ -91,7 +104,7 @@ class Spool:
                 log.warning("spool: %s is not usable and is left out: %s", path.name, plain(error))
                 disk.replace(path, path.with_suffix(".broken"))
                 continue
-            reports.append(report)
+            reports.append(self._without_bundle(report))
         kept = {self.bundle_path(r.artifact_id) for r in reports if isinstance(r, Finished)}
         for pattern in ("*.tar.zst", "*.making*"):
             for path in disk.glob(self._spool, pattern):
@@ -118,8 +131,15 @@ class Spool:
             return False
         return digest.hexdigest() == artifact_id
 
+    def read_whole(self, artifact_id: str) -> bytes:
+        """Return a small bundle. Raises OSError. Any thread may do so."""
+        return read(self._disk, self.bundle_path(artifact_id))
+
     def read(self, artifact_id: str, offset: int, length: int) -> bytes:
-        """Return a piece of a bundle; shorter, or empty, if it is not there."""
+        """Return a piece of a bundle; shorter, or empty, if it is not there.
+
+        For one thread: the file stays open for the next piece.
+        """
         try:
             file = self._open.get(artifact_id)
             if file is None:
@@ -153,7 +173,22 @@ class Spool:
         if (file := self._open.pop(artifact_id, None)) is not None:
             file.close()
 
+    def _without_bundle(self, report: Finished | Failed) -> Finished | Failed:
+        """See to it that a report's bundle is a file; while it cannot be, the report bears it."""
+        if isinstance(report, Failed) or not report.bundle:
+            return report
+        try:
+            if not self.is_whole(report.artifact_id):
+                data = base64.b64decode(report.bundle)
+                write_atomically(self._disk, self.bundle_path(report.artifact_id), data)
+        except (OSError, ValueError) as error:
+            log.warning("spool: %s; a bundle stays with its report", plain(error))
+            return report
+        return report.model_copy(update={"bundle": ""})
+
     def _is_there(self, report: Finished) -> bool:
+        if report.bundle:
+            return True
         if self._disk.size_bytes(self.bundle_path(report.artifact_id)) is not None:
             return True
         log.warning("spool: the bundle of job %s is gone", report.job_id[:12])

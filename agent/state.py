@@ -10,6 +10,7 @@ from typing import Any, Final
 from agent.effects import Effect, Vitals, Warn
 from broker.clock import Now, Randomness
 from broker.messages import (
+    MAX_LISTED,
     AgentResponse,
     Assign,
     Capability,
@@ -57,6 +58,9 @@ class Hold:
     at_once: bool = True
 
 
+LOOK_S: Final = 5.0  # between looks at what the owner wants
+
+
 @dataclass(frozen=True, slots=True)
 class CoreSettings:
     """What the core needs to know of its surroundings. Durations are in seconds."""
@@ -68,9 +72,9 @@ class CoreSettings:
     stop_grace_s: float = 10.0
     leave_grace_s: float = 5.0
     handover_grace_s: float = 60.0
-    chunk_bytes: int = 256 * 1024
+    chunk_bytes: int = 512 * 1024
     max_uploads: int = 2
-    look_s: float = 5.0
+    look_s: float = LOOK_S
     owner: OwnerSettings = field(default_factory=OwnerSettings)
 
 
@@ -220,7 +224,7 @@ class State:
             )
             for owed in self.owed.values()
         ]  # fmt: skip
-        return tuple((runs + owed)[:256])
+        return tuple((runs + owed)[:MAX_LISTED])
 
     def beat_soon(self, now: Now) -> None:
         """Have a heartbeat follow what has changed, at most about one a second."""

@@ -19,6 +19,7 @@ from typing import IO, Final, Protocol
 from agent.lines import MAX_LINE_CHARS
 from agent.nursery import LAUNCH, Kept, Nursery
 from agent.orphans import MARK, end_marked, end_orphan, mark_of, record, signal_group
+from broker.errors import plain
 
 if sys.platform == "win32":
     import psutil
@@ -39,7 +40,11 @@ class Started(Protocol):
 
     pid: int
     is_clean: bool  # whether it has ended, and it is known that nothing of the trainer is left
-    is_lost: bool  # whether its id may be somebody else's by now
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its id may be somebody else's by now."""
+        ...
 
     @property
     def output(self) -> IO[bytes]:
@@ -146,20 +151,22 @@ class Trainer:
 
 
 class _BoundedLog:
-    """The beginning of a trainer's output on disk; a disk that refuses it does no harm."""
+    """The beginning of a trainer's output on disk; a disk that refuses it does no harm.
+
+    Without output there is no file.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._room_bytes = MAX_LOG_BYTES
         self._file: IO[bytes] | None = None
-        try:
-            self._file = path.open("wb", buffering=0)
-        except OSError as error:
-            self._refused(error)
 
     def write(self, line: bytes) -> None:
         """Keep a line while there is room."""
-        if self._file is not None and self._room_bytes > 0:
+        if self._room_bytes > 0:
             try:
+                if self._file is None:
+                    self._file = self._path.open("wb", buffering=0)
                 self._room_bytes -= self._file.write(line)
             except OSError as error:
                 self._refused(error)
@@ -170,7 +177,7 @@ class _BoundedLog:
             self._file.close()
 
     def _refused(self, error: OSError) -> None:
-        log.warning("%s: %s; the trainer goes on without it", LOG_FILE, error)
+        log.warning("%s: %s; the trainer goes on without it", LOG_FILE, plain(error))
         self._room_bytes = 0
 
 
@@ -229,7 +236,7 @@ if sys.platform == "win32":
         except (OSError, psutil.Error) as error:
             process.kill()
             job.close()
-            raise OSError(f"it cannot be put into a job object: {error}") from error
+            raise OSError(f"it cannot be put into a job object: {plain(error)}") from error
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         return _Popened(process, process.stdout, job.close)
 

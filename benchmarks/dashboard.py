@@ -35,7 +35,7 @@ from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id
 from broker.mailbox import Mailbox
 from broker.topics import Topics
-from broker.wire import Connected, LinkEvent, Outgoing
+from broker.wire import Connected, Incoming, LinkEvent, Outgoing
 from tests.harness.brokers import embedded
 from tests.harness.browser import Browser, Page
 from tests.harness.fleet import Program
@@ -61,8 +61,18 @@ class Voice:
         """Connect, and say what a broker has retained of such a fleet."""
         self.topics = Topics("fleet")
         mailbox: Mailbox[LinkEvent] = Mailbox()
-        settings = LinkSettings(parse_addresses(url), "voice", [])
-        self._link = Link(settings, feed(mailbox), will=None, new_id=new_id, rng=random.Random())
+        asked = [(self.topics.operator_request("+/+"), 1)]
+        settings = LinkSettings(parse_addresses(url), "voice", asked)
+        put = feed(mailbox)
+
+        def hear(*events: LinkEvent) -> None:
+            for event in events:
+                if isinstance(event, Incoming):
+                    self._refuse(event)
+                else:
+                    put(event)
+
+        self._link = Link(settings, hear, will=None, new_id=new_id, rng=random.Random())
         self._link.start()
         while not any(isinstance(event, Connected) for event in mailbox.take(30.0)):
             pass
@@ -83,6 +93,13 @@ class Voice:
         """Publish one message; wait where the client's queue is full."""
         while not self._link.publish(Outgoing(topic, m.encode(message), 1, retain=retain)):
             time.sleep(0.01)
+
+    def _refuse(self, event: Incoming) -> None:
+        """Answer, so that the page does not take the coordinator for silent."""
+        request = m.decode(m.OPERATOR_REQUEST, event.payload)
+        topic = event.topic.removesuffix("request") + "response"
+        response = m.OperatorResponse(id=request.id, ok=False, message="a benchmark knows no more")
+        self._link.publish(Outgoing(topic, m.encode(response), 1))
 
     def _row(self, number: int) -> m.JobRow:
         running = number < len(self.hosts)

@@ -5,6 +5,7 @@
 A broker, a coordinator with a plan of 20 jobs and an agent are started, as people start them. Then
 each program's memory and processor time over an idle minute are read from /proc, and the commands
 are run one after the other, round by round, beside what an interpreter takes that does nothing.
+With mosquitto it is done twice, the second time over TLS with a certificate for each.
 `--peer` is another command to run in the same rounds. `--install` makes a fresh environment and has
 pip install the fleet without extras there (it needs a package index). Linux only.
 """
@@ -12,6 +13,7 @@ pip install the fleet without extras there (it needs a package index). Linux onl
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
 import os
 import re
@@ -31,8 +33,10 @@ from pathlib import Path
 from benchmarks.common import machine, table
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
 from tests.harness.fleet import Fleet
+from tests.harness.secure import House, mosquitto_tls
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("agent", "broker", "coordinator")
 JOBS = 20
 SETTLE_S = 5.0
 FLEET = [sys.executable, "-m", "coordinator.cli"]
@@ -88,8 +92,10 @@ def memory_mib(pid: int) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def fleet_on(broker: BrokerProcess, folder: Path) -> Iterator[tuple[Fleet, dict[str, int]]]:
-    """Run a fleet; give it and the ids of its processes."""
+def fleet_on(
+    broker: BrokerProcess, folder: Path, house: House | None
+) -> Iterator[tuple[Fleet, dict[str, int]]]:
+    """Run a fleet, with certificates of `house` if there is one; give its processes' ids, too."""
     broker.start()
     data = folder / "data"
     data.mkdir(parents=True)
@@ -97,9 +103,17 @@ def fleet_on(broker: BrokerProcess, folder: Path) -> Iterator[tuple[Fleet, dict[
     job = 'name = "job-{0}"\nmodel = "gbt"\nmode = "oracle"\nseed = {0}'
     fleet.plan(*(job.format(number) for number in range(JOBS)))
     pids = {"broker": broker.process.pid} if broker.process else {}
+
+    def be(name: str) -> None:
+        if house is not None:
+            fleet.environment["FLEET_IDENTITY"] = str(house.identity(name))
+
     try:
+        be("coordinator")
         pids["coordinator"] = fleet.coordinator().process.pid
+        be("pi")
         pids["agent"] = fleet.agent(heartbeat_s=30.0).process.pid  # as it is unless told otherwise
+        be("operator:ann")
         yield fleet, pids
     finally:
         fleet.close()
@@ -180,12 +194,15 @@ def in_ms(values: Sequence[float]) -> str:
 
 def install() -> None:
     """Print how long pip takes without extras, how much comes, and what is largest of it."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as copy:
+        for part in (*PACKAGES, "pyproject.toml", "README.md", "LICENSE"):
+            here = ROOT / part
+            (shutil.copytree if here.is_dir() else shutil.copy)(here, Path(copy, part))
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip = [f"{folder}/bin/python", "-m", "pip", "-q", "--disable-pip-version-check"]
         packages = next(Path(folder).glob("lib/python*/site-packages"))
         own = {path.name for path in packages.iterdir()}
-        wall_ms, cpu_ms = take([*pip, "install", "--no-cache-dir", str(ROOT)], os.environ)
+        wall_ms, cpu_ms = take([*pip, "install", "--no-cache-dir", copy], os.environ)
         sizes = {
             path.name: sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) / 1e6
             for path in packages.iterdir()
@@ -197,13 +214,15 @@ def install() -> None:
     print(table(["package", "MB"], [[name, f"{size:.1f}"] for name, size in largest]))
 
 
-def measure(broker: BrokerProcess, folder: Path, arguments: argparse.Namespace) -> None:
+def measure(
+    broker: BrokerProcess, folder: Path, house: House | None, arguments: argparse.Namespace
+) -> None:
     """Print both tables for a fleet on one broker."""
     commands = {**FLOORS, **COMMANDS}
     if arguments.peer:
         command = shlex.split(arguments.peer)
         commands[" ".join([Path(command[0]).name, *command[1:]])] = command
-    with fleet_on(broker, folder) as (fleet, pids), bystanders() as others:
+    with fleet_on(broker, folder, house) as (fleet, pids), bystanders() as others:
         rows = idle_rows({**pids, **others}, arguments.idle)
         print(
             table(["idle", "RSS MiB", "PSS MiB", "% of a core", "wakes/s"], rows), "\n", flush=True
@@ -225,14 +244,21 @@ def main() -> None:
     if arguments.quick:
         arguments.idle, arguments.repeats = 10.0, 5
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    for package in PACKAGES:  # as pip does: else each start pays for it, with memory as well
+        compileall.compile_dir(ROOT / package, quiet=1)
     print(machine("paho-mqtt", "pydantic", "click", "rich"), "\n")
     with tempfile.TemporaryDirectory() as name:
-        brokers = {"embedded broker": embedded()}
+        brokers: dict[str, tuple[BrokerProcess, House | None]] = {
+            "embedded broker": (embedded(), None)
+        }
         if shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin"):
-            brokers["mosquitto"] = mosquitto(Path(name))
-        for title, broker in brokers.items():
+            house = House.make(Path(name, "house"))
+            brokers["mosquitto"] = (mosquitto(Path(name)), None)
+            brokers["mosquitto, TLS"] = (mosquitto_tls(house), house)
+        for title, (broker, certified) in brokers.items():
             print(f"### {title}\n")
-            measure(broker, Path(name, title.replace(" ", "-")), arguments)
+            measure(broker, Path(name, title.replace(" ", "-")), certified, arguments)
     if arguments.install:
         install()
 

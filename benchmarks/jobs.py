@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import itertools
 import json
 import sqlite3
 import statistics
@@ -24,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,6 @@ from tests.harness.fleet import Fleet, Program
 
 DEADLINE_S = 300.0
 PAUSE_S = 0.05
-PEERS_SINGLE = 50  # some take a second each
 SCHEMA = '{ type = "object", properties = { n = { type = "integer" } } }'
 
 
@@ -57,14 +58,17 @@ class Figures:
     starts_ms: list[float] = field(default_factory=list)
     ends_ms: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
-    cpu_ms: float | None = None  # of our programs, a job
+    # A job's, of each run: the coordinator's, the agents', of what these run.
+    cpu_ms: list[tuple[float, float, float]] = field(default_factory=list)
 
     def row(self, name: str) -> list[str]:
         """Return a line of the table."""
+        cpu_ms = [statistics.median(part) for part in zip(*self.cpu_ms, strict=True)]
         return [
             name, _two(self.starts_ms), _two(self.ends_ms),
-            f"{statistics.median(self.rates):.0f}" if self.rates else "",
-            f"{self.cpu_ms:.1f}" if self.cpu_ms else "",
+            f"{statistics.median(self.rates):.3g} ({min(self.rates):.3g} to {max(self.rates):.3g})"
+            if self.rates else "",
+            f"{sum(cpu_ms):.1f} = {' + '.join(f'{ms:.1f}' for ms in cpu_ms)}" if cpu_ms else "",
         ]  # fmt: skip
 
 
@@ -85,13 +89,18 @@ class TracedFleet(Fleet):
             module = "benchmarks.jobtrace"
         return super()._program(module, arguments, name)
 
+    @staticmethod
+    def is_tracer(program: Program) -> bool:
+        """Whether a program is one of the fleet's under `benchmarks.jobtrace`."""
+        return program.module == "benchmarks.jobtrace"
+
 
 class Watcher:
     """Hears of every job's state, with as little work as can be; the rows are read afterwards."""
 
     def __init__(self, fleet: Fleet) -> None:
         at = urlsplit(fleet.broker_url)
-        self._rows: list[tuple[float, bytes]] = []
+        self._rows: list[tuple[float, bytes | bytearray]] = []
         self._changed = threading.Condition()
         self._client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"watcher-{new_id()}")
         self._client.on_message = self._on_message
@@ -136,6 +145,7 @@ def _toml(number: int) -> str:
 def running(
     broker: BrokerProcess,
     folder: Path,
+    data: Path,
     program: list[str],
     agents: int,
     slots: int,
@@ -144,7 +154,7 @@ def running(
 ) -> Iterator[tuple[TracedFleet, Watcher]]:
     """Run broker, coordinator and agents, each a process, until the context ends."""
     broker.start()
-    fleet = TracedFleet(folder, broker.url, folder.parent / "data")
+    fleet = TracedFleet(folder, broker.url, data)
     fleet.traced = traced
     command = json.dumps([*program, str(folder / "times")])
     trainer = f"[trainers.nothing]\ncommand = {command}\nschema = {SCHEMA}\n"
@@ -184,45 +194,52 @@ def all_at_once(fleet: Fleet, watcher: Watcher, count: int, figures: Figures) ->
     fleet.client.ask(AskReload(id=new_id()))
     watcher.wait(count)
     figures.rates.append(count / (time.monotonic() - begun_s))
-    figures.cpu_ms = 1e3 * (_cpu_s(fleet) - before_s) / count
+    used_s = zip(before_s, _cpu_s(fleet))
+    coordinator, agents, below = (1e3 * (after_s - one_s) / count for one_s, after_s in used_s)
+    figures.cpu_ms.append((coordinator, agents, below))
     if len(child.times_of(fleet.tmp / "times")) != count:
         raise AssertionError("a job did not run, or ran twice")
 
 
-def _cpu_s(fleet: Fleet) -> float:
-    """Return the processor seconds of coordinator and agents, with those of ended children."""
-    total_s = 0.0
+def _cpu_s(fleet: Fleet) -> tuple[float, float, float]:
+    """Return processor seconds: of the coordinator, of the agents, of keepers and trainers."""
+    own_s = {"coordinator": 0.0, "agent": 0.0}
+    below_s = 0.0
     for program in fleet.programs:
         process = psutil.Process(program.process.pid)
-        for one in (process, *process.children(recursive=True)):
+        used = process.cpu_times()
+        module = program.arguments[1] if TracedFleet.is_tracer(program) else program.module
+        own_s[module.partition(".")[0]] += used.user + used.system
+        below_s += used.children_user + used.children_system
+        for one in process.children(recursive=True):
             used = one.cpu_times()
-            total_s += used.user + used.system + used.children_user + used.children_system
-    return total_s
+            below_s += used.user + used.system + used.children_user + used.children_system
+    return own_s["coordinator"], own_s["agent"], below_s
 
 
-def ours(arguments: argparse.Namespace, folder: Path, broker: str, agents: int) -> Figures:
-    """Measure the fleet on one broker with so many agents."""
-    figures = Figures()
-    for run in range(arguments.repeats):
-        for count, how in ((arguments.single, one_at_a_time), (arguments.jobs, all_at_once)):
-            place = folder / f"{broker}-{agents}-{run}-{how.__name__}"
-            place.mkdir()
-            process = embedded() if broker == "embedded" else mosquitto(place)
-            slots = arguments.slots if agents == 1 else 1
-            with running(
-                process, place, arguments.program, agents, slots, traced=arguments.trace
-            ) as (fleet, watcher):
-                if count:
-                    how(fleet, watcher, count, figures)
-            if arguments.trace and count:
-                print(f"\n{broker}, {agents} agents, {how.__name__}:\n")
-                print(jobparts.report(place, agents))
-    return figures
+def ours(
+    arguments: argparse.Namespace, broker: str, agents: int, folder: Path, figures: Figures
+) -> None:
+    """Measure the fleet on one broker with so many agents, once more."""
+    for count, how in ((arguments.single, one_at_a_time), (arguments.jobs, all_at_once)):
+        place = folder / f"{broker}-{agents}-{how.__name__}"
+        place.mkdir()
+        process = embedded() if broker == "embedded" else mosquitto(place)
+        slots = arguments.slots if agents == 1 else 1
+        data = folder.parent / "data"
+        with running(
+            process, place, data, arguments.program, agents, slots, traced=arguments.trace
+        ) as (fleet, watcher):
+            if count:
+                how(fleet, watcher, count, figures)
+        if arguments.trace and count:
+            print(f"\n{broker}, {agents} agents, {how.__name__}:\n")
+            print(jobparts.report(place, agents))
 
 
-def floor(program: list[str], folder: Path, count: int, *, ledger: bool) -> Figures:
+def floor(program: list[str], count: int, folder: Path, figures: Figures, *, ledger: bool) -> None:
     """Fork and exec the program, one after the other, bare or between durable transactions."""
-    figures, place = Figures(), folder / f"floor-{ledger}"
+    place = folder / f"floor-{ledger}"
     place.mkdir()
     database = sqlite3.connect(place / "ledger.db", isolation_level=None)
     database.execute("PRAGMA journal_mode = WAL")
@@ -240,25 +257,27 @@ def floor(program: list[str], folder: Path, count: int, *, ledger: bool) -> Figu
         ended[number] = time.monotonic()
     database.close()
     times = child.times_of(place / "times")
-    figures.starts_ms = [1e3 * (times[n][0] - asked[n]) for n in asked]
-    figures.ends_ms = [1e3 * (ended[n] - times[n][1]) for n in asked]
-    figures.rates = [count / (ended[count] - asked[1])]
-    return figures
+    figures.starts_ms += [1e3 * (times[n][0] - asked[n]) for n in asked]
+    figures.ends_ms += [1e3 * (ended[n] - times[n][1]) for n in asked]
+    figures.rates.append(count / (ended[count] - asked[1]))
 
 
-def peer(one: Peer, arguments: argparse.Namespace, folder: Path) -> Figures:
+def peer(one: Peer, arguments: argparse.Namespace, folder: Path, figures: Figures) -> None:
     """Run a peer's program, which prints what it measured as a line of JSON."""
     place = folder / one.name
     place.mkdir()
     done = subprocess.run(
         [
             str(one.python(arguments.peers)), str(one.script), str(place),
-            str(min(arguments.single, PEERS_SINGLE)),
-            str(arguments.jobs), str(arguments.slots), *arguments.program,
+            str(min(arguments.single, one.most_single)), str(min(arguments.jobs, one.most_jobs)),
+            str(arguments.slots), *arguments.program,
         ],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=2 * DEADLINE_S, check=True,
     )  # fmt: skip
-    return Figures(**json.loads(done.stdout.splitlines()[-1]))
+    said = json.loads(done.stdout.splitlines()[-1])
+    figures.starts_ms += said["starts_ms"]
+    figures.ends_ms += said["ends_ms"]
+    figures.rates += said["rates"]
 
 
 def prepared(folder: Path) -> None:
@@ -268,29 +287,40 @@ def prepared(folder: Path) -> None:
     prepare(raw, schema, folder / "data", window=60, stride=10, log=lambda _: None)
 
 
-def measure(arguments: argparse.Namespace, folder: Path) -> list[list[str]]:
-    """Measure everything; return the lines of the table."""
-    rows = []
-    for ledger, name in ((False, "fork and exec"), (True, "with two SQLite transactions each")):
-        rows.append(floor(arguments.program, folder, arguments.jobs, ledger=ledger).row(name))
-    for broker in arguments.broker:
-        for agents in arguments.agents:
-            name = f"the fleet, {broker}, {agents} agent{'s' * (agents > 1)}"
-            rows.append(ours(arguments, folder, broker, agents).row(name))
-            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+def sides(
+    arguments: argparse.Namespace,
+) -> Iterator[tuple[str, Callable[[Path, Figures], None]]]:
+    """Yield each side's name, and what measures it once, in an empty folder."""
+    bare = functools.partial(floor, arguments.program, arguments.jobs)
+    yield "fork and exec", functools.partial(bare, ledger=False)
+    yield "with two SQLite transactions each", functools.partial(bare, ledger=True)
+    for broker, agents in itertools.product(arguments.broker, arguments.agents):
+        name = f"the fleet, {broker}, {agents} agent{'s' * (agents > 1)}"
+        yield name, functools.partial(ours, arguments, broker, agents)
     for one in PEERS if arguments.peers else ():
         if arguments.only and one.name not in arguments.only:
             continue
         if (why := one.missing(arguments.peers)) is not None:
             print(f"{one.name}: left out: {why}")
             continue
-        try:
-            rows.append(peer(one, arguments, folder).row(one.name))
-        except (subprocess.SubprocessError, ValueError) as error:
-            print(f"{one.name}: left out: {error}")
-            continue
-        print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
-    return rows
+        yield one.name, functools.partial(peer, one, arguments)
+
+
+def measure(arguments: argparse.Namespace, folder: Path) -> list[list[str]]:
+    """Measure all sides by turns, several rounds; return the lines of the table."""
+    all_sides = list(sides(arguments))
+    figures = {name: Figures() for name, _ in all_sides}
+    for run in range(arguments.repeats):
+        for number, (name, once) in enumerate(all_sides):
+            at = folder / f"run-{run}-{number}"
+            at.mkdir()
+            try:
+                once(at, figures[name])
+            except (subprocess.SubprocessError, ValueError) as error:
+                print(f"{name}: a round is left out: {error}")
+                continue
+            print(" | ".join(figures[name].row(name)), file=sys.stderr, flush=True)
+    return [of.row(name) for name, of in figures.items()]
 
 
 def _options() -> argparse.Namespace:
@@ -330,7 +360,8 @@ def main() -> None:
         rows = measure(arguments, folder)
     print(machine("paho-mqtt", "amqtt"), end="\n\n")
     header = ["", "asked to first instruction, ms p50 / p99", "last instruction to completed, ms",
-              "jobs a second", "CPU ms a job"]  # fmt: skip
+              "jobs a second",
+              "CPU ms a job = coordinator + agents + keepers and children"]  # fmt: skip
     print(table(header, rows))
 
 

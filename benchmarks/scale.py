@@ -27,6 +27,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,7 +142,7 @@ class Scene:
         """Return the seconds from `begun_s` until each host has joined, by the coordinator."""
         hosts = self.hosts
         self._until(lambda: self.client.ask(AskStatus(id=new_id()))["hosts"]["online"], hosts)
-        self._until(lambda: Counter(row["presence"] for row in self.workers())["online"], hosts)
+        self._until(lambda: sum(1 for _ in takewhile(_is_known, self.workers())), hosts)
         return time.monotonic() - begun_s
 
     def _until(self, look: Callable[[], int], wanted: int) -> None:
@@ -205,6 +206,10 @@ class Scene:
         self.client.__exit__()
         self.fleet.close()
         self.broker.end(signal.SIGKILL)
+
+
+def _is_known(row: dict[str, Any]) -> bool:
+    return bool(row["presence"] == "online")
 
 
 def cpu_s(pid: int) -> float:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from broker.acl import Principal, Role
 from broker.address import Address, parse_addresses, text_of
 from broker.errors import ConfigError
+from broker.identity import Identity, broker_of, find_identity, load_identity
 from broker.settings import BrokerSettings, config_home
 from broker.topics import LOCAL_USER
-
-if TYPE_CHECKING:
-    from broker.identity import Identity
 
 AGENT: Final = frozenset({Role.AGENT})
 COORDINATOR: Final = frozenset({Role.COORDINATOR})
@@ -73,9 +71,6 @@ def open_access(
         return Access(addresses)
     if settings.identity is None and addresses[0].user is not None:
         return Access(addresses, tls=_public)  # a broker of others, with passwords and a public CA
-    # Not above: a command on one machine needs no certificates, and this import takes its time.
-    from broker.identity import find_identity, load_identity
-
     roles = frozenset(role.value for role in accepts)
     home = config_home() / "identities"
     folder = settings.identity or find_identity(home, roles, name) or find_identity(home, roles)
@@ -104,9 +99,7 @@ def _of_identity(
     """Return the broker's addresses as `fleet join` or `fleet init` wrote them down, if any."""
     home = config_home() / "identities"
     if settings.identity is None and not home.is_dir():
-        return None  # most often; it spares the import
-    from broker.identity import broker_of, find_identity
-
+        return None
     roles = frozenset(role.value for role in accepts)
     try:
         folder = settings.identity or find_identity(home, roles, name) or find_identity(home, roles)
@@ -114,6 +107,18 @@ def _of_identity(
         return None  # of several, somebody has to say which
     url = None if folder is None else broker_of(folder)
     return None if url is None else parse_addresses(url)
+
+
+def host_here() -> str | None:
+    """Return the host whose identity is under `config_home()`, if there is one and no person's."""
+    home = config_home() / "identities"
+    try:
+        if find_identity(home, frozenset(role.value for role in PEOPLE)) is not None:
+            return None
+        folder = find_identity(home, frozenset(role.value for role in AGENT))
+    except ConfigError:
+        return None  # there are several
+    return None if folder is None else folder.name
 
 
 def _check_plain(settings: BrokerSettings, address: Address) -> None:

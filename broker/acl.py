@@ -46,20 +46,24 @@ class Principal:
             return cls(Role(name.partition(":")[0]), name)
         if is_host(name):
             return cls(Role.AGENT, name)
-        raise ConfigError(f"{name!r} is nobody's name: {_fault(name)}")
+        raise ConfigError(f"{name!r} is nobody's name: {fault_of(name)}")
 
 
-def _fault(name: str) -> str:
+def fault_of(name: str) -> str:
     """Say what keeps a name from being a host's or a person's."""
     if name in RESERVED:
         return "topics of the fleet are called so; choose another, such as 'gaming-pc'"
     if name.startswith(CLIENT_PREFIX):
         return f"a host's may not begin with {CLIENT_PREFIX!r}, as the programs' client ids do"
+    if is_user(name):
+        return "a person is called so; a host is called like 'gaming-pc'"
     role, _, own = name.rpartition(":")
     if len(own) > MAX_NAME_CHARS:
         return f"it has {len(own)} characters, and {MAX_NAME_CHARS} are the most"
     if own and role in {"", Role.OPERATOR, Role.OBSERVER}:
-        return "write it with a-z, 0-9, '.', '_' and '-', a letter or a digit first"
+        found = "write it with a-z, 0-9, '.', '_' and '-', a letter or a digit first"
+        lower = name.lower()
+        return f"{found}: {lower!r}" if is_host(lower) or is_user(lower) else found
     return (
         "a host is called like 'gaming-pc', a person like 'operator:alice' or 'observer:bob', and "
         "there are 'coordinator' and 'homeassistant'"

@@ -19,6 +19,7 @@ from broker.errors import ConfigError
 DEFAULT_PORT: Final = 1883
 DEFAULT_TLS_PORT: Final = 8883
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
+IS_IT_THERE: Final = "is that its address, and is it running? --broker names another"
 _BARE: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 MAX_ADDRESSES: Final = 16
 

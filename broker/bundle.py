@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from broker import certificates as certs
 from broker import identity as ids
 from broker import private
 from broker.address import parse_addresses
@@ -66,12 +67,12 @@ def parse_bundle(data: bytes, source: str, now_s: float) -> Bundle:
     text = {key: document[key] for key in _KEYS - {"v"}}
     if not all(isinstance(value, str) and value.isascii() for value in text.values()):
         raise ConfigError(f"{source}: is not a file of `fleet enroll`")
-    authority = ids.parse_certificate(text["ca"].encode(), f"{source}: ca")
-    certificate = ids.parse_certificate(text["certificate"].encode(), f"{source}: certificate")
-    key = ids.parse_key(text["key"].encode(), f"{source}: key")
-    ids.check_parts(source, authority, certificate, key, now_s)
+    authority = certs.parse_certificate(text["ca"].encode(), f"{source}: ca")
+    certificate = certs.parse_certificate(text["certificate"].encode(), f"{source}: certificate")
+    key = certs.parse_key(text["key"].encode(), f"{source}: key")
+    certs.check_parts(source, authority, certificate, key, now_s)
     name = text["name"]
-    if ids.common_name(certificate) != name:
+    if certs.common_name(certificate) != name:
         raise ConfigError(f"{source}: name: the certificate is somebody else's")
     try:
         ids.folder_name(name)
@@ -83,9 +84,9 @@ def parse_bundle(data: bytes, source: str, now_s: float) -> Bundle:
     return Bundle(
         name,
         text["broker"],
-        ids.certificate_pem(authority),
-        ids.certificate_pem(certificate),
-        ids.key_pem(key),
+        certs.certificate_pem(authority),
+        certs.certificate_pem(certificate),
+        certs.key_pem(key),
     )
 
 
@@ -104,6 +105,6 @@ def install(bundle: Bundle, folder: Path, *, replace: bool = False) -> bool:
 
 
 def _is_same_key(path: Path, bundle: Bundle) -> bool:
-    there = ids.read_certificate(path)
-    same = there.public_key() == ids.parse_certificate(bundle.certificate, "").public_key()
-    return same and ids.common_name(there) == bundle.name
+    there = certs.read_certificate(path)
+    same = there.public_key() == certs.parse_certificate(bundle.certificate, "").public_key()
+    return same and certs.common_name(there) == bundle.name

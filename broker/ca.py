@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from broker import certificates as certs
 from broker import identity as ids
 from broker import private
 from broker.clock import rfc3339
@@ -74,9 +75,9 @@ class Authority:
         if not path.is_file():
             raise ConfigError(f"{folder}: there is no CA here; make one with `fleet init`")
         private.check_secret(path)
-        self._key = ids.read_key(path)
-        self.certificate = ids.read_certificate(folder / ids.CA_FILE)
-        self.pem = ids.certificate_pem(self.certificate)
+        self._key = certs.read_key(path)
+        self.certificate = certs.read_certificate(folder / ids.CA_FILE)
+        self.pem = certs.certificate_pem(self.certificate)
 
     @classmethod
     def create(cls, folder: Path, now_s: float) -> Self:
@@ -85,7 +86,7 @@ class Authority:
             raise ConfigError(f"{folder}: there is a CA already")
         private.private_folder(folder.parent)
         private.private_folder(folder)
-        key = ids.new_key()
+        key = certs.new_key()
         # A name of its own: where two CAs are called alike, OpenSSL may try the wrong one.
         name = _named(f"fleet CA {secrets.token_hex(4)}")
         begins, ends = _moment(now_s - BACKDATED_S), _moment(now_s + CA_DAYS * DAY_S)
@@ -93,8 +94,8 @@ class Authority:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
         builder = builder.add_extension(_usage(signs=True), True)
         certificate = builder.sign(key, hashes.SHA256())
-        private.write(folder / ids.CA_FILE, ids.certificate_pem(certificate), private.PUBLIC)
-        private.write(folder / KEY_FILE, ids.key_pem(key))
+        private.write(folder / ids.CA_FILE, certs.certificate_pem(certificate), private.PUBLIC)
+        private.write(folder / KEY_FILE, certs.key_pem(key))
         made = cls(folder)
         made._write([], now_s)
         return made
@@ -102,7 +103,7 @@ class Authority:
     @property
     def fingerprint(self) -> bytes:
         """SHA-256 of the CA's certificate, 32 bytes."""
-        return ids.fingerprint(self.certificate)
+        return certs.fingerprint(self.certificate)
 
     def issue(
         self, public: ec.EllipticCurvePublicKey, name: str, now_s: float, *,
@@ -151,21 +152,21 @@ class Authority:
                 raise ConfigError(f"{name} has {len(held)} certificates; take `fleet enroll`")
             certificate = self._sign(public, name, (), now_s, now_s + DAYS * DAY_S)
             self._write([*issued, _record(certificate, name)], now_s)
-        return ids.certificate_pem(certificate)
+        return certs.certificate_pem(certificate)
 
     def short_lived(
         self, public: ec.EllipticCurvePublicKey, server: str, now_s: float, lasts_s: float
     ) -> bytes:
         """Return a server's certificate (PEM) for one DNS name that is not worth a record."""
         ends_s = now_s + lasts_s
-        return ids.certificate_pem(self._sign(public, server, (server,), now_s, ends_s))
+        return certs.certificate_pem(self._sign(public, server, (server,), now_s, ends_s))
 
     def stand_in(
         self, public: ec.EllipticCurvePublicKey, name: str, now_s: float, lasts_s: float
     ) -> bytes:
         """Return a client's certificate (PEM) that takes somebody's place for a moment."""
         ids.folder_name(name)
-        return ids.certificate_pem(self._sign(public, name, (), now_s, now_s + lasts_s))
+        return certs.certificate_pem(self._sign(public, name, (), now_s, now_s + lasts_s))
 
     def revoke(self, name: str, now_s: float) -> list[Issued]:
         """Revoke every certificate of `name` that holds; return them. The CRL is written anew."""
@@ -200,13 +201,13 @@ class Authority:
                     f"revoke that with --replace, or first `fleet revoke {name}`"
                 )
             self._write([*_revoked(issued, name, now_s), made], now_s)
-        return ids.certificate_pem(certificate)
+        return certs.certificate_pem(certificate)
 
     def _sign(
         self, public: ec.EllipticCurvePublicKey, name: str, servers: Sequence[str],
         now_s: float, ends_s: float, *, node: bool = False,
     ) -> x509.Certificate:  # fmt: skip
-        begins = _moment(max(now_s - BACKDATED_S, ids.validity_s(self.certificate)[0]))
+        begins = _moment(max(now_s - BACKDATED_S, certs.validity_s(self.certificate)[0]))
         ends = min(_moment(ends_s), self.certificate.not_valid_after_utc)
         if ends <= begins:
             raise ConfigError(f"{self.folder}: the CA ended; make a new one with `fleet init`")
@@ -236,7 +237,7 @@ class Authority:
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
-            .last_update(_moment(min(now_s, ids.validity_s(self.certificate)[1] - 1)))
+            .last_update(_moment(min(now_s, certs.validity_s(self.certificate)[1] - 1)))
             .next_update(self.certificate.not_valid_after_utc)
             .add_extension(x509.CRLNumber(int(now_s * 1000)), False)
             .add_extension(
@@ -322,8 +323,8 @@ def _record(certificate: x509.Certificate, name: str) -> Issued:
     return Issued(
         name,
         f"{certificate.serial_number:x}",
-        ids.fingerprint(certificate).hex(),
-        ids.validity_s(certificate)[1],
+        certs.fingerprint(certificate).hex(),
+        certs.validity_s(certificate)[1],
         key=_key_id(certificate.public_key()),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -35,6 +36,7 @@ class Randomness(Protocol):
         ...
 
 
+@lru_cache(maxsize=8)  # all that comes together has come at one instant
 def rfc3339(wall_s: float) -> str:
     """Return seconds since the epoch as RFC 3339 in UTC, to the millisecond."""
     moment = datetime.fromtimestamp(wall_s, UTC)

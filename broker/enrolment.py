@@ -32,11 +32,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from broker import identity as ids
+from broker import certificates as certs
 from broker import private
 from broker.bundle import Bundle, parse_bundle
 from broker.ca import Authority
-from broker.errors import ConfigError, LinkError
+from broker.errors import ConfigError, LinkError, plain
 
 SERVER_NAME: Final = "enrolment.fleet.internal"
 DEFAULT_PORT: Final = 8885
@@ -222,7 +222,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(("", port))
     except (OSError, OverflowError) as error:
         raise LinkError(
-            f"cannot listen on port {port}: {error}; name another with --address {host}:PORT"
+            f"cannot listen on port {port}: {plain(error)}; name another with --address {host}:PORT"
         ) from None
 
 
@@ -238,25 +238,28 @@ def fetch(host: str, port: int, token: Token, now_s: float) -> Bundle:
     unknown.verify_mode = ssl.CERT_NONE
     with _connected(host, port, unknown, where) as stream:
         greeting = _receive(stream)
-    authority = ids.parse_certificate(str(greeting.get("ca")).encode(), where)
-    if not hmac.compare_digest(ids.fingerprint(authority)[:PIN_BYTES], token.pin):
+    authority = certs.parse_certificate(str(greeting.get("ca")).encode(), where)
+    if not hmac.compare_digest(certs.fingerprint(authority)[:PIN_BYTES], token.pin):
         raise LinkError(
             f"{where} is not the machine that printed this token, or the token is mistyped; "
             "nothing was sent"
         )
-    key = ids.new_key()
+    key = certs.new_key()
     known = ssl.create_default_context(
-        ssl.Purpose.SERVER_AUTH, cadata=ids.certificate_pem(authority).decode("ascii")
+        ssl.Purpose.SERVER_AUTH, cadata=certs.certificate_pem(authority).decode("ascii")
     )
     known.minimum_version = ssl.TLSVersion.TLSv1_2
     with _connected(host, port, known, where) as stream:
         _receive(stream)
-        request = ids.request_pem(key, "fleet").decode("ascii")
+        request = certs.request_pem(key, "fleet").decode("ascii")
         _send(stream, {"v": 1, "secret": token.secret.hex(), "request": request})
         answer = _receive(stream)
     if "error" in answer:
         raise LinkError(f"{where}: {str(answer['error'])[:500]}")
-    own = {"key": ids.key_pem(key).decode("ascii"), "ca": ids.certificate_pem(authority).decode()}
+    own = {
+        "key": certs.key_pem(key).decode("ascii"),
+        "ca": certs.certificate_pem(authority).decode(),
+    }
     return parse_bundle(json.dumps(answer | own).encode(), where, now_s)
 
 
@@ -268,8 +271,8 @@ def _connected(
         connection = socket.create_connection((host, port), CONNECTION_S)
     except (OSError, OverflowError) as error:
         raise LinkError(
-            f"{where} cannot be reached: {error}; does `fleet enroll` still wait there? it ends "
-            "when its token was used or has expired"
+            f"{where} cannot be reached: {plain(error)}; does `fleet enroll` still wait there? it "
+            "ends when its token was used or has expired"
         ) from None
     try:
         with _tls(connection, context, server_side=False) as stream:
@@ -340,7 +343,7 @@ def _plain(address: str) -> str:
 
 
 def _server_context(offer: Offer, now_s: float) -> ssl.SSLContext:
-    key = ids.new_key()
+    key = certs.new_key()
     certificate = offer.authority.short_lived(
         key.public_key(), SERVER_NAME, now_s, offer.lasts_s + CONNECTION_S
     )
@@ -348,7 +351,7 @@ def _server_context(offer: Offer, now_s: float) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with tempfile.TemporaryDirectory() as name:  # OpenSSL takes files only; 0700, and gone at once
         folder = Path(name)
-        private.write(folder / "key", ids.key_pem(key))
+        private.write(folder / "key", certs.key_pem(key))
         private.write(folder / "crt", certificate)
         context.load_cert_chain(folder / "crt", folder / "key")
     return context

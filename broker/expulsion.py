@@ -1,8 +1,9 @@
 """Ends the connection that a revoked certificate has left behind, on brokers that do not end it.
 
 A broker ends a connection when another one with the same client id comes (MQTT 3.1.1, 3.1.4-2).
-Hosts and the coordinator have ids that follow from their names, so whoever has the CA can take
-their place for a moment. Whoever stays away then is out: the broker knows what was revoked.
+Hosts and the coordinator have ids that follow from root and name, so whoever has the CA can take
+their place for a moment. Whoever stays away then is out: the broker knows what was revoked. Where
+a name may have other client ids too (RabbitMQ, NATS), a connection under one of those goes on.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import tempfile
 import time
 from collections.abc import Sequence
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from broker import certificates as certs
 from broker import identity as ids
 from broker.address import Address
 from broker.ca import Authority
 from broker.link import Link, LinkSettings
 from broker.machine import new_id
+from broker.topics import Topics
 from broker.wire import Connected, Disconnected, LinkEvent
 
 HOLD_S: Final = 4.0  # a host that is let in comes back within a second
@@ -33,13 +37,13 @@ LASTS_S: Final = 60.0  # of the certificate that takes the place
 class Outcome(Enum):
     """What came of it."""
 
-    OUT = auto()  # it has no connection, and did not get another
+    OUT = auto()  # it has no connection under its usual client id, and did not get another
     BACK = auto()  # the broker lets it in still
     UNREACHABLE = auto()
 
 
 def expel(
-    authority: Authority, addresses: Sequence[Address], name: str, now_s: float
+    authority: Authority, addresses: Sequence[Address], topics: Topics, name: str, now_s: float
 ) -> tuple[Outcome, str]:
     """Take the place of `name`, a host or the coordinator, for some seconds.
 
@@ -47,18 +51,19 @@ def expel(
     the epoch. Raises OSError when no private file can be written.
     """
     with tempfile.TemporaryDirectory(prefix="fleet-revoke-") as folder:
-        key = ids.new_key()
+        key = certs.new_key()
         made = authority.stand_in(key.public_key(), name, now_s, LASTS_S)
         place = Path(folder) / "identity"
-        ids.write_identity(place, authority.pem, made, ids.key_pem(key))
+        ids.write_identity(place, authority.pem, made, certs.key_pem(key))
         identity = ids.Identity(place, name, now_s, now_s + LASTS_S)
         settings = LinkSettings(
-            addresses, name, [], backoff_base_s=AGAIN_S, backoff_cap_s=AGAIN_S, tls=identity.context
-        )
+            addresses, topics.client_id(name), [],
+            backoff_base_s=AGAIN_S, backoff_cap_s=AGAIN_S, tls=identity.context,
+        )  # fmt: skip
         events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
         link = Link(
             settings,
-            events.put,
+            partial(_put, events),
             will=None,
             new_id=new_id,
             rng=random.Random(),  # noqa: S311 - jitter, no secret
@@ -68,6 +73,11 @@ def expel(
             return _hold(events, len(addresses))
         finally:
             link.stop()
+
+
+def _put(events: queue.SimpleQueue[LinkEvent], *came: LinkEvent) -> None:
+    for event in came:
+        events.put(event)
 
 
 def _hold(events: queue.SimpleQueue[LinkEvent], addresses: int) -> tuple[Outcome, str]:

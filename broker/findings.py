@@ -8,8 +8,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final, TextIO
 
+from broker.prose import laid_out
+
 EXIT_FINE: Final = 0
 EXIT_FAILS: Final = 1
+_INDENT: Final = 19  # as far as the words of a line
 
 
 class Level(StrEnum):
@@ -52,12 +55,16 @@ def fail(check: str, text: str, remedy: str) -> Finding:
 
 
 def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) -> int:
-    """Write each finding as soon as it is there, or all as JSON; return the exit code."""
+    """Write each finding as soon as it is there, or all as JSON; return the exit code.
+
+    A line a finding; on a terminal what does not fit goes on below its own words.
+    """
     found = []
     for finding in findings:
         found.append(finding)
         if not as_json:
-            out.write(finding.line() + "\n")
+            line = finding.line()
+            out.write(laid_out(line, out, indent=_INDENT, least=2 * _INDENT) + "\n")
             out.flush()
     fine = all(finding.level is not Level.FAIL for finding in found)
     if as_json:

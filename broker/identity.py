@@ -2,21 +2,19 @@
 
 The common name of the certificate is the identity (`broker.acl.Principal`). The fleet's own CA is
 the only one that is trusted, TLS is 1.2 or newer, and the broker's name is always checked.
+
+Whoever connects has Python's TLS anyway, and that checks an identity as well: it is shown to
+ourselves, in a handshake in memory. What makes certificates is in `broker.certificates`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
-
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from typing import Any, Final
 
 from broker import private
 from broker.acl import Principal, Role
@@ -30,7 +28,9 @@ KEY_FILE: Final = "client.key"
 BROKER_FILE: Final = "broker.url"
 MAX_FILE_BYTES: Final = 64 * 1024
 DAY_S: Final = 86_400.0
-_REMEDY: Final = "get another with `fleet enroll`, or `fleet init` on the CA's machine"
+_NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
+_INVALID_PURPOSE: Final = 26  # X509_V_ERR_INVALID_PURPOSE
+REMEDY: Final = "get another with `fleet enroll`, or `fleet init` on the CA's machine"
 
 
 def folder_name(name: str) -> str:
@@ -76,14 +76,20 @@ def load_identity(folder: Path, now_s: float) -> Identity:
     Raises `ConfigError` that names the file and the remedy: it is missing, others may read the key,
     the parts do not fit together, its time is not now, or its name is nobody's.
     """
-    path = folder / CERTIFICATE_FILE
-    certificate = read_certificate(path)
-    authority = read_certificate(folder / CA_FILE)
+    return load_with(folder, folder / CERTIFICATE_FILE, now_s)
+
+
+def load_with(folder: Path, path: Path, now_s: float) -> Identity:
+    """Return the identity in `folder` as it is with the certificate at `path`. See above."""
+    for certificate in (path, folder / CA_FILE):
+        _check_certificate(certificate)
     private.check_secret(folder / KEY_FILE)
-    key = read_key(folder / KEY_FILE)
-    check_parts(str(folder), authority, certificate, key, now_s)
-    begins_s, ends_s = validity_s(certificate)
-    name = common_name(certificate)
+    private.read(folder / KEY_FILE, MAX_FILE_BYTES)
+    shown = _show(folder, path)
+    begins_s, ends_s = (ssl.cert_time_to_seconds(shown[key]) for key in ("notBefore", "notAfter"))
+    check_time(str(folder), begins_s, ends_s, now_s)
+    names = [value for part in shown["subject"] for key, value in part if key == "commonName"]
+    name = names[0] if len(names) == 1 else ""
     try:
         Principal.parse(name)
     except ConfigError as error:
@@ -91,27 +97,62 @@ def load_identity(folder: Path, now_s: float) -> Identity:
     return Identity(folder, name, begins_s, ends_s)
 
 
-def check_parts(
-    source: str,
-    authority: x509.Certificate,
-    certificate: x509.Certificate,
-    key: ec.EllipticCurvePrivateKey | None,
-    now_s: float,
-) -> None:
-    """Raise `ConfigError` that names `source` unless the parts belong together and hold now."""
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (InvalidSignature, ValueError, TypeError):
-        raise ConfigError(f"{source}: the certificate is not of this CA; {_REMEDY}") from None
-    if key is not None and key.public_key() != certificate.public_key():
-        raise ConfigError(f"{source}: the key does not belong to the certificate; {_REMEDY}")
-    begins_s, ends_s = validity_s(certificate)
+def check_time(source: str, begins_s: float, ends_s: float, now_s: float) -> None:
+    """Raise `ConfigError` that names `source` unless a certificate's time (epoch, s) is now."""
     if now_s > ends_s:
-        raise ConfigError(f"{source}: the certificate ended on {day(ends_s)}; {_REMEDY}")
+        raise ConfigError(f"{source}: the certificate ended on {day(ends_s)}; {REMEDY}")
     if now_s < begins_s:
         raise ConfigError(
             f"{source}: the certificate begins on {day(begins_s)}; is this machine's clock right?"
         )
+
+
+def _check_certificate(path: Path) -> None:
+    try:
+        text = private.read(path, MAX_FILE_BYTES).decode("ascii")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(f"{path}: is not a certificate; {REMEDY}") from None
+
+
+def _show(folder: Path, path: Path) -> dict[str, Any]:
+    """Return what a server learns of the certificate at `path`, once it has verified it."""
+    host = _context(ssl.PROTOCOL_TLS_CLIENT, folder, path)
+    host.check_hostname = False
+    host.verify_mode = ssl.CERT_NONE  # the server is ourselves
+    judge = _context(ssl.PROTOCOL_TLS_SERVER, folder, path)
+    judge.load_verify_locations(folder / CA_FILE)
+    judge.verify_mode = ssl.CERT_REQUIRED
+    judge.verify_flags |= _NO_CHECK_TIME  # which is `check_time`'s, and by our clock
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asks = host.wrap_bio(back, there)
+    judges = judge.wrap_bio(there, back, server_side=True)
+    try:
+        for side in (asks, judges) * 3:  # one more than a retry needs
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        return judges.getpeercert() or {}
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code == _INVALID_PURPOSE:
+            raise ConfigError(f"{path}: is not a client's certificate; {REMEDY}") from None
+        raise ConfigError(f"{folder}: the certificate is not of this CA; {REMEDY}") from None
+    except ssl.SSLError as error:
+        raise ConfigError(f"{folder}: cannot be used for TLS: {error.reason}; {REMEDY}") from None
+
+
+def _context(protocol: int, folder: Path, path: Path) -> ssl.SSLContext:
+    made = ssl.SSLContext(protocol)
+    key = folder / KEY_FILE
+    try:
+        made.load_cert_chain(path, key, password="")  # or OpenSSL would ask at the terminal
+    except ssl.SSLError as error:
+        if error.reason in {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"}:
+            why = "the key does not belong to the certificate"
+            raise ConfigError(f"{folder}: {why}; {REMEDY}") from None
+        raise ConfigError(f"{key}: is not a private key of the fleet; {REMEDY}") from None
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be read: {error.strerror}") from None
+    return made
 
 
 def find_identity(folder: Path, accepts: frozenset[str], name: str | None = None) -> Path | None:
@@ -156,80 +197,6 @@ def _role(name: str) -> str | None:
         return Principal.parse(name.replace("@", ":")).role
     except ConfigError:
         return None
-
-
-def read_certificate(path: Path) -> x509.Certificate:
-    """Return the certificate in a file. Raises `ConfigError` that names it."""
-    return parse_certificate(private.read(path, MAX_FILE_BYTES), str(path))
-
-
-def parse_certificate(data: bytes, source: str) -> x509.Certificate:
-    """Return a certificate in PEM. Raises `ConfigError` that names `source`."""
-    try:
-        return x509.load_pem_x509_certificate(data)
-    except ValueError:
-        raise ConfigError(f"{source}: is not a certificate; {_REMEDY}") from None
-
-
-def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the private key in a file. Raises `ConfigError` that names it."""
-    return parse_key(private.read(path, MAX_FILE_BYTES), str(path))
-
-
-def parse_key(data: bytes, source: str) -> ec.EllipticCurvePrivateKey:
-    """Return a private key in PEM. Raises `ConfigError` that names `source`."""
-    try:
-        key = serialization.load_pem_private_key(data, None)
-    except (ValueError, TypeError):
-        key = None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{source}: is not a private key of the fleet; {_REMEDY}")
-    return key
-
-
-def new_key() -> ec.EllipticCurvePrivateKey:
-    """Return a new private key on P-256, which every TLS library knows."""
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a private key as PEM, without a passphrase: programs start by themselves."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """Return a certificate as PEM."""
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def request_pem(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
-    """Return a certificate signing request as PEM (PKCS #10, RFC 2986)."""
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-
-def common_name(certificate: x509.Certificate) -> str:
-    """Return the common name of a certificate; empty unless it has exactly one."""
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(names[0].value) if len(names) == 1 else ""
-
-
-def fingerprint(certificate: x509.Certificate) -> bytes:
-    """Return the SHA-256 of a certificate, 32 bytes."""
-    return certificate.fingerprint(hashes.SHA256())
-
-
-def validity_s(certificate: x509.Certificate) -> tuple[float, float]:
-    """Return when a certificate begins and ends, in seconds since the epoch."""
-    return (
-        certificate.not_valid_before_utc.timestamp(),
-        certificate.not_valid_after_utc.timestamp(),
-    )
 
 
 def day(wall_s: float) -> str:

@@ -16,24 +16,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
 from broker.address import Address
 from broker.clock import Randomness, backoff_s
 from broker.errors import plain
-from broker.mailbox import Lane, Mailbox
+from broker.mailbox import Lane, Letter, Mailbox
 from broker.messages import MAX_CHUNK_BYTES
-from broker.packets import PacketClient
-from broker.topics import CLIENT_PREFIX
+from broker.packets import PacketClient, mqtt
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
 __all__ = [
     "Connected",
     "Disconnected",
+    "Inbox",
     "Incoming",
     "Link",
     "LinkEvent",
@@ -60,7 +59,7 @@ _MUTE: Final = "; does that port want TLS? write mqtts:// then"
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """How to reach the broker, and as whom; the client id on the wire has a prefix (`fleet-`).
+    """How to reach the broker, and as whom; `client_id` is one of `Topics.client_id`.
 
     Of several addresses the first is tried first, and after each failure the one that follows.
     `tls` makes the context of one connection, so that a renewed certificate is used at the next.
@@ -78,6 +77,13 @@ class LinkSettings:
     if_twin: str = ""
 
 
+class Inbox(Protocol):
+    """Where a link puts what has come, several events at a time; any thread may call it."""
+
+    def __call__(self, *events: LinkEvent) -> None:
+        """Take the events, in this order."""
+
+
 class Link:
     """Keeps a connection to the broker and feeds what arrives into a mailbox.
 
@@ -87,7 +93,7 @@ class Link:
     def __init__(
         self,
         settings: LinkSettings,
-        inbox: Callable[[LinkEvent], None],
+        inbox: Inbox,
         *,
         will: Callable[[str], Outgoing] | None,
         new_id: Callable[[], str],
@@ -167,7 +173,7 @@ class Link:
 
     def _twin(self) -> str:
         """Say what it may be when the broker ends one connection after the other."""
-        name = self._settings.client_id
+        name = self._settings.client_id.rpartition("/")[2]
         if self._settings.if_twin:
             return f"; {self._settings.if_twin}"
         remedy = "give one of them another --host"
@@ -176,7 +182,7 @@ class Link:
         return f"; does another program connect as {name!r}, too? {remedy}"
 
 
-_CALLBACKS: Final = ("on_connect", "on_subscribe", "on_disconnect", "on_message", "on_publish")
+_CALLBACKS: Final = ("on_connect", "on_subscribe", "on_disconnect", "on_messages", "on_publish")
 
 
 class _Connection:
@@ -188,7 +194,7 @@ class _Connection:
         address: Address,
         most_qos: int,
         session: str,
-        inbox: Callable[[LinkEvent], None],
+        inbox: Inbox,
         will: Callable[[str], Outgoing] | None,
     ) -> None:
         self._settings = settings
@@ -207,7 +213,7 @@ class _Connection:
         self._outstanding_bytes = 0
         client = PacketClient(
             CallbackAPIVersion.VERSION2,
-            client_id=CLIENT_PREFIX + settings.client_id,
+            client_id=settings.client_id,
             clean_session=True,
             protocol=mqtt.MQTTv311,
             reconnect_on_failure=False,
@@ -224,7 +230,7 @@ class _Connection:
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
-        client.on_message = self._on_message
+        client.on_messages = self._on_messages
         client.on_publish = self._on_publish
         self._client = client
 
@@ -339,12 +345,8 @@ class _Connection:
         with self._changed:
             self._changed.notify_all()
 
-    def _on_message(self, _client: mqtt.Client, _data: Any, message: mqtt.MQTTMessage) -> None:
-        try:
-            topic = message.topic
-        except UnicodeDecodeError:
-            topic = ""  # no topic of ours; the service counts it as garbage
-        self._inbox(Incoming(topic, bytes(message.payload), message.retain))
+    def _on_messages(self, messages: list[Incoming]) -> None:
+        self._inbox(*messages)
 
     def _on_publish(
         self, _client: mqtt.Client, _data: Any, mid: int, _reason: ReasonCode, _props: Any
@@ -386,20 +388,21 @@ def lane_of(event: LinkEvent) -> tuple[Lane, str | None]:
     return Lane.CONTROL, None
 
 
-def feed(mailbox: Mailbox[Any]) -> Callable[[LinkEvent], None]:
+def feed(mailbox: Mailbox[Any]) -> Inbox:
     """Return a function that puts link events into `mailbox`, each in its lane."""
 
-    def put(event: LinkEvent) -> None:
-        if isinstance(event, Incoming) and len(event.payload) > MAX_CHUNK_BYTES:
-            event = Incoming(event.topic, event.payload[:0], event.retained)
-        lane, key = lane_of(event)
-        mailbox.put(event, lane, key, _size_bytes(event))
+    def put(*events: LinkEvent) -> None:
+        mailbox.put_all([_letter(event) for event in events])
 
     return put
 
 
-def _size_bytes(event: LinkEvent) -> int:
-    return len(event.payload) if isinstance(event, Incoming) else 0
+def _letter(event: LinkEvent) -> Letter[LinkEvent]:
+    if not isinstance(event, Incoming):
+        return event, *lane_of(event), 0
+    if len(event.payload) > MAX_CHUNK_BYTES:
+        event = Incoming(event.topic, event.payload[:0], event.retained)
+    return event, *lane_of(event), len(event.payload)
 
 
 def _words(error: Exception, host: str) -> str:

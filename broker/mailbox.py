@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
@@ -27,6 +27,9 @@ class Lane(StrEnum):
     LATEST = "latest"
     BULK = "bulk"
 
+
+Letter = tuple[E, Lane, str | None, int]
+"""An event, its lane, its key if it has one, and its size in bytes."""
 
 # Of 20,000 hosts: what a broker has retained of each, and the birth that follows.
 DEFAULT_LIMITS: Final[Mapping[Lane, int]] = {
@@ -58,6 +61,7 @@ class Mailbox(Generic[E]):
         self._bulk_bytes = 0
         self._latest: dict[str, _Cell[E]] = {}
         self._dropped: Counter[Lane] = Counter()
+        self._gathers = False  # the reader waits for more than it has
         self._ready = threading.Condition()
 
     def put(
@@ -68,31 +72,30 @@ class Mailbox(Generic[E]):
         The size is for `BULK`.
         """
         with self._ready:
-            if key is not None and key in self._latest:
-                self._latest[key].event = event
-                return True
-            limit = self._limits.get(lane)
-            full = self._bulk_bytes + size_bytes > MAX_BULK_BYTES and lane is Lane.BULK
-            if full or (limit is not None and self._unread[lane] >= limit):
-                self._dropped[lane] += 1
-                return False
-            if lane is Lane.BULK:
-                self._bulk_bytes += size_bytes
-            else:
-                size_bytes = 0
-            cell = _Cell(event, lane, key, size_bytes)
-            if key is not None:
-                self._latest[key] = cell
-            self._cells.append(cell)
-            self._unread[lane] += 1
-            self._ready.notify()
-            return True
+            taken = self._add(event, lane, key, size_bytes)
+            self._wake()
+        return taken
 
-    def take(self, timeout_s: float | None, at_most: int = 1000) -> list[E]:
-        """Return up to `at_most` events in arrival order; empty when none came in `timeout_s`."""
+    def put_all(self, letters: Iterable[Letter[E]]) -> None:
+        """Add what came together, as `put` does each, and wake the reader once."""
+        with self._ready:
+            for event, lane, key, size_bytes in letters:
+                self._add(event, lane, key, size_bytes)
+            self._wake()
+
+    def take(self, timeout_s: float | None, at_most: int = 1000, gather_s: float = 0.0) -> list[E]:
+        """Return up to `at_most` events in arrival order; empty when none came in `timeout_s`.
+
+        Where `LATEST` events alone have come, more of them are waited for, `gather_s` at most, so
+        that a turn takes in several; an event of another lane ends that wait at once.
+        """
         with self._ready:
             if not self._cells:
                 self._ready.wait(timeout_s)
+            if gather_s and self._cells and not self._is_urgent():
+                self._gathers = True
+                self._ready.wait(gather_s if timeout_s is None else min(gather_s, timeout_s))
+                self._gathers = False
             return [self._pop() for _ in range(min(at_most, len(self._cells)))]
 
     def dropped(self) -> dict[str, int]:
@@ -104,6 +107,33 @@ class Mailbox(Generic[E]):
         """Return how many events of each lane wait to be taken."""
         with self._ready:
             return {lane.value: self._unread[lane] for lane in Lane}
+
+    def _add(self, event: E, lane: Lane, key: str | None, size_bytes: int) -> bool:
+        if key is not None and key in self._latest:
+            self._latest[key].event = event
+            return True
+        limit = self._limits.get(lane)
+        full = lane is Lane.BULK and self._bulk_bytes + size_bytes > MAX_BULK_BYTES
+        if full or (limit is not None and self._unread[lane] >= limit):
+            self._dropped[lane] += 1
+            return False
+        if lane is Lane.BULK:
+            self._bulk_bytes += size_bytes
+        else:
+            size_bytes = 0
+        cell = _Cell(event, lane, key, size_bytes)
+        if key is not None:
+            self._latest[key] = cell
+        self._cells.append(cell)
+        self._unread[lane] += 1
+        return True
+
+    def _is_urgent(self) -> bool:
+        return len(self._cells) > self._unread[Lane.LATEST]
+
+    def _wake(self) -> None:
+        if not self._gathers or self._is_urgent():
+            self._ready.notify()
 
     def _pop(self) -> E:
         cell = self._cells.popleft()

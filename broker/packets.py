@@ -3,26 +3,50 @@
 An artifact's bytes went through five copies on their way through paho 2.2: `_packet_read` appends
 a packet in pieces, `decode_publish` copies it twice, `_packet_write` cuts what is left to send out
 of the packet at each attempt. At 256 KiB a message that cost three times as much as the kernel's
-own work, most of it for memory that was mapped anew each time.
+own work, most of it for memory that was mapped anew each time. What is large is not put behind its
+head either, as `_send_publish` does: the system gathers both. How it reads is in `broker.reading`.
 """
 
 from __future__ import annotations
 
-import ssl
+import contextlib
+import socket
+import threading
 import time
 from typing import Any, Final
 
-import paho.mqtt.client as mqtt
 from paho.mqtt.enums import MQTTErrorCode
-from paho.mqtt.exception import MalformedPacket
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 
-_MIN_PACKET_BYTES: Final = 2  # of any packet: its type and the length of the rest
+from broker.reading import ReadingClient, mqtt
+
+__all__ = ["PacketClient", "mqtt"]
+
 _QOS_0: Final = 0x30  # a PUBLISH at QoS 0, whose retain flag is the lowest bit
-_FLAGS: Final = 0xF6
+GATHERED_BYTES: Final = 16 * 1024  # of a payload; less is copied sooner than told of apart
+_PUBACK: Final = 0x40
+_TAKEN: Final = ReasonCode(PacketTypes.PUBACK)
+_NO_PROPERTIES: Final = Properties(PacketTypes.PUBACK)  # type: ignore[no-untyped-call]
 
 
-class PacketClient(mqtt.Client):
-    """A client of MQTT 3.1.1 that reads a packet into one buffer, and sends without cutting."""
+class PacketClient(ReadingClient):
+    """A client of MQTT 3.1.1 that reads many packets at once, and sends without cutting.
+
+    Whoever publishes sends what the socket takes. paho leaves that to its own thread, which has to
+    be woken by a byte of its own, and then waits for the interpreter.
+    """
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        """See paho's."""
+        self._sending = threading.Lock()
+        super().__init__(*args, **named)
+
+    def _get_proxy(self) -> dict[str, Any] | None:
+        if vars(mqtt)["socks"] is not None:  # else no proxy is looked for
+            import urllib.request  # noqa: F401 - paho has an empty one: broker.reading
+        return super()._get_proxy()
 
     def _packet_queue(
         self,
@@ -33,110 +57,131 @@ class PacketClient(mqtt.Client):
         info: mqtt.MQTTMessageInfo | None = None,
     ) -> MQTTErrorCode:
         # paho sends `packet[pos:]`, which of a view is no copy.
-        view: Any = memoryview(packet)
-        if self._thread is None or not self._out_packet:
+        view: Any = packet if isinstance(packet, _Gathered) else memoryview(packet)
+        if self._thread is None:
             return super()._packet_queue(command, view, mid, qos, info)
-        # paho's thread has something to send yet, and looks for more then: it is awake.
-        self._out_packet.append(
-            {
-                "command": command,
-                "mid": mid,
-                "qos": qos,
-                "pos": 0,
-                "to_process": len(view),
-                "packet": view,
-                "info": info,
-            }
-        )
+        packed: Any = {
+            "command": command,
+            "mid": mid,
+            "qos": qos,
+            "pos": 0,
+            "to_process": len(view),
+            "packet": view,
+            "info": info,
+        }
+        # After other packets paho has more to do than to send them.
+        if (qos or command == _PUBACK) and self._send_at_once(packed):
+            return MQTTErrorCode.MQTT_ERR_SUCCESS
+        # With something to send yet paho's thread is awake, and looks for more then. It may have
+        # sent that before this packet stands behind it, which is the first then.
+        waiting = self._out_packet
+        awake = bool(waiting)
+        waiting.append(packed)
+        with contextlib.suppress(IndexError):  # it is sent already
+            awake = awake and waiting[0] is not packed
+        if not awake:
+            self._wake()
         return MQTTErrorCode.MQTT_ERR_SUCCESS
 
-    def _packet_read(self) -> MQTTErrorCode:
-        """Read what there is of one packet, and handle it when it is whole."""
-        coming: Any = self._in_packet
+    def _thread_main(self) -> None:
+        """Serve the connection; whatever ends paho's thread ends the connection, and is told."""
         try:
-            if not coming["have_remaining"]:
-                self._read_head(coming)
-            while coming["to_process"]:
-                at = coming["remaining_length"] - coming["to_process"]
-                coming["to_process"] -= self._read_into(memoryview(coming["packet"])[at:])
-        except BlockingIOError:
-            return MQTTErrorCode.MQTT_ERR_AGAIN
-        except ValueError:
-            return MQTTErrorCode.MQTT_ERR_PROTOCOL
+            super()._thread_main()
+        finally:
+            if self._sock is not None:
+                self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
+
+    def _send_publish(
+        self,
+        mid: int,
+        topic: bytes,
+        payload: bytes | bytearray = b"",
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+        info: mqtt.MQTTMessageInfo | None = None,
+        properties: Any = None,
+    ) -> MQTTErrorCode:
+        """Queue a message; what is large, without QoS and TLS, is not copied for that."""
+        sock = self._sock
+        plain = type(sock) is socket.socket and hasattr(sock, "sendmsg")
+        if qos or len(payload) < GATHERED_BYTES or not plain:
+            return super()._send_publish(mid, topic, payload, qos, retain, dup, info, properties)
+        head = bytearray([_QOS_0 | retain])
+        self._pack_remaining_length(head, 2 + len(topic) + len(payload))
+        self._pack_str16(head, topic)
+        return self._packet_queue(_QOS_0, _Gathered(head, payload), mid, qos, info)
+
+    def _send_at_once(self, packed: Any) -> bool:
+        """Send a packet if none waits before it; tell whether it was taken, in part at least.
+
+        The rest is left to paho's thread, before all others, and so is a fault of the socket. By
+        TLS nothing is sent: two threads may not use such a connection at a time.
+        """
+        if type(self._sock) is not socket.socket or not self._sending.acquire(blocking=False):
+            return False
+        try:
+            if self._out_packet:
+                return False
+            packed["pos"] = self._sock_send(packed["packet"])
+            packed["to_process"] -= packed["pos"]
+            if packed["to_process"]:
+                self._out_packet.appendleft(packed)
+                self._wake()
         except OSError:
-            return MQTTErrorCode.MQTT_ERR_CONN_LOST
-        try:
-            handled = self._handle(coming)
-        except MalformedPacket:
-            handled = MQTTErrorCode.MQTT_ERR_PROTOCOL
-        self._in_packet = _nothing()
+            return False
+        finally:
+            self._sending.release()
         with self._msgtime_mutex:
-            self._last_bytes_received = time.monotonic()
-        return handled
+            self._last_msg_out = time.monotonic()
+        return True
 
-    def _read_head(self, coming: Any) -> None:
-        """Read type and length. Raises ValueError for a length of more than four bytes."""
-        while True:
-            # Each is read as far as it is sure to be of this packet.
-            data = self._sock_recv(1 if coming["command"] else _MIN_PACKET_BYTES)
-            if not data:
-                raise ConnectionError
-            for byte in data:
-                if not coming["command"]:
-                    coming["command"] = byte
-                    continue
-                coming["remaining_count"].append(byte)
-                if len(coming["remaining_count"]) > 4:
-                    raise ValueError("the length of a packet has at most four bytes")
-                coming["remaining_length"] += (byte & 127) * coming["remaining_mult"]
-                coming["remaining_mult"] *= 128
-                if byte < 128:
-                    coming["have_remaining"] = 1
-                    coming["to_process"] = coming["remaining_length"]
-                    coming["packet"] = bytearray(coming["remaining_length"])
-                    return
+    def _packet_write(self) -> MQTTErrorCode:
+        with self._sending:
+            return super()._packet_write()
 
-    def _read_into(self, room: memoryview) -> int:
-        """Fill `room` as far as that goes at once; as `_sock_recv` does."""
+    def _handle_pubackcomp(self, cmd: Any) -> MQTTErrorCode:
+        """Take PUBACK; paho looks its reason up by name, which 3.1.1 does not even send."""
+        if cmd != "PUBACK" or len(self._in_packet["packet"]) != 2:
+            return super()._handle_pubackcomp(cmd)
+        mid = int.from_bytes(self._in_packet["packet"], "big")
+        with self._out_message_mutex:
+            if mid in self._out_messages:
+                return self._do_on_publish(mid, _TAKEN, _NO_PROPERTIES)
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def _wake(self) -> None:
+        """Have paho's thread look for what it is to send."""
+        woken_by = self._sockpairW
+        if woken_by is not None:
+            with contextlib.suppress(BlockingIOError):  # it has not looked at an earlier one yet
+                woken_by.send(b"0")
+
+    def _sock_send(self, buf: Any) -> int:
+        """Send what the socket takes of `packet[pos:]`."""
+        if not isinstance(buf, list):
+            return super()._sock_send(buf)
         sock: Any = self._sock
         if sock is None:
             raise ConnectionError
-        try:
-            count: int = sock.recv_into(room)
-        except ssl.SSLWantReadError:
-            raise BlockingIOError from None
-        except ssl.SSLWantWriteError:
-            self._call_socket_register_write()
-            raise BlockingIOError from None
-        if not count:
-            raise ConnectionError
-        with self._msgtime_mutex:
-            self._last_bytes_received = time.monotonic()  # a slow packet is no silence
-        return count
-
-    def _handle(self, coming: Any) -> MQTTErrorCode:
-        if coming["command"] & _FLAGS != _QOS_0:
-            return self._packet_handle()
-        packet = memoryview(coming["packet"])
-        end = 2 + int.from_bytes(packet[:2], "big")
-        if not 2 < end <= len(packet):
-            raise MalformedPacket("a PUBLISH without a topic")
-        message = mqtt.MQTTMessage(topic=bytes(packet[2:end]))
-        message.payload = bytes(packet[end:])
-        message.retain = bool(coming["command"] & 1)
-        self._handle_on_message(message)
-        return MQTTErrorCode.MQTT_ERR_SUCCESS
+        sent: int = sock.sendmsg(buf)
+        return sent
 
 
-def _nothing() -> Any:
-    """Return paho's state between two packets."""
-    return {
-        "command": 0,
-        "have_remaining": 0,
-        "remaining_count": [],
-        "remaining_mult": 1,
-        "remaining_length": 0,
-        "packet": bytearray(),
-        "to_process": 0,
-        "pos": 0,
-    }
+class _Gathered:
+    """A packet in two pieces, of which a slice to the end is a list of views."""
+
+    __slots__ = ("_head", "_payload")
+
+    def __init__(self, head: bytearray, payload: bytes | bytearray) -> None:
+        self._head, self._payload = memoryview(head), memoryview(payload)
+
+    def __len__(self) -> int:
+        return len(self._head) + len(self._payload)
+
+    def __getitem__(self, wanted: slice) -> list[memoryview]:
+        start: int = wanted.start
+        in_head = len(self._head)
+        if start < in_head:
+            return [self._head[start:], self._payload]
+        return [self._payload[start - in_head :]]

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, TypeVar
 
 from broker.access import AGENT, COORDINATOR, Access, open_access
@@ -193,11 +194,11 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
     link = Link(
         LinkSettings(
             access.addresses,
-            f"doctor-{new_id()[:12]}",
+            topics.client_id(f"doctor-{new_id()[:12]}"),
             [*filters.items()],
             tls=access.tls,
         ),
-        lambda event: None if events.full() else events.put_nowait(event),
+        partial(_put, events),
         will=None,
         new_id=new_id,
         rng=random.Random(),  # noqa: S311 - jitter, no secret
@@ -210,6 +211,12 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
         ending = threading.Thread(target=link.stop, name="fleet-doctor-end", daemon=True)
         ending.start()
         ending.join(1.0)
+
+
+def _put(events: queue.Queue[LinkEvent], *came: LinkEvent) -> None:
+    for event in came:
+        if not events.full():
+            events.put_nowait(event)
 
 
 def _talk(link: Link, events: queue.Queue[LinkEvent], topics: Topics, name: str) -> Answers:

@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--listen", default="127.0.0.1:1883", help="HOST:PORT")
     parser.add_argument("--identity", type=Path, help="folder of ca.crt, broker.crt, broker.key")
     parser.add_argument("--websocket", type=int, metavar="PORT", help="serve websockets as well")
+    parser.add_argument("--no-websocket", action="store_true", help="whatever the file says")
     parser.add_argument(
         "--origin", action="append", metavar="URL", help="a page that may open one; repeatable"
     )
@@ -41,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         setup(arguments.log_level)
         said = {"topic_root": arguments.root, "websocket": arguments.websocket}
         given = BrokerSettings.load(arguments.config, said | {"origins": arguments.origin})
+        if arguments.no_websocket:
+            given = given.model_copy(update={"websocket": None})
         settings = _settings(arguments.listen, arguments.identity, given)
         manager = Notifier.take(os.environ, os.getpid())
         asyncio.run(_serve(settings, manager))

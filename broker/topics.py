@@ -6,6 +6,7 @@ raises `BadTopic`. The tree is in docs/protocol.md.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +24,7 @@ RESERVED: Final = frozenset(
     {"broker", "coordinator", "jobs", "operator", "artifact", "homeassistant"}
 )
 MAX_TOPIC_CHARS: Final = 512
+MAX_ROOT_IN_CLIENT_ID: Final = 64  # RabbitMQ and the embedded broker bear some 250 in all
 MAX_CHUNKS: Final = 1 << 24
 HOME_STATUS: Final = "homeassistant/status"  # where Home Assistant says that it has come
 
@@ -114,6 +116,17 @@ class Topics:
             )
         self.root = root
         self._depth = len(levels)
+
+    def client_id(self, name: str) -> str:
+        """Return the MQTT client id of a program: `coordinator`, a host's agent, or one run.
+
+        Programs of fleets with other roots have other ids, so that they can share a broker: it ends
+        the connection of whoever had an id before. A long root is told by its hash.
+        """
+        root = self.root
+        if len(root) > MAX_ROOT_IN_CLIENT_ID:
+            root = hashlib.sha256(root.encode()).hexdigest()[:32]
+        return f"{CLIENT_PREFIX}{root}/{name}"
 
     def status(self, host: str) -> str:
         """Presence of one host."""

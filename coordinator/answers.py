@@ -15,11 +15,10 @@ def given(request_id: str, data: JsonValue) -> OperatorResponse:
     return OperatorResponse(id=request_id, ok=True, data=data)
 
 
-def moved(request_id: str, job: Job) -> OperatorResponse:
-    """Return the answer to a command that has moved a job."""
-    return given(
-        request_id, {"job_id": job.job_id, "name": job.spec.name, "state": job.state.value}
-    )
+def moved(request_id: str, job: Job, **more: JsonValue) -> OperatorResponse:
+    """Return the answer to a command that has moved a job; `more` is what else it tells."""
+    known = {"job_id": job.job_id, "name": job.spec.name, "state": job.state.value}
+    return given(request_id, {**known, **more})
 
 
 def refusal(request_id: str, code: Any, message: str, data: JsonValue = None) -> OperatorResponse:

@@ -49,7 +49,9 @@ _SOON_S: Final = 0.001
 
 def settle(world: World, now: Now) -> None:
     """Give every pending job that can start now to the host that suits it."""
-    if not world.fleet.paused:
+    if world.sweep is not None:
+        bring_up_to_date(world, now)  # in parts as well
+    elif not world.fleet.paused:
         _settle(world, now)
     world.unsettled = False
 
@@ -104,7 +106,7 @@ def bring_up_to_date(world: World, now: Now) -> None:
 def _open_view(world: World, name: str, now: Now) -> HostView | None:
     """Return a host as matchmaking sees it, none if it is given no job now whatever it is."""
     host = world.hosts.get(name)
-    if host is None or not host.online or host.capability is None:
+    if host is None or not host.online or not host.has_joined():
         return None
     used_slots = _used_slots(world, name)
     if used_slots >= _slots(world, host):
@@ -182,7 +184,7 @@ def _view(world: World, host: Host, used_slots: int, now: Now) -> HostView:
     return HostView(
         host=host.name,
         online=host.online,
-        offline_why=host.offline_why,
+        offline_why="" if host.online else world.presence(host, now),
         capability=host.capability,
         joined=host.has_joined(),
         heartbeat=host.heartbeat,
@@ -392,11 +394,17 @@ def on_wait_over(world: World, key: tuple[str, ...]) -> None:
         world.look_at(key[-1])
 
 
-def on_stopped(world: World, host: str, report: Stopped) -> None:
-    """An agent no longer runs an attempt that it was told to stop."""
+def on_stopped(world: World, host: str, report: Stopped, now: Now) -> None:
+    """An agent no longer runs an attempt that it was told to stop, by us or by somebody else."""
     if world.stops.pop((host, report.job_id, report.attempt), None) is not None:
         world.look_at(host)
     world.timers.cancel(("stop", host, report.job_id, str(report.attempt)))
+    job = world.book.get(report.job_id)
+    if job is None or not job.is_held or not job.is_at(host, report.attempt):
+        return
+    if job.job_id not in world.claims and job.instance == report.instance:
+        why = "it was told to stop, and not by this coordinator"
+        world.move(job, Event.RELEASED, now, f"host:{host}", why)
 
 
 def current(world: World, host: str, job_id: str, attempt: int, now: Now) -> Job | None:
@@ -431,6 +439,19 @@ def lose(world: World, job: Job, now: Now, who: str, why: str) -> None:
         world.move(job, Event.EXHAUSTED, now, who, why, error=error, losses=losses)
     else:
         world.move(job, Event.LOST, now, who, why, losses=losses)
+
+
+def put_back(world: World, job: Job, now: Now, why: str) -> None:
+    """The process that was given an attempt has it no more, and did not say what became of it.
+
+    The job is not at fault where another coordinator may have told that process to stop.
+    """
+    who = f"host:{job.host}"
+    if world.has_rival:
+        why = f"{why}; another coordinator may have stopped it"
+        world.move(job, Event.RELEASED, now, who, why)
+    else:
+        lose(world, job, now, who, why)
 
 
 def on_lease_expired(world: World, job_id: str, now: Now) -> None:

@@ -49,6 +49,7 @@ from coordinator import (
     authority,
     automation,
     downloads,
+    filing,
     handover,
     hostverbs,
     identities,
@@ -56,10 +57,13 @@ from coordinator import (
     planning,
     presence,
     release,
+    submit,
 )
 from coordinator.effects import (
     AppendLog,
     ArtifactLost,
+    BundleFiled,
+    BundleRefused,
     Collect,
     Collected,
     Effect,
@@ -86,7 +90,7 @@ from coordinator.records import (
     Revocation,
 )
 from coordinator.states import JobState
-from coordinator.world import ROWS_AT_ONCE, Answer, CoreSettings, World
+from coordinator.world import Answer, CoreSettings, World
 
 MAX_LOG_LINE_BYTES: Final = 8192
 MAX_OTHERS: Final = 16
@@ -98,8 +102,8 @@ class Core:
     """Decides; see the module.
 
     `jobs`, `records` and `answers` (to commands, oldest first, with when they were given) are the
-    ledger's rows; `stored` maps the ids of the artifacts in the store
-    to their sizes in bytes.
+    ledger's rows; `stored` maps the ids of the artifacts in the store to their sizes in bytes,
+    `bundles` those of the artifacts that the ledger keeps.
     """
 
     def __init__(
@@ -116,6 +120,7 @@ class Core:
         fleet: FleetRecord | None = None,
         revoked: Mapping[str, Revocation] | None = None,
         answers: Mapping[RequestKey, tuple[str, OperatorResponse]] | None = None,
+        bundles: Mapping[str, int] | None = None,
     ) -> None:
         """Take over what the ledger and the store remember; every lease starts afresh."""
         self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
@@ -132,6 +137,7 @@ class Core:
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
         assignment.on_claims_loaded(self.world, now)
         hostverbs.on_loaded(self.world, now)
+        filing.on_loaded(self.world, bundles or {})
         handover.index_again(self.world)
         self.world.timers.set(("collect",), now.mono_s + COLLECT_FIRST_S)
 
@@ -153,8 +159,7 @@ class Core:
         world = self.world
         if world.unsettled:
             assignment.settle(world, self._now)
-        effects, world.out = world.out, []
-        world.rows_left = ROWS_AT_ONCE
+        effects = world.take_out()
         records, world.record_changes = world.record_changes, []
         return [*world.book.take_changes(), *records], effects
 
@@ -195,16 +200,7 @@ class Core:
                 # It may be another one; what it has retained comes.
                 world.broker_refused = world.broker_load = None
                 self._birth(now)
-            case PartOpened(artifact_id, have, part):
-                handover.on_part_opened(world, artifact_id, have, part, now)
-            case PartWritten(artifact_id, part, length):
-                handover.on_part_written(world, artifact_id, part, length, now)
-            case PartFailed(artifact_id, reason, corrupt):
-                handover.on_part_failed(world, artifact_id, reason, corrupt=corrupt)
-            case PartStored(artifact_id, size_bytes):
-                handover.on_part_stored(world, artifact_id, size_bytes, now)
-            case ArtifactLost(artifact_id):
-                handover.on_artifact_lost(world, artifact_id)
+                presence.on_connected(world)
             case Collected(kept):
                 world.stored.update(kept)
             case ManifestRead() | ManifestRefused():
@@ -215,6 +211,27 @@ class Core:
                 identities.on_journal(world, event, now)
             case Disconnected() | Tick():
                 pass
+            case _:
+                self._on_disk(event, now)
+
+    def _on_disk(self, event: ShellEvent, now: Now) -> None:
+        """Something has come of an artifact."""
+        world = self.world
+        match event:
+            case PartOpened(artifact_id, have, part):
+                handover.on_part_opened(world, artifact_id, have, part, now)
+            case PartWritten(artifact_id, part, length):
+                handover.on_part_written(world, artifact_id, part, length, now)
+            case PartFailed(artifact_id, reason, corrupt):
+                handover.on_part_failed(world, artifact_id, reason, corrupt=corrupt)
+            case PartStored(artifact_id, size_bytes):
+                handover.on_part_stored(world, artifact_id, size_bytes, now)
+            case BundleFiled(artifact_id):
+                filing.on_filed(world, artifact_id, now)
+            case BundleRefused(artifact_id):
+                filing.on_refused(world, artifact_id, now)
+            case ArtifactLost(artifact_id):
+                handover.on_artifact_lost(world, artifact_id)
 
     def _birth(self, now: Now) -> None:
         """State everything again: the broker may have forgotten all of it."""
@@ -285,10 +302,8 @@ class Core:
                 handover.on_upload_timer(world, artifact_id, now)
             case ("download", client):
                 downloads.on_timer(world, client, now)
-            case ("rows" | "summary" as what,):
-                self._publish(what, now)
-            case ("collect",):
-                self._collect(now)
+            case ("rows" | "summary" | "sweep" | "collect" | "filed" | "unfiled" as what,):
+                self._on_own_timer(what, now)
             case ("alone" | "holdback" | "retry" | "waiting", *_):
                 assignment.on_wait_over(world, key)
 
@@ -304,16 +319,27 @@ class Core:
         wanted = {job.artifact_id for job in world.book.all()} | {*world.expected, *world.uploads}
         wanted |= {job.checkpoint.artifact_id for job in world.book.all() if job.checkpoint}
         wanted |= {download.artifact_id for download in world.downloads.values()}
-        unreferenced = tuple(sorted(world.stored.keys() - wanted))
+        unreferenced = tuple(sorted(world.stored.keys() - wanted - world.unfiled.keys()))
         for artifact_id in unreferenced:
             del world.stored[artifact_id]
-        world.do(Collect(unreferenced))
+        world.do(Collect(unreferenced, frozenset(world.unfiled)))
 
-    def _publish(self, what: str, now: Now) -> None:
+    def _on_own_timer(self, what: str, now: Now) -> None:
+        """Something is due that is of no host and no job."""
+        match what:
+            case "rows":
+                self.world.announce_rest(now)
+            case "summary":
+                self._publish_summary()
+            case "sweep":
+                submit.on_sweep_due(self.world, now)
+            case "collect":
+                self._collect(now)
+            case _:
+                filing.on_timer(self.world, what)
+
+    def _publish_summary(self) -> None:
         world = self.world
-        if what == "rows":
-            world.announce_rest(now)
-            return
         hosts = {str(key): int(str(count)) for key, count in operators.host_counts(world).items()}
         summary = Summary(
             jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
@@ -406,6 +432,7 @@ class Core:
             self._before.append(status.session)
         elif status.session not in self._before and status.instance not in self._others:
             self._others.append(status.instance)
+            self.world.has_rival = True
             text = (
                 f"another coordinator (instance {status.instance}) uses the same broker and topic "
                 "root; stop one of them, or give it another root with --root"
@@ -436,7 +463,7 @@ class Core:
             case Released():
                 handover.on_released(world, host, report, now)
             case Stopped():
-                assignment.on_stopped(world, host, report)
+                assignment.on_stopped(world, host, report, now)
             case Finished():
                 handover.on_finished(world, host, report, now)
 

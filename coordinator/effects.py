@@ -57,12 +57,19 @@ class FinishPart:
 
 @dataclass(frozen=True, slots=True)
 class StoreBundle:
-    """Put a small artifact into the store; answer with `PartStored` or `PartFailed`."""
+    """Make a file of a small artifact; answer with `BundleFiled` or `BundleRefused`."""
 
     artifact_id: str
     data: bytes
     model: str
     mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileBundles:
+    """Make files of small artifacts that the ledger keeps, as `StoreBundle` does of one."""
+
+    artifact_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +163,12 @@ class SendChunk:
 class Collect:
     """Delete what is too old to keep: old events, part files of dead uploads, artifacts.
 
-    `unreferenced` are those that no job has as its result; answer with `Collected`.
+    `unreferenced` are those that no job has as its result; answer with `Collected`. `unfiled` are
+    those that only the ledger has yet: their rows stay in the index.
     """
 
     unreferenced: tuple[str, ...]
+    unfiled: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +185,7 @@ Effect = (
     | WriteChunk
     | FinishPart
     | StoreBundle
+    | FileBundles
     | VerifyStored
     | DropPart
     | AppendIndex
@@ -225,6 +235,20 @@ class PartStored:
 
     artifact_id: str
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFiled:
+    """A small artifact is a file of the store, durably."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BundleRefused:
+    """The disk has refused to make a file of a small artifact; the ledger still keeps it."""
+
+    artifact_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +305,8 @@ ShellEvent = (
     | PartWritten
     | PartFailed
     | PartStored
+    | BundleFiled
+    | BundleRefused
     | ArtifactLost
     | Collected
     | ManifestRead

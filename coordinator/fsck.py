@@ -35,8 +35,8 @@ _LOG: Final = re.compile(r"([0-9a-f]{64})\.\d+\.log")
 class Report:
     """What a check has seen.
 
-    `sizes` (bytes) are those of the artifacts that hash to their names; what could not be read is
-    `unread`, and neither good nor bad.
+    `sizes` (bytes) are those of the artifacts that hash to their names, and of those that the
+    ledger keeps until they are files; what could not be read is `unread`, and neither good nor bad.
     """
 
     jobs: int = 0
@@ -79,20 +79,23 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
     this order a coordinator at work makes none of them look as if it lacked something.
     """
     report = Report()
-    bundles = {
-        path.parent.name: path
-        for path in folder.disk.glob(folder.root / "models", f"*/*/{BUNDLE}")
-        if _HEX.fullmatch(path.parent.name)
-    }
+    bundles = _listed(folder)
     ledger = open_ledger()
     try:
         jobs = ledger.load()
-        report.jobs, report.artifacts = len(jobs), len(bundles)
+        report.sizes.update(ledger.bundle_sizes())
         report.findings += _histories(ledger, jobs)
     finally:
         ledger.close()
+    if missing := _missing(bundles, jobs, report):
+        # What the ledger has let go of since the bundles were listed has become a file.
+        again = _listed(folder)
+        bundles |= {artifact_id: again[artifact_id] for artifact_id in missing & again.keys()}
+    report.jobs, report.artifacts = len(jobs), len({*bundles, *report.sizes})
+    report.findings += [
+        _is_missing(job) for job in jobs.values() if job.artifact_id in missing - bundles.keys()
+    ]
     report.findings += _bundles(folder, bundles, jobs, report)
-    report.findings += _missing(bundles, jobs)
     index = Index(folder.disk, folder.root, report.sizes, frozenset(report.unread))
     indexed, found = index.compare(_settled(folder, jobs), running=folder.running)
     report.findings += found
@@ -142,11 +145,23 @@ def _hash(disk: Disk, path: Path) -> tuple[str, int]:
     return digest.hexdigest(), size_bytes
 
 
-def _missing(bundles: Mapping[str, Path], jobs: Mapping[str, Job]) -> Iterator[Finding]:
-    for job in jobs.values():
-        if job.artifact_id is not None and job.artifact_id not in bundles:
-            what = f"{job.state.value}, but its artifact {job.artifact_id[:12]}… is not there"
-            yield Finding("missing", f"job {job.spec.name}", what, remedy=_train_again(job))
+def _listed(folder: Folder) -> dict[str, Path]:
+    return {
+        path.parent.name: path
+        for path in folder.disk.glob(folder.root / "models", f"*/*/{BUNDLE}")
+        if _HEX.fullmatch(path.parent.name)
+    }
+
+
+def _missing(bundles: Mapping[str, Path], jobs: Mapping[str, Job], report: Report) -> set[str]:
+    """Return the artifacts of jobs that are neither files nor kept in the ledger."""
+    wanted = {job.artifact_id for job in jobs.values() if job.artifact_id is not None}
+    return wanted - bundles.keys() - report.sizes.keys()
+
+
+def _is_missing(job: Job) -> Finding:
+    what = f"{job.state.value}, but its artifact {(job.artifact_id or '')[:12]}… is not there"
+    return Finding("missing", f"job {job.spec.name}", what, remedy=_train_again(job))
 
 
 def _train_again(job: Job) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 from pydantic import JsonValue
@@ -19,14 +20,13 @@ from broker.messages import AgentResponse, Finished, Offer, Rejected, Released, 
 from broker.ranges import RangeSet
 from broker.stream import WINDOW_BYTES, Complete, Receiver, SendGrant
 from broker.stream import WriteChunk as Write
-from coordinator import health
+from coordinator import filing, health
 from coordinator.assignment import is_late, resume, take_back
 from coordinator.effects import (
     AppendIndex,
     DropPart,
     FinishPart,
     OpenPart,
-    StoreBundle,
     VerifyStored,
     Warn,
     WriteChunk,
@@ -63,22 +63,27 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
         Expected(job.job_id, report.attempt, host, report.size_bytes, report.metrics, report),
     )
     world.unsettled = True
-    if report.artifact_id in world.stored:
+    if report.artifact_id in world.stored and report.artifact_id not in world.unfiled:
         # Somebody may have deleted it by hand: the agent still has the only other copy.
         world.do(VerifyStored(report.artifact_id))
-    elif (data := _bundle(report)) is not None:
-        world.do(StoreBundle(report.artifact_id, data, job.spec.model, job.spec.mode))
+    elif report.artifact_id in world.unfiled:
+        # The ledger has it: an offer would be answered that it is stored, and complete nothing.
+        on_part_stored(world, report.artifact_id, world.stored[report.artifact_id], now)
+    elif (data := _bundle(report)) is not None and report.artifact_id not in world.uploads:
+        filing.keep(world, job, report.artifact_id, data)
+        on_part_stored(world, report.artifact_id, len(data), now)
     else:
         world.note(host, report, "wanted")
 
 
 def _bundle(report: Finished) -> bytes | None:
-    """Return the small artifact that has come with its report; none when it has to be fetched."""
+    """Return the small artifact that has come whole with its report; else it has to be fetched."""
     try:
         data = base64.b64decode(report.bundle, validate=True)
     except ValueError:
         return None
-    return data if data and len(data) == report.size_bytes else None
+    whole = data and len(data) == report.size_bytes
+    return data if whole and sha256(data).hexdigest() == report.artifact_id else None
 
 
 def has_come(job: Job, report: AgentResponse) -> bool:
@@ -179,10 +184,6 @@ def on_part_failed(world: World, artifact_id: str, reason: str, *, corrupt: bool
     _share_window(world)
     world.timers.cancel(("upload", artifact_id))
     if upload is None:
-        # What came with its report could not be taken: the stream says more, and is patient.
-        if wanted(world, artifact_id) is not None:
-            expected = world.expected[artifact_id]
-            world.note(expected.host, expected.report, "wanted")
         return
     what = "the bytes do not hash to the artifact's id" if corrupt else reason
     world.publish(
@@ -206,7 +207,12 @@ def on_part_stored(world: World, artifact_id: str, size_bytes: int, now: Now) ->
 
 
 def on_artifact_lost(world: World, artifact_id: str) -> None:
-    """It is not in the store any more; whoever has it is asked for it when it is reported again."""
+    """It is not in the store any more; whoever has it is asked for it when it is reported again.
+
+    That may be said late, of one that has come again meanwhile: the ledger has it.
+    """
+    if artifact_id in world.unfiled or artifact_id in world.filed:
+        return
     if world.stored.pop(artifact_id, None) is not None:
         text = f"artifact {artifact_id} is gone from the store, or damaged; `fleet fsck` tells more"
         world.do(Warn(text))

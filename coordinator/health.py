@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.clock import Now
 from coordinator.jobs import Job
+from coordinator.records import moment
 from coordinator.world import Evidence, World
 
 PROOFS: Final = 3
@@ -43,6 +44,6 @@ def _quarantine(world: World, host: str, evidence: Evidence, now: Now) -> None:
     if record.quarantine:
         return
     names = ", ".join(list(evidence.proven.values())[:8])
-    why = f"{names} failed on it and were completed elsewhere"
-    world.remember(replace(record, quarantine=why, at=now.text(), who="coordinator"))
+    why = f"{names} failed on it and were completed elsewhere ({moment(now.text())})"
+    world.remember(replace(record, quarantine=why))
     evidence.proven.clear()

@@ -42,7 +42,7 @@ def of_plan(plan: Plan, known: Collection[str]) -> list[str]:
 
 
 def _unknown(spec: JobSpec, known: Collection[str]) -> Iterable[str]:
-    return (name for name in (*spec.allowed_hosts, *spec.denied_hosts) if name not in known)
+    return (name for name in spec.named_hosts() if name not in known)
 
 
 def _either(name: str, known: Collection[str]) -> str:

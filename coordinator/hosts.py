@@ -45,7 +45,7 @@ class Host:
     returns_s: list[float] = field(default_factory=list)
     ended_s: float | None = None
     replaced_alive_s: float | None = None
-    missing: dict[str, int] = field(default_factory=dict)
+    missing: dict[tuple[str, int], int] = field(default_factory=dict)  # by job and attempt
 
     def has_joined(self) -> bool:
         """Return whether its present process has said what it is, and what it holds.

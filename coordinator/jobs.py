@@ -117,6 +117,8 @@ class Change:
         why = (self.why or job.error or "").strip().partition("\n")[0][:MAX_WHY_CHARS]
         line = f"job {job.spec.name} ({job.job_id[:12]}), attempt {job.attempt}: {self.event.value}"
         told = f"{line}{where}{f': {why}' if why else ''}"
+        if told.isprintable():
+            return told
         return "".join(one if one.isprintable() else " " for one in told)
 
 
@@ -143,7 +145,9 @@ class JobBook:
         self._held: dict[str, dict[str, None]] = {}
         self._order: list[str] | None = None
         self._planned: Counter[JobState] = Counter()
+        self._named: dict[str, tuple[str, ...]] = {}
         for job in self._jobs.values():
+            self._note_name(None, job)
             self._by_state[job.state][job.job_id] = None
             self._planned[job.state] += job.in_plan
             self._note_holder(job)
@@ -202,13 +206,16 @@ class JobBook:
         """Return how many jobs of the plan are in each state."""
         return Counter(self._planned)
 
+    def named(self, name: str) -> list[Job]:
+        """Return the jobs of exactly this name."""
+        return [self._jobs[job_id] for job_id in self._named.get(name, ())]
+
     def find(self, text: str) -> list[Job]:
         """Return the jobs that `text` may mean: by name, by id, or by the start of either."""
         exact = self._jobs.get(text)
         if exact is not None:
             return [exact]
-        named = [job for job in self._jobs.values() if job.spec.name == text]
-        if named:
+        if named := self.named(text):
             # A name stands for the entry in the plan; an orphan of the same name yields to it.
             return [job for job in named if job.in_plan] or named
         return [
@@ -266,6 +273,7 @@ class JobBook:
             if before.is_held:
                 self._drop_holder(before)
         self._jobs[after.job_id] = after
+        self._note_name(before, after)
         self._by_state[after.state][after.job_id] = None
         self._planned[after.state] += after.in_plan
         self._note_holder(after)
@@ -273,6 +281,19 @@ class JobBook:
             self._order = None
         self._moved[after.job_id] = None
         self._changes.append(change)
+
+    def _note_name(self, before: Job | None, after: Job) -> None:
+        old = None if before is None else before.spec.name
+        new, job_id = after.spec.name, after.job_id
+        if old == new:
+            return
+        if old is not None:
+            others = tuple(one for one in self._named[old] if one != job_id)
+            if others:
+                self._named[old] = others
+            else:
+                del self._named[old]
+        self._named[new] = (*self._named.get(new, ()), job_id)
 
     def _note_holder(self, job: Job) -> None:
         if job.is_held and job.host is not None:

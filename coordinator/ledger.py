@@ -25,6 +25,8 @@ from coordinator.plan import spec_from_json, spec_to_json
 from coordinator.records import (
     Action,
     AttemptFilter,
+    BundleKept,
+    BundlesFiled,
     FleetRecord,
     HostForgotten,
     HostRecord,
@@ -79,6 +81,7 @@ _EVENT: Final = (
     "INSERT INTO events (job_id, at, event, from_state, to_state, attempt, host, who, why)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_KEEP: Final = "INSERT OR REPLACE INTO bundles (artifact_id, model, mode, data) VALUES (?, ?, ?, ?)"
 _PRUNE: Final = """
     DELETE FROM events WHERE seq IN (
         SELECT seq FROM (
@@ -147,14 +150,24 @@ class Ledger:
             return
         with database.refusals(self._path), database.transaction(self._db):
             for change in changes:
-                if isinstance(change, HostRecord | FleetRecord):
-                    hostrows.remember(self._db, change)
-                elif isinstance(change, HostForgotten):
-                    self._db.execute("DELETE FROM hosts WHERE host = ?", (change.host,))
-                elif isinstance(change, Action):
-                    chronicle.record(self._db, change)
-                else:
+                if isinstance(change, Change):
                     self._apply(change)
+                else:
+                    self._remember(change)
+
+    def bundle_sizes(self) -> dict[str, int]:
+        """Return the size in bytes of each artifact that is kept here. Raises `StorageError`."""
+        with database.refusals(self._path):
+            return dict(self._db.execute("SELECT artifact_id, length(data) FROM bundles"))
+
+    def bundle(self, artifact_id: str) -> BundleKept | None:
+        """Return an artifact that is kept here, or none. Raises `StorageError`."""
+        with database.refusals(self._path):
+            row = self._db.execute(
+                "SELECT artifact_id, data, model, mode FROM bundles WHERE artifact_id = ?",
+                (artifact_id,),
+            ).fetchone()
+        return None if row is None else BundleKept(*row)
 
     def events(self, job_id: str, limit: int = 200) -> list[dict[str, JsonValue]]:
         """Return the newest `limit` events of a job, oldest first. Raises `StorageError`."""
@@ -218,6 +231,20 @@ class Ledger:
         }
         with database.refusals(self._path), database.transaction(self._db):
             return self._db.execute(_PRUNE, values).rowcount
+
+    def _remember(self, record: Record) -> None:
+        match record:
+            case HostRecord() | FleetRecord():
+                hostrows.remember(self._db, record)
+            case HostForgotten(host):
+                self._db.execute("DELETE FROM hosts WHERE host = ?", (host,))
+            case Action():
+                chronicle.record(self._db, record)
+            case BundleKept(artifact_id, data, model, mode):
+                self._db.execute(_KEEP, (artifact_id, model, mode, data))
+            case BundlesFiled(artifact_ids):
+                gone = [(artifact_id,) for artifact_id in artifact_ids]
+                self._db.executemany("DELETE FROM bundles WHERE artifact_id = ?", gone)
 
     def _apply(self, change: Change) -> None:
         before = change.before

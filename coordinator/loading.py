@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from broker.options import Faults, broker_settings
 from broker.settings import BrokerSettings
@@ -48,9 +49,16 @@ def load(arguments: argparse.Namespace) -> Loaded:
     faults, file = Faults(), arguments.config
     said = {name: getattr(arguments, option, None) for option, name in _NAMES.items()}
     return Loaded(
-        faults.of(lambda: CoordinatorSettings.load(file, said)),
+        faults.of(lambda: _coordinator(arguments, said)),
         faults.of(lambda: broker_settings(arguments)),
         faults.of(lambda: load_trainers(file, builtin_trainers(), programs=False)) or {},
         faults.of(lambda: HomeAssistantSettings.load(file)),
         faults,
     )
+
+
+def _coordinator(arguments: argparse.Namespace, said: Mapping[str, Any]) -> CoordinatorSettings:
+    settings = CoordinatorSettings.load(arguments.config, said)
+    if getattr(arguments, "no_metrics", False):
+        return settings.model_copy(update={"metrics": None})
+    return settings

@@ -13,6 +13,7 @@ from typing import Final
 from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError, plain
 from broker.lock import FolderLock
+from broker.prose import laid_out
 from coordinator.database import back_up
 from coordinator.fsck import SETTLING_S, Folder, Report, check
 from coordinator.ledger import FILE_NAME, Ledger
@@ -34,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except (ConfigError, StorageError, OSError) as error:
-        sys.stderr.write(f"error: {plain(error)}\n")
+        sys.stderr.write(laid_out(f"error: {plain(error)}", sys.stderr) + "\n")
+        if arguments.json:
+            _tell_as_json({"ok": False, "message": plain(error), "errors": []})
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FINDINGS
 
 
@@ -47,7 +50,12 @@ def _with_ledger(state: Path) -> Path:
 def _back_up(state: Path, arguments: argparse.Namespace) -> int:
     target: Path = arguments.file
     jobs = back_up(state / FILE_NAME, target)
-    _say(f"{target}: {_count(jobs, 'job')}, {_size(target.stat().st_size)}, checked")
+    size_bytes = target.stat().st_size
+    if arguments.json:
+        found = {"file": str(target), "jobs": jobs, "size_bytes": size_bytes}
+        _tell_as_json({"ok": True, **found})
+    else:
+        _say(f"{target}: {_count(jobs, 'job')}, {_size(size_bytes)}, checked")
     return 0
 
 
@@ -63,7 +71,7 @@ def _fsck(state: Path, arguments: argparse.Namespace) -> int:
             lock.release()
     left = [one for one in report.findings if not arguments.repair or one.needs_a_person()]
     if arguments.json:
-        _tell_as_json(report, clean=not left, repaired=arguments.repair)
+        _tell_as_json(_as_json(report, clean=not left, repaired=arguments.repair))
     else:
         _tell(state, report, repaired=arguments.repair, running=lock is None)
     return EXIT_FINDINGS if left else 0
@@ -98,15 +106,18 @@ def _tell(state: Path, report: Report, *, repaired: bool, running: bool) -> None
     )
 
 
-def _tell_as_json(report: Report, *, clean: bool, repaired: bool) -> None:
-    found = {
+def _tell_as_json(found: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+
+
+def _as_json(report: Report, *, clean: bool, repaired: bool) -> dict[str, object]:
+    return {
         "ok": clean,
         "jobs": report.jobs,
         "artifacts": report.artifacts,
         "hashed_bytes": report.hashed_bytes,
-        "findings": [_as_json(finding, repaired=repaired) for finding in report.findings],
+        "findings": [_finding(finding, repaired=repaired) for finding in report.findings],
     }
-    _say(json.dumps(found, indent=2))
 
 
 def _line(state: Path, finding: Finding, *, repaired: bool) -> str:
@@ -119,7 +130,7 @@ def _line(state: Path, finding: Finding, *, repaired: bool) -> str:
     return "; ".join(said)
 
 
-def _as_json(finding: Finding, *, repaired: bool) -> dict[str, object]:
+def _finding(finding: Finding, *, repaired: bool) -> dict[str, object]:
     return {
         "kind": finding.kind,
         "where": finding.where,
@@ -131,7 +142,7 @@ def _as_json(finding: Finding, *, repaired: bool) -> dict[str, object]:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(laid_out(text, sys.stdout, indent=2) + "\n")
 
 
 def _count(number: int, word: str) -> str:
@@ -150,9 +161,9 @@ def _parser() -> argparse.ArgumentParser:
     backup.set_defaults(run=_back_up)
     fsck = verbs.add_parser("fsck", help="compare ledger, artifacts, index and part files")
     fsck.add_argument("--repair", action="store_true", help="repair what is safe to repair")
-    fsck.add_argument("--json", action="store_true", help="print JSON")
     fsck.set_defaults(run=_fsck)
     for verb in (backup, fsck):
+        verb.add_argument("--json", action="store_true", help="print JSON")
         verb.add_argument("--config", type=Path, help="configuration file")
         verb.add_argument("--state", type=Path, help="the coordinator's state folder")
     return parser

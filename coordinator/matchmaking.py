@@ -226,7 +226,7 @@ def preferred(rank: Rank, last_host: str | None) -> tuple[object, ...]:
 
 def _by_presence(view: HostView) -> Iterable[Reason]:
     if not view.online:
-        yield Reason("offline", f"offline ({view.offline_why or 'lost'})", passing=True)
+        yield Reason("offline", f"offline ({view.offline_why or 'unknown'})", passing=True)
     elif not view.joined:
         yield Reason("joining", "has just come; its first heartbeat is awaited", passing=True)
     elif view.heartbeat is not None and view.heartbeat.refuses:

@@ -46,6 +46,7 @@ from coordinator import (
     identities,
     planning,
     prospects,
+    setaside,
     stranded,
     submit,
     workers,
@@ -134,6 +135,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
         },
         "active": counts["claimed"] + counts["running"],
         "runnable": prospects.runnable(world, now) if counts["pending"] else 0,
+        "starting": sum(one.online and not one.has_joined() for one in world.hosts.values()),
         "dropped": dict(world.dropped),
         "refused": dict(world.refused),
         "signed": world.settings.operator_key is not None,
@@ -208,22 +210,23 @@ def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorRespon
     if isinstance(job, OperatorResponse):
         return job
     found = prospects.why(world, job, now)
-    known: Any = found["known"]
+    known: Any = found.get("known", 0)
     fits: Any = found.pop("fits")
+    now_only = " now" if found["suitable"] else ""  # else no waiting helps
     data: dict[str, JsonValue] = {
         "job_id": job.job_id,
         "name": job.spec.name,
         "state": job.state.value,
-        "summary": _summary(world, job, known, fits, now),
+        "summary": _summary(world, job, known, fits, now_only, now),
         **found,
     }
     return given(ask.id, data)
 
 
-def _summary(world: World, job: Job, known: int, fits: int, now: Now) -> str:
+def _summary(world: World, job: Job, known: int, fits: int, now_only: str, now: Now) -> str:
     match job.state:
         case JobState.PENDING:
-            return _why_pending(world, job, known, fits)
+            return _why_pending(world, job, known, fits, now_only)
         case JobState.CLAIMED | JobState.RUNNING:
             on = f"it is {job.state.value} on {job.host}"
             if gone := stranded.away(world, job, now):
@@ -250,7 +253,7 @@ def _after_failure(job: Job) -> str:
     return "`fleet requeue` tries again"
 
 
-def _why_pending(world: World, job: Job, known: int, fits: int) -> str:
+def _why_pending(world: World, job: Job, known: int, fits: int, now_only: str) -> str:
     if not job.in_plan:
         return "it is no longer in the manifest; put it back, or cancel it"
     if paused := world.fleet.why_paused():
@@ -258,9 +261,9 @@ def _why_pending(world: World, job: Job, known: int, fits: int) -> str:
     if not known:
         return "no host is known yet; start an agent with `fleet agent`"
     if not fits and known == 1:
-        return "the only known host cannot take it now"
+        return f"the only known host cannot take it{now_only}"
     if not fits:
-        return f"none of {known} known hosts can take it now"
+        return f"none of {known} known hosts can take it{now_only}"
     return "it is about to be assigned"
 
 
@@ -295,18 +298,26 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
     if job.state is JobState.PENDING:
         wait_s = retry_wait_s(world, job, now)
         more = f"; its retry begins in {wait_s:.0f} s" if wait_s else ""
+        if not job.in_plan:
+            more = (
+                ", and is given to no host, being in no manifest: put it back and `fleet reload`, "
+                "or `fleet cancel` it"
+            )
         return refusal(ask.id, "refused", f"job {job.spec.name} is pending already{more}")
     if not job.in_plan:
         message = f"job {job.spec.name} is not in the manifest any more; put it back, and reload"
         return refusal(ask.id, "refused", message)
     who, kept = user_of(client), job.artifact_id
+    share = setaside.share_of(_going(world, job, now))
+    lost = setaside.set_aside(job.state.value, job.host, share, job.metrics, kept)
     after = world.move(
-        job, Event.REQUEUED, now, who, "", host=None, losses=0, failures=0, checkpoint=None
+        job, Event.REQUEUED, now, who, lost, host=None, losses=0, failures=0, checkpoint=None
     )
     _stop_holder(world, job, "requeued", now)
     if job.state is JobState.FAILED and kept in world.stored:
         after = take_kept(world, job, after, now, who)
-    return moved(ask.id, after)
+    told = {"artifact_id": kept} if job.state is JobState.COMPLETED else {}
+    return moved(ask.id, after, set_aside=lost, **told)
 
 
 def _stop_holder(world: World, job: Job, why: str, now: Now) -> None:

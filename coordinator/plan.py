@@ -10,7 +10,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
 from pydantic import JsonValue
@@ -45,6 +45,10 @@ class JobSpec:
     stall_timeout_s: float | None = None
     retries: int = DEFAULT_RETRIES
 
+    def named_hosts(self) -> tuple[str, ...]:
+        """Return the hosts that it may or may not go to by their names."""
+        return (*self.allowed_hosts, *self.denied_hosts)
+
 
 @dataclass(frozen=True, slots=True)
 class HostPolicy:
@@ -62,6 +66,9 @@ class HostPolicy:
     quiet_hours: tuple[str, ...] = ()
     idle_only: bool = False
     on_busy: Literal["release", "finish"] = "release"
+
+
+_POLICY_FIELDS: Final = tuple(one.name for one in fields(HostPolicy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +162,10 @@ def policy_from_dict(found: Any) -> HostPolicy:
 
 def policy_to_dict(policy: HostPolicy) -> dict[str, Any]:
     """Return a host's policy as JSON values."""
-    return asdict(policy) | {
-        "allow_jobs": list(policy.allow_jobs),
-        "deny_jobs": list(policy.deny_jobs),
-        "quiet_hours": list(policy.quiet_hours),
+    # A page of hosts holds hundreds: `asdict` takes ten times as long.
+    return {
+        name: [*value] if isinstance(value := getattr(policy, name), tuple) else value
+        for name in _POLICY_FIELDS
     }
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.clock import Now
 from broker.messages import (
+    MAX_LISTED,
     Heartbeat,
     HeldJob,
     Progress,
@@ -22,6 +23,7 @@ from coordinator.assignment import (
     catch_up,
     is_late,
     lose,
+    put_back,
     resume,
     take_back,
     tell_to_stop,
@@ -29,12 +31,12 @@ from coordinator.assignment import (
 )
 from coordinator.effects import Warn
 from coordinator.hosts import TWIN_WINDOW_S, Host
-from coordinator.sharing import digest
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import MAX_HOSTS, World
 
 REBIRTH_AFTER_S: Final = 5.0
 REBIRTH_A_HOST_S: Final = 0.001  # longer, since a large fleet's births take their time
+CROWD_A_HOST_S: Final = 0.005  # longer still at most, while births of others come in
 REBIRTH_EVERY_S: Final = 10.0
 MISSING_TIMES: Final = 3
 _DONE: Final = frozenset({"bundling", "reporting", "uploading"})
@@ -46,6 +48,7 @@ def host_of(world: World, name: str) -> Host | None:
     host = world.hosts.get(name)
     if host is None and len(world.hosts) < MAX_HOSTS:
         host = world.hosts[name] = Host(name)
+        expect_listed(world, host)
     if host is None:
         world.drop("hosts", f"more than {MAX_HOSTS} hosts; {name!r} is not taken in")
     return host
@@ -63,6 +66,7 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
         _listen_for(world, host, now)
         void_claims(world, name, status.instance, now)
         _resend_claims(world, host, now)
+        expect_listed(world, host)
         if host.early is not None and host.early.session == host.session:
             on_heartbeat(world, name, host.early, now)
         if not host.has_joined():
@@ -77,15 +81,15 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
 
 def on_capability(world: World, name: str, payload: bytes) -> None:
     """A host says what it is, often in the same words as before. Raises `BadMessage`."""
-    said = digest(payload)
     known = world.hosts.get(name)
-    if known is not None and known.capability_said == said:
+    if known is not None and known.capability_said == world.trainers.digest(payload):
         return
     capability = world.trainers.read(payload)
     host = host_of(world, name)
     if host is None:
         return
-    host.capability, host.capability_said = capability, said
+    # Its trainers are known by now.
+    host.capability, host.capability_said = capability, world.trainers.digest(payload)
     world.look_at(name)
 
 
@@ -94,19 +98,46 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
     host = host_of(world, name)
     if host is None:
         return
+    before = host.heartbeat
+    is_first = before is None or before.session != heartbeat.session
     known = host.on_heartbeat(heartbeat, now)
     if not known or not host.has_joined():
         _await_birth(world, host, now)
+    elif is_first:
+        world.born_s = now.mono_s
     if not known:
         return
     _listen_for(world, host, now)
     void_claims(world, name, heartbeat.instance, now)
+    is_newest = host.heartbeat is heartbeat
     for held in heartbeat.jobs:
-        on_held(world, host, held, now)
-        release.on_held(world, name, held, now)
+        if is_newest:
+            on_held(world, host, held, now)
+            release.on_held(world, name, held, now)
+        else:
+            _vouch(world, host, held, now)
     house.on_heartbeat(world, host, heartbeat, now)
-    _miss_absent(world, host, heartbeat, now)
+    if is_newest:
+        _miss_absent(world, host, before, heartbeat, now)
     world.look_at(name)
+
+
+def on_connected(world: World) -> None:
+    """We have a new connection: nothing is on its way to us from before."""
+    for host in world.hosts.values():
+        expect_listed(world, host)
+
+
+def expect_listed(world: World, host: Host) -> None:
+    """A heartbeat that comes from now on is newer than all that we know of this host.
+
+    So it is: after its connection or ours is a new one.
+    """
+    host.missing = {
+        (job.job_id, job.attempt): MISSING_TIMES - 1
+        for job in world.held_at(host.name)
+        if job.job_id not in world.claims
+    }
 
 
 def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
@@ -131,6 +162,16 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
                 instance=host.instance, started_at=now.text(),
             )  # fmt: skip
     world.renew_lease(job, now)
+
+
+def _vouch(world: World, host: Host, held: HeldJob, now: Now) -> None:
+    """A heartbeat that was overtaken lists an attempt: what has become of it since is not undone.
+
+    A sign of life it is all the same.
+    """
+    job = world.book.get(held.job_id)
+    if job is not None and job.is_held and job.is_at(host.name, held.attempt):
+        world.renew_lease(job, now)
 
 
 def on_progress(world: World, name: str, job_id: str, progress: Progress) -> None:
@@ -160,11 +201,17 @@ def on_silence(world: World, name: str, now: Now) -> None:
 
 
 def _on_birth_due(world: World, name: str, now: Now) -> None:
-    """Ask a host whose birth has not come to state it again, at most every ten seconds."""
+    """Ask a host whose birth has not come to state it again, at most every ten seconds.
+
+    Where births of others come in, its own may wait behind them: to ask thousands for another each
+    would make the queue twice as long.
+    """
     host = world.hosts.get(name)
     if host is None or (host.early is None and host.has_joined()):
         return
-    ask_s = host.awaited_s + REBIRTH_AFTER_S + REBIRTH_A_HOST_S * len(world.hosts)
+    hosts = len(world.hosts)
+    crowd_s = min(max(0.0, world.born_s - host.awaited_s), CROWD_A_HOST_S * hosts)
+    ask_s = host.awaited_s + crowd_s + REBIRTH_AFTER_S + REBIRTH_A_HOST_S * hosts
     if ask_s > now.mono_s:
         world.timers.set(("rebirth", name), ask_s)
         return
@@ -217,25 +264,35 @@ def _adjust_leases(world: World, host: Host, now: Now) -> None:
             world.timers.set(("lease", job.job_id), now.mono_s + lease_s)
 
 
-def _miss_absent(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> None:
+def _miss_absent(
+    world: World, host: Host, before: Heartbeat | None, heartbeat: Heartbeat, now: Now
+) -> None:
     """Take as lost what the host should hold, and does not list.
 
     What an earlier process of this agent held is lost at once, unless that process may come back.
-    What this one held is lost when it is missing several times: a heartbeat may be older than the
-    job's start.
+    So is what this one has listed before. What it has yet to list is lost when it is missing
+    several times: a heartbeat may be older than the job's start.
     """
-    held = {(job.job_id, job.attempt) for job in heartbeat.jobs}
+    if len(heartbeat.jobs) >= MAX_LISTED:
+        return  # there may be more
     missing, host.missing = host.missing, {}
-    for job in world.held_at(host.name):
-        if (job.job_id, job.attempt) in held or job.job_id in world.claims:
+    holds = world.held_at(host.name)
+    if not holds:
+        return
+    held = {(job.job_id, job.attempt) for job in heartbeat.jobs}
+    listed = before.jobs if before is not None and before.instance == heartbeat.instance else ()
+    known = {(job.job_id, job.attempt) for job in listed}
+    for job in holds:
+        key = (job.job_id, job.attempt)
+        if key in held or job.job_id in world.claims:
             continue
         if job.instance not in {None, heartbeat.instance}:
             if not host.may_have_twin(now):
                 lose(world, job, now, f"host:{host.name}", "the agent restarted without it")
             continue
-        times = host.missing[job.job_id] = missing.get(job.job_id, 0) + 1
-        if times >= MISSING_TIMES:
-            lose(world, job, now, f"host:{host.name}", "the agent does not have it any more")
+        times = host.missing[key] = missing.get(key, 0) + 1
+        if key in known or times >= MISSING_TIMES:
+            put_back(world, job, now, "the agent does not have it any more")
 
 
 def _let_go(world: World, host: Host, now: Now) -> None:

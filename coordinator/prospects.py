@@ -81,10 +81,13 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
 
 
 def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
-    """Return what speaks against each host, clause by clause, and what would have to change."""
+    """Return what speaks against each host, clause by clause, and what would have to change.
+
+    `known`, how many hosts were looked at, is there for a job that waits for one.
+    """
     waits = job.state is JobState.PENDING and job.in_plan
     found = explain(world, job, now) if waits else []
-    presence = {view.host: world.hosts[view.host].presence(now) for view, _ in found}
+    presence = {view.host: world.presence(world.hosts[view.host], now) for view, _ in found}
     fits = sum(1 for _, against in found if not against)
     changes = analysis.remedies(job.spec, found, world.grace_s()) if not fits else []
     suits = analysis.suitable(found, presence)
@@ -98,7 +101,7 @@ def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
         "clauses": [
             one.to_dict() for one in (analysis.clauses(job.spec, found, presence) if found else [])
         ],
-        "known": len(found),
+        **({"known": len(found)} if waits else {}),
         "suitable": {how: [*names[:MOST_NAMES]] for how, names in suits.items()},
         "suit": {how: len(names) for how, names in suits.items()},
         "remedies": [*changes],
@@ -114,7 +117,8 @@ def _nearest(found: analysis.Explained) -> list[JsonValue]:
     size_chars = 0
     ranked = sorted(found, key=lambda one: sum(1 if r.passing else 100 for r in one[1]))
     for view, against in ranked:
-        reasons: list[JsonValue] = [reason.text for reason in against]
+        ordered = sorted(against, key=lambda reason: reason.passing)  # first what no waiting ends
+        reasons: list[JsonValue] = [reason.text for reason in ordered]
         row: JsonValue = {"host": view.host, "eligible": not against, "reasons": reasons}
         size_chars += len(str(row))
         if rows and size_chars > PAGE_CHARS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from broker.messages import OperatorResponse
@@ -24,9 +24,10 @@ class HostRecord:
     """One row of the ledger's table of hosts.
 
     `drained`: an operator keeps new jobs off it; `drained_now`: and has it give back what it holds.
-    `quarantine` is why the fleet itself keeps jobs off it; empty when it does not. `at` (RFC 3339)
-    and `who` belong to the newest change. `snoozed_until` (RFC 3339; empty: it is not) ends by
-    itself, `snooze_s` after it was said; with `snooze_finish` what it holds may be finished.
+    `quarantine` is in words why the fleet itself keeps jobs off it, and since when; empty when it
+    does not. `at` (RFC 3339) and `who` belong to an operator's newest change. `snoozed_until` (RFC
+    3339; empty: it is not) ends by itself, `snooze_s` after it was said; with `snooze_finish` what
+    it holds may be finished.
     """
 
     host: str
@@ -60,7 +61,7 @@ class HostRecord:
         lifts = f"`fleet resume {self.host}` lifts it"
         found = [f"drained by {self.who} at {moment(self.at)}; {lifts}"] if self.drained else []
         if self.quarantine:
-            found.append(f"in quarantine since {moment(self.at)}: {self.quarantine}; {lifts}")
+            found.append(f"in quarantine: {self.quarantine}; {lifts}")
         return tuple(found)
 
 
@@ -107,6 +108,23 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
+class BundleKept:
+    """A small artifact that the ledger keeps until it is a file of the store."""
+
+    artifact_id: str
+    data: bytes = field(repr=False)
+    model: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class BundlesFiled:
+    """These artifacts are files of the store: the ledger need not keep them any more."""
+
+    artifact_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Revocation:
     """A host's certificate was taken back: when (RFC 3339), and by whom."""
 
@@ -149,4 +167,4 @@ class AttemptFilter:
     limit: int = 1000
 
 
-Record = HostRecord | FleetRecord | HostForgotten | Action
+Record = HostRecord | FleetRecord | HostForgotten | Action | BundleKept | BundlesFiled

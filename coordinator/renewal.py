@@ -14,7 +14,7 @@ from typing import Final
 from broker import journal
 from broker.ca import Authority
 from broker.clock import Clock
-from broker.errors import BadMessage, BadTopic, ConfigError
+from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.messages import CERTIFICATE_REQUEST, CertificateRequest, CertificateResponse, decode
 from broker.messages import encode as encode_message
 from broker.topics import Kind, Topics
@@ -52,7 +52,7 @@ class JournalReader:
         except FileNotFoundError:
             return None
         except (OSError, ConfigError) as error:
-            log.warning("what was done with the CA cannot be read: %s", error)
+            log.warning("what was done with the CA cannot be read: %s", plain(error))
             return None
         self._seen = stamp
         return JournalRead(entries)
@@ -107,7 +107,7 @@ class Renewals:
         try:
             made = self._authority.renew(request.request.encode(), host, self._clock().wall_s)
         except (ConfigError, OSError) as error:
-            log.warning("the certificate of %s is not renewed: %s", host, error)
+            log.warning("the certificate of %s is not renewed: %s", host, plain(error))
             # What is wrong with our files is not for a host to know.
             why = str(error) if isinstance(error, ConfigError) else "the CA cannot be used"
             return CertificateResponse(id=request.id, error=why[:500])

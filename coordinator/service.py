@@ -33,7 +33,7 @@ from broker.lock import FolderLock
 from broker.logs import announce, setup
 from broker.machine import boot_id, machine_name, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
-from broker.memory import keep_freed_memory
+from broker.memory import keep_freed_memory, spare_what_is_loaded
 from broker.options import add_options
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
@@ -71,6 +71,7 @@ log = logging.getLogger("fleet.coordinator")
 LAST_GOOD: Final = "manifest.last-good.toml"
 HOME_MEMORY: Final = "homeassistant.json"
 SWITCH_S: Final = 0.001
+GATHER_S: Final = 0.02  # for which a heartbeat waits for others: a turn costs as much as it does
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class Service:
         self._link = Link(
             LinkSettings(
                 access.addresses,
-                Role.COORDINATOR.value,
+                topics.client_id(Role.COORDINATOR),
                 topics.for_coordinator() + (topics.for_homeassistant() if home.enabled else ()),
                 tls=access.tls,
                 if_twin="another coordinator is at this broker; stop one of them",
@@ -219,7 +220,8 @@ class Service:
         mono_s = system_clock().mono_s
         timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
         events: list[Event] = []
-        for event in self.mailbox.take(self._manager.wait_s(timeout_s, mono_s)):
+        wait_s = self._manager.wait_s(timeout_s, mono_s)
+        for event in self.mailbox.take(wait_s, gather_s=GATHER_S):
             if isinstance(event, Stop):
                 return False
             if isinstance(event, MetricsAsked):
@@ -298,7 +300,7 @@ class Service:
             machine=machine_name(),
             version=__version__,
             started_at=started_at,
-            manifest=None if settings.manifest is None else str(settings.manifest),
+            manifest=None if settings.manifest is None else str(settings.manifest.absolute()),
             broker=address,
             stale_after_s=settings.stale_after_s,
             max_attempts=settings.max_attempts,
@@ -388,6 +390,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The thread that reads the socket gives the interpreter up at every call of the system. At the
     # usual 5 ms until it gets it back, a busy core would hear a hundred messages a second.
     sys.setswitchinterval(SWITCH_S)
+    spare_what_is_loaded()
     service.run(_say_ready_once())
     return 0
 
@@ -410,6 +413,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--manifest", type=Path, help="the plan")
     parser.add_argument("--ca", type=Path, help="folder of the CA, to renew hosts' certificates")
     parser.add_argument("--prefer-cuda-grace", type=float, help="seconds, overrides the manifest")
+    parser.add_argument("--no-metrics", action="store_true", help="whatever the file says")
     parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
     return parser
 

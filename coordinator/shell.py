@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from broker.address import IS_IT_THERE
 from broker.clock import Now, Randomness, backoff_s, rfc3339
 from broker.disk import Disk
 from broker.errors import StorageError, plain
@@ -33,6 +34,7 @@ from coordinator.effects import (
     Collected,
     DropPart,
     Effect,
+    FileBundles,
     FinishPart,
     ManifestRead,
     ManifestRefused,
@@ -130,6 +132,7 @@ class Shell:
         self._intake = Intake(store, around.put, around.writing, around.background)
         self._small = SmallBundles(store, around.put, around.background)
         self._session: str | None = None
+        self._advised = False
         self._failures = 0
         self._resume_s: float | None = None
         self.core = self._new_core(now)
@@ -181,6 +184,9 @@ class Shell:
             log.info("connected to the broker")
         else:
             log.warning("not connected: %s; trying again", event.why)
+            if self._session is None and not event.answered and not self._advised:
+                log.warning("%s", IS_IT_THERE)
+                self._advised = True
 
     def _flush(self, now: Now) -> None:
         changes, effects = self.core.take()
@@ -191,11 +197,11 @@ class Shell:
             return
         if changes:
             self._failures = 0
-        if log.isEnabledFor(logging.INFO):
-            _tell(changes)
         self._now_wall_s = now.wall_s
         for effect in effects:
             self._perform(effect)
+        if log.isEnabledFor(logging.INFO):
+            _tell(changes)
         if self._face is not None:
             self._show(self._face, changes, now, active=bool(changes or effects))
 
@@ -241,6 +247,7 @@ class Shell:
             fleet=self._ledger.load_fleet(),
             revoked=self._ledger.load_revoked(),
             answers=self._ledger.load_answers(MAX_ANSWERS),
+            bundles=self._ledger.bundle_sizes(),
         )
 
     def _presence(self, status: Any) -> Outgoing:
@@ -254,6 +261,8 @@ class Shell:
                 self._intake.do(effect)
             case StoreBundle():
                 self._small.add(effect)
+            case FileBundles(artifact_ids):
+                self._file_bundles(artifact_ids)
             case AppendIndex(row):
                 self._append_index(row)
             case VerifyStored(artifact_id):
@@ -264,8 +273,8 @@ class Shell:
                 self._send_chunk(effect)
             case ReadManifest(client, request_id):
                 self._reload(client, request_id)
-            case Collect(unreferenced):
-                self._collect(unreferenced)
+            case Collect(unreferenced, unfiled):
+                self._collect(unreferenced, unfiled)
             case Warn(text):
                 log.warning("%s", text)
             case _:
@@ -300,6 +309,12 @@ class Shell:
         else:
             self._around.put(PartStored(artifact_id, size_bytes))
 
+    def _file_bundles(self, artifact_ids: Sequence[str]) -> None:
+        for artifact_id in artifact_ids:
+            kept = self._ledger.bundle(artifact_id)
+            if kept is not None:
+                self._small.add(StoreBundle(artifact_id, kept.data, kept.model, kept.mode))
+
     def _append_index(self, row: dict[str, Any]) -> None:
         try:
             self._store.append_index(row)
@@ -309,7 +324,12 @@ class Shell:
     def _send_chunk(self, effect: SendChunk) -> None:
         path = self._store.path_of(effect.artifact_id)
         if path is None:
-            self._around.put(ArtifactLost(effect.artifact_id))
+            kept = self._ledger.bundle(effect.artifact_id)
+            if kept is None:
+                self._around.put(ArtifactLost(effect.artifact_id))
+            else:
+                data = kept.data[effect.offset : effect.offset + effect.length]
+                self._around.publish(Outgoing(effect.topic, data, 0))
             return
         try:
             with self._around.disk.open(path, "rb") as file:
@@ -321,14 +341,14 @@ class Shell:
             return
         self._around.publish(Outgoing(effect.topic, data, 0))
 
-    def _collect(self, unreferenced: Sequence[str]) -> None:
+    def _collect(self, unreferenced: Sequence[str], unfiled: frozenset[str]) -> None:
         keep, wall_s = self._retention, self._now_wall_s
         try:
             older_than = rfc3339(wall_s - keep.events_s)
             events = self._ledger.prune_events(keep.events_per_job, older_than)
             events += self._ledger.prune_actions(older_than, MAX_ANSWERS, keep.turned_away)
             parts = self._store.collect_parts(keep.parts_s, wall_s)
-            kept = self._store.collect_artifacts(unreferenced, keep.artifacts_s, wall_s)
+            kept = self._store.collect_artifacts(unreferenced, unfiled, keep.artifacts_s, wall_s)
         except StorageError as error:
             log.error("%s; old things are deleted another time", error)
             return

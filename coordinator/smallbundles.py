@@ -1,4 +1,4 @@
-"""Small artifacts that came with their reports: those that wait are stored together."""
+"""Small artifacts that the ledger keeps: files are made of them, of those that wait together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from broker.errors import BadStream
-from coordinator.effects import PartFailed, PartStored, StoreBundle
+from coordinator.effects import BundleFiled, BundleRefused, StoreBundle
 from coordinator.store import Store, Whole
 
 log = logging.getLogger("fleet.coordinator")
@@ -17,7 +16,7 @@ MAX_TOGETHER: Final = 64  # each is an open file
 
 
 class SmallBundles:
-    """What waits to be stored. `put` brings an event to the next turn.
+    """What waits to be a file. `put` brings an event to the next turn.
 
     `background` has a slow function run elsewhere, one at a time.
     """
@@ -25,7 +24,7 @@ class SmallBundles:
     def __init__(
         self,
         store: Store,
-        put: Callable[[PartStored | PartFailed], object],
+        put: Callable[[BundleFiled | BundleRefused], object],
         background: Callable[[Callable[[], None]], object],
     ) -> None:
         self._store = store
@@ -34,7 +33,7 @@ class SmallBundles:
         self._waiting: deque[StoreBundle] = deque()
 
     def add(self, effect: StoreBundle) -> None:
-        """Have an artifact stored; `PartStored` or `PartFailed` tells how that went."""
+        """Have a file made; `BundleFiled` or `BundleRefused` tells how that went."""
         self._waiting.append(effect)
         self._background(self._store_some)
 
@@ -47,11 +46,8 @@ class SmallBundles:
         refused = self._store.put(
             [Whole(one.artifact_id, one.data, one.model, one.mode) for one in some]
         )
+        for error in dict.fromkeys(map(str, refused.values())):
+            log.error("%s; the ledger keeps what is to be stored there until that goes", error)
         for one in some:
-            error = refused.get(one.artifact_id)
-            if error is None:
-                self._put(PartStored(one.artifact_id, len(one.data)))
-                continue
-            log.warning("artifact %s: %s", one.artifact_id[:12], error)
-            corrupt = isinstance(error, BadStream)
-            self._put(PartFailed(one.artifact_id, str(error), corrupt=corrupt))
+            done = one.artifact_id not in refused
+            self._put(BundleFiled(one.artifact_id) if done else BundleRefused(one.artifact_id))

@@ -390,11 +390,16 @@ class Store:
         return None
 
     def collect_artifacts(
-        self, unreferenced: Iterable[str], older_than_s: float, now_wall_s: float
+        self,
+        unreferenced: Iterable[str],
+        unfiled: frozenset[str],
+        older_than_s: float,
+        now_wall_s: float,
     ) -> dict[str, int]:
-        """Delete those of the given artifacts that are so old; return the others, by size.
+        """Delete those of the `unreferenced` that are so old; return the others, by size.
 
-        The index then has one row for each job and artifact that is there, the newest.
+        The index then has one row for each job and artifact that is there, the newest; and for
+        what is `unfiled`, to come here yet.
         """
         disk, kept = self._disk, {}
         for artifact_id in unreferenced:
@@ -409,10 +414,10 @@ class Store:
                     del self._paths[artifact_id]
                 else:
                     kept[artifact_id] = disk.size_bytes(path) or 0
-        self._compact_index()
+        self._compact_index(unfiled)
         return kept
 
-    def _compact_index(self) -> None:
+    def _compact_index(self, unfiled: frozenset[str]) -> None:
         if self._disk.size_bytes(self._index) is None:
             return
         with _storage(self._index):
@@ -422,7 +427,7 @@ class Store:
                 with contextlib.suppress(ValueError, AttributeError):
                     row = json.loads(line)
                     key = (str(row.get("job_id")), str(row.get("artifact_id")))
-                    if key[1] in self._paths:
+                    if key[1] in self._paths or key[1] in unfiled:
                         newest.pop(key, None)
                         newest[key] = line
             if len(newest) < len(lines):

@@ -2,10 +2,14 @@
 
 Such a job is like any other, but that no reload takes it out of the plan: whoever has asked for it
 cancels it. Asked for again, it is there already.
+
+Many jobs are cancelled part by part, so that the fleet is heard in between. What was committed when
+a crash comes is cancelled; the command was not answered, so it is repeated, and cancels the rest.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,7 +18,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.messages import AskCancelPending, AskRun, OperatorResponse
 from broker.topics import user_of
-from coordinator import hostnames
+from coordinator import authority, hostnames
 from coordinator.answers import given, refusal
 from coordinator.diff import spec_changes
 from coordinator.jobs import Job
@@ -22,9 +26,11 @@ from coordinator.manifest import ManifestError, read_job
 from coordinator.plan import JobSpec
 from coordinator.planning import known_trainers
 from coordinator.states import Event, JobState
-from coordinator.world import World
+from coordinator.world import Sweep, World
 
 NAMED: Final = 20  # of the jobs that were cancelled, in the answer
+PAUSE_S: Final = 0.01  # between two parts
+SWEPT: Final = "all that was pending"  # why, in the history
 
 
 def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse:
@@ -42,7 +48,8 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse
     if job is None or not job.in_plan:
         if job is not None and "name" not in ask.job:
             spec = replace(spec, name=job.spec.name)
-        namesake = next((one for one in world.book.all() if _takes_name(one, spec)), None)
+        named = world.book.named(spec.name)
+        namesake = next((one for one in named if one.in_plan and one.job_id != spec.job_id), None)
         if namesake is not None:
             message = f"{spec.name!r} is the name of job {namesake.job_id[:12]}; choose another"
             return refusal(
@@ -66,16 +73,42 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse
 
 def on_cancel_pending(
     world: World, client: str, ask: AskCancelPending, now: Now
-) -> OperatorResponse:  # fmt: skip
-    """Cancel all that is pending, unless that is more than whoever asks has seen."""
+) -> OperatorResponse | None:  # fmt: skip
+    """Cancel all that is pending, unless that is more than whoever asks has seen.
+
+    None is assigned meanwhile. The answer comes with the last of them.
+    """
+    if world.sweep is not None:
+        message = "what was pending is being cancelled already; ask again in some seconds"
+        return refusal(ask.id, "refused", message)
     jobs = world.book.in_claim_order(JobState.PENDING)
     if len(jobs) > ask.most:
         message = f"{len(jobs)} jobs are pending by now, not {ask.most}; nothing was cancelled"
         return refusal(ask.id, "refused", message)
-    for job in jobs:
-        world.move(job, Event.CANCELLED, now, user_of(client), "all that was pending")
-    names: list[JsonValue] = [job.spec.name for job in jobs[:NAMED]]
-    return given(ask.id, {"cancelled": len(jobs), "names": names})
+    world.sweep = Sweep(client, ask, deque(job.job_id for job in jobs), [])
+    return _sweep(world, world.sweep, now)
+
+
+def on_sweep_due(world: World, now: Now) -> None:
+    """Cancel some more; answer when that was the last."""
+    sweep = world.sweep
+    if sweep is not None and (response := _sweep(world, sweep, now)) is not None:
+        authority.settle(world, sweep.client, sweep.ask, response, now, outcome(response))
+
+
+def _sweep(world: World, sweep: Sweep, now: Now) -> OperatorResponse | None:
+    """Cancel as many as one turn may; return the answer if nothing is left."""
+    for _ in range(min(len(sweep.left), world.settings.cancel_at_once)):
+        job = world.book.get(sweep.left.popleft())
+        if job is not None and job.state is JobState.PENDING:
+            world.move(job, Event.CANCELLED, now, user_of(sweep.client), SWEPT)
+            sweep.cancelled += 1
+            sweep.names += [job.spec.name] * (sweep.cancelled <= NAMED)
+    if sweep.left:
+        world.timers.set(("sweep",), now.mono_s + PAUSE_S)
+        return None
+    world.sweep, world.unsettled = None, True
+    return given(sweep.ask.id, {"cancelled": sweep.cancelled, "names": [*sweep.names]})
 
 
 def outcome(response: OperatorResponse) -> str:
@@ -94,6 +127,8 @@ def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
 
     One that is yet to come is in the manifest.
     """
+    if not spec.allowed_hosts:
+        return []  # to know every host takes a look at every job
     declared = world.plan.hosts.keys() if world.plan else ()
     known = world.known_hosts()
     remedy = "(`fleet workers` shows them; one that is yet to come needs its [hosts.NAME] first)"
@@ -107,15 +142,9 @@ def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
     ]
 
 
-def _takes_name(one: Job, spec: JobSpec) -> bool:
-    return one.in_plan and one.spec.name == spec.name and one.job_id != spec.job_id
-
-
 def _what_differs(ask: AskRun, job: Job, spec: JobSpec) -> list[str]:
     """Return what was asked for and is not so: the job stays as it is."""
-    return [
-        name for name, *_ in spec_changes(job.spec, spec) if name != "name" or "name" in ask.job
-    ]
+    return [name for name, *_ in spec_changes(job.spec, spec) if name in ask.job]
 
 
 def _said(

@@ -49,7 +49,7 @@ def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
     return {
         "host": host.name,
         "status": "online" if host.online else "offline",
-        "presence": "revoked" if host.name in world.revoked else host.presence(now),
+        "presence": world.presence(host, now),
         "why": host.offline_why,
         "barred": hostverbs.restraints(world, host),
         "drained": list(world.barred(host.name)),

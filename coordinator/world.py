@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -16,7 +17,15 @@ from pydantic import JsonValue
 
 from broker.auth import OperatorKey
 from broker.clock import Now, Randomness
-from broker.messages import Assign, BrokerLoad, Noted, OperatorResponse, Wire, encode
+from broker.messages import (
+    AskCancelPending,
+    Assign,
+    BrokerLoad,
+    Noted,
+    OperatorResponse,
+    Wire,
+    encode,
+)
 from broker.stream import Receiver, Sender
 from broker.timers import Timers
 from broker.topics import Topics
@@ -43,6 +52,11 @@ ROWS_AT_ONCE: Final = 250
 ROWS_EVERY_S: Final = 0.25
 
 
+# Each message of a host has them asked for several times.
+_blank_record = lru_cache(maxsize=64)(HostRecord)
+_blank_policy = lru_cache(maxsize=64)(HostPolicy)
+
+
 @dataclass(frozen=True, slots=True)
 class CoreSettings:
     """What the core needs to know of its surroundings. Durations are in seconds."""
@@ -67,6 +81,7 @@ class CoreSettings:
     request_window_s: float = 60.0
     trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     home_commands: bool = False
+    cancel_at_once: int = 1000  # of the jobs that one command cancels, in one turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +166,17 @@ class Answer:
 
 
 @dataclass(slots=True)
+class Sweep:
+    """A command to cancel all that is pending, which is carried out part by part."""
+
+    client: str
+    ask: AskCancelPending
+    left: deque[str]  # ids of jobs
+    names: list[str]  # of the first that were cancelled
+    cancelled: int = 0
+
+
+@dataclass(slots=True)
 class World:
     """Everything the core decides on."""
 
@@ -164,6 +190,7 @@ class World:
     trainers: SharedTrainers = field(default_factory=SharedTrainers)
     plan: Plan | None = None
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
+    born_s: float = 0.0  # when a birth was complete last (monotonic)
     claims: dict[str, Claim] = field(default_factory=dict)
     holdbacks: dict[str, dict[str, Holdback]] = field(default_factory=dict)  # by job, by host
     stops: dict[tuple[str, str, int], Stop] = field(default_factory=dict)
@@ -177,6 +204,9 @@ class World:
     evidence: dict[str, Evidence] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
     awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
+    unfiled: dict[str, None] = field(default_factory=dict)  # artifacts that the ledger keeps
+    unfiled_left: dict[str, None] = field(default_factory=dict)  # of these, nobody is at them
+    filed: dict[str, None] = field(default_factory=dict)  # the ledger may let go of them
     uploads: dict[str, Upload] = field(default_factory=dict)
     parts_opened: int = 0
     downloads: dict[str, Download] = field(default_factory=dict)
@@ -186,11 +216,13 @@ class World:
     turned_away_s: deque[float] = field(default_factory=deque)
     broker_refused: dict[str, int] | None = None
     broker_load: BrokerLoad | None = None
+    sweep: Sweep | None = None
     home_commands_s: deque[float] = field(default_factory=deque)
     session: str = ""
+    has_rival: bool = False  # another coordinator was seen here, which tells hosts to stop jobs
     manifest_fault: str = ""  # what is wrong with the manifest as it is now; the plan is older
     unsaid: dict[str, None] = field(default_factory=dict)  # jobs whose rows are to be published
-    rows_left: int = ROWS_AT_ONCE  # that may be published in this turn
+    rows: dict[str, None] = field(default_factory=dict)  # of these jobs, in this turn
     out: list[Effect] = field(default_factory=list)
     board: Board = field(default_factory=Board)
     changed_hosts: dict[str, None] = field(default_factory=dict)  # since the board saw them
@@ -268,24 +300,40 @@ class World:
             self.hosts[before.host].progress.pop(before.job_id, None)
 
     def announce(self, job: Job, now: Now) -> None:
-        """Publish a job's row, and have the summary follow.
+        """Publish a job's row at the end of the turn, once, and have the summary follow.
 
         Of many rows at once most follow later: a broker, and our queue for it, hold only so many.
         """
         self.unsaid.pop(job.job_id, None)
-        if self.rows_left > 0:
-            self.rows_left -= 1
-            self.publish(self.topics.job(job.job_id), job.row(), retain=True)
-        else:
+        if len(self.rows) < ROWS_AT_ONCE:
+            self.rows[job.job_id] = None
+        elif job.job_id not in self.rows:
             self.unsaid[job.job_id] = None
             if ("rows",) not in self.timers:
                 self.timers.set(("rows",), now.mono_s + ROWS_EVERY_S)
         if ("summary",) not in self.timers:
             self.timers.set(("summary",), now.mono_s + 0.2)
 
+    def take_out(self) -> list[Effect]:
+        """Return what the shell is to do: say what somebody waits for, then the jobs' rows.
+
+        What is for the disk comes last, and nobody waits for that: what is to be durable before
+        anything is said is in the ledger.
+        """
+        out, self.out = self.out, []
+        rows, self.rows = self.rows, {}
+        for job_id in rows:
+            job = self.book.get(job_id)
+            if job is not None:
+                self.publish(self.topics.job(job_id), job.row(), retain=True)
+        said, self.out = self.out, []
+        out.sort(key=lambda effect: not isinstance(effect, Outgoing))
+        first = sum(isinstance(effect, Outgoing) for effect in out)
+        return [*out[:first], *said, *out[first:]]
+
     def announce_rest(self, now: Now) -> None:
         """Publish some of the rows that had to wait."""
-        for job_id in [*islice(self.unsaid, max(0, self.rows_left))]:
+        for job_id in [*islice(self.unsaid, max(0, ROWS_AT_ONCE - len(self.rows)))]:
             job = self.book.get(job_id)
             if job is not None:
                 self.announce(job, now)
@@ -313,7 +361,7 @@ class World:
 
     def record(self, host: str) -> HostRecord:
         """Return what is remembered of a host."""
-        return self.records.get(host) or HostRecord(host)
+        return self.records.get(host) or _blank_record(host)
 
     def remember(self, record: Record) -> None:
         """Change what is remembered of hosts, or note an action, in the ledger as well."""
@@ -329,6 +377,10 @@ class World:
         if isinstance(record, FleetRecord):
             self.unsettled = True
 
+    def presence(self, host: Host, now: Now) -> str:
+        """Return in one word how a host is: as `Host.presence` does, or `revoked`."""
+        return "revoked" if host.name in self.revoked else host.presence(now)
+
     def barred(self, host: str) -> tuple[str, ...]:
         """Return every reason why a host is given no jobs, with the remedy."""
         revocation = self.revoked.get(host)
@@ -343,7 +395,7 @@ class World:
     def policy(self, host: str) -> HostPolicy:
         """Return what the plan says of a host."""
         policy = self.plan.hosts.get(host) if self.plan else None
-        return policy or HostPolicy(name=host)
+        return policy or _blank_policy(host)
 
     def grace_s(self) -> float:
         """Return how long a `prefer_cuda` job waits for a CUDA host."""

@@ -10,7 +10,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from agent.trainer.errors import BadInputError
+from agent.trainer.errors import BadInputError, plain
 
 
 def weights_to_bytes(weights: Mapping[str, Tensor]) -> bytes:
@@ -44,4 +44,4 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_tensors(path.read_bytes())
     except (OSError, SafetensorError) as error:
-        raise BadInputError.at(path, "file", str(error), "train the model anew") from error
+        raise BadInputError.at(path, "file", plain(error), "train the model anew") from error

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agent.trainer.arrays import Bools, Floats, Ints
-from agent.trainer.errors import BadInputError
+from agent.trainer.errors import BadInputError, plain
 from agent.trainer.schema import TENSORS_INDEX_FILE, FeatureSchema, TensorsIndex, read_json
 
 UNLABELLED: Final = -1
@@ -186,4 +186,4 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
-        raise BadInputError.at(path, "file", str(error), _REMEDY) from error
+        raise BadInputError.at(path, "file", plain(error), _REMEDY) from error

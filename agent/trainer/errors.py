@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from agent.trainer.config import EXIT_BAD_INPUT, EXIT_FAILED
+
+
+def plain(error: BaseException) -> str:
+    """Return an error in words: of the system's what it means, without numbers and paths."""
+    # Arrow's own errors of the system have a number, and bring a text with the number in it.
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error)
 
 
 class TrainerError(Exception):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agent.trainer.errors import InterruptedBySignalError
+from agent.trainer.errors import InterruptedBySignalError, plain
 from agent.trainer.interruption import Interruption
 from agent.trainer.progress import Progress
 from agent.trainer.storage import write_atomically
@@ -69,7 +69,7 @@ class Keeper:
             same = facts["fingerprint"] == self._fingerprint
             whole = facts["sha256"] == hashlib.sha256(payload).hexdigest()
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            self.misfit(f"it cannot be read: {error}")
+            self.misfit(f"it cannot be read: {plain(error)}")
             return None
         if not (same and whole):
             self.misfit("it is damaged" if same else "it is of another job, or of other data")
@@ -107,7 +107,7 @@ class Keeper:
         try:
             write_atomically(self._path, json.dumps(facts).encode() + b"\n" + checkpoint.payload)
         except OSError as error:
-            self._progress.log(f"the checkpoint could not be written: {error}")
+            self._progress.log(f"the checkpoint could not be written: {plain(error)}")
         else:
             self._progress.checkpoint(int(facts["epoch"]))
         self._kept_s = self._clock()

@@ -11,14 +11,15 @@ read, and labels are not. `--out` gets a row a window: host, episode, start (t),
 - `called`: the class, by the threshold or the highest probability,
 - `alarm`: whether the score exceeds the threshold that aims at the target false-positive rate.
 
-Memory does not grow with the file. Standard output carries JSON lines, as that of a training.
+Memory does not grow with the file. Standard output carries JSON lines, as that of a training; on a
+terminal it is a line for people, unless `--json` is said.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ from agent.trainer.arguments import at_least, default_threads
 from agent.trainer.arrays import Floats
 from agent.trainer.errors import BadInputError
 from agent.trainer.interruption import Interruption
-from agent.trainer.progress import Progress, claim_stdout, run_reported
+from agent.trainer.progress import Progress, as_json, claim_stdout, run_reported
 from agent.trainer.rawfile import RawFile
 from agent.trainer.run import bind_threads
 from agent.trainer.schema import Channel, RawSchema
@@ -102,6 +103,19 @@ def write(tables: Iterator[pa.Table], out: Path) -> int:
     return rows
 
 
+def _in_words(event: Mapping[str, Any]) -> str:
+    """Return what a person wants to hear of an event: how it ended, and nothing of the way."""
+    match event["event"]:
+        case "result":
+            count, files = event["metrics"]["windows"], ", ".join(event["files"])
+            return f"{count:,} {'window' if count == 1 else 'windows'} scored: {files}\n"
+        case "error":
+            return f"error: {event['message']}\n"
+        case "log":
+            return f"{event['message']}\n"
+    return ""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     parser = argparse.ArgumentParser(
@@ -119,9 +133,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--raw", type=Path, required=True, help="Telemetry: .parquet or .csv.")
     parser.add_argument("--out", type=Path, required=True, help="Scores: .parquet or .csv.")
     parser.add_argument("--threads", type=at_least(1), default=default_threads())
+    parser.add_argument("--json", action="store_true", help="JSON lines on a terminal, too.")
     args = parser.parse_args(argv)
     bind_threads(args.threads)
-    progress = Progress(claim_stdout())
+    words = sys.stdout.isatty() and not args.json
+    progress = Progress(claim_stdout(), form=_in_words if words else as_json)
 
     def work(_: Interruption) -> None:
         if args.out.suffix not in {".csv", ".parquet"}:

@@ -29,11 +29,25 @@ DECIMALS: Final = 6
 MESSAGE_LIMIT: Final = 2000  # characters
 
 
-class Progress:
-    """Writes the events; `clock` returns seconds and is only ever subtracted."""
+def as_json(event: Mapping[str, Any]) -> str:
+    """Return an event as a line of JSON."""
+    return json.dumps(rounded(event), allow_nan=False) + "\n"
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+
+class Progress:
+    """Writes the events; `clock` returns seconds and is only ever subtracted.
+
+    `form` is the text of an event, with its line break; an empty one is not written.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        form: Callable[[Mapping[str, Any]], str] = as_json,
+    ) -> None:
         self._stream = stream
+        self._form = form
         self._clock = clock
         self._training_since_s = clock()
         self._done_before = 0.0
@@ -91,7 +105,7 @@ class Progress:
 
     def _emit(self, event: dict[str, Any]) -> None:
         try:
-            self._stream.write(json.dumps(rounded(event), allow_nan=False) + "\n")
+            self._stream.write(self._form(event))
             self._stream.flush()
         except BrokenPipeError:
             # Whoever listened is gone; the work is still worth finishing. A stream on the null

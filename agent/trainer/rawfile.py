@@ -20,7 +20,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from agent.trainer.arrays import Floats, Ints
-from agent.trainer.errors import BadInputError
+from agent.trainer.errors import BadInputError, plain
 from agent.trainer.schema import EpisodeEntry, RawSchema
 
 BATCH_ROWS: Final = 65_536
@@ -205,8 +205,7 @@ class _Readable:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
-            problem = error.strerror or str(error)
-            raise BadInputError.at(self._path, "file", problem, "check the path") from error
+            raise BadInputError.at(self._path, "file", plain(error), "check the path") from error
         if isinstance(error, pa.ArrowException):
             raise BadInputError.at(
                 self._path, "file", str(error), "is it whole, and parquet or CSV as it is named?"

@@ -12,7 +12,7 @@ from typing import IO, Final
 
 import zstandard
 
-from agent.trainer.errors import BadInputError
+from agent.trainer.errors import BadInputError, plain
 
 WANTED: Final = frozenset({"model.json", "model.ubj", "model.safetensors"})
 MAX_BYTES: Final = 8 * 1024**3  # of everything in the bundle, unpacked
@@ -46,8 +46,7 @@ def read_model_files(bundle: Path) -> dict[str, bytes]:
     try:
         found = _of_folder(bundle) if bundle.is_dir() else _of_archive(bundle)
     except OSError as error:
-        problem = error.strerror or str(error)
-        raise BadInputError.at(bundle, "file", problem, "check the path") from error
+        raise BadInputError.at(bundle, "file", plain(error), "check the path") from error
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         raise BadInputError.at(bundle, "file", f"is no whole bundle: {error}", _REMEDY) from error
     if "model.json" not in found:

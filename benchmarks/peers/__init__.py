@@ -20,12 +20,17 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Peer:
-    """A peer: the package that it is imported from, the programs that it needs besides."""
+    """A peer: the package that it is imported from, the programs that it needs besides.
+
+    `most_jobs` at once and `most_single` ones are given to it: some take a second each.
+    """
 
     name: str
     module: str
     package: str | None
     programs: tuple[str, ...] = ()
+    most_jobs: int = 1000
+    most_single: int = 50
 
     @property
     def script(self) -> Path:
@@ -53,9 +58,16 @@ class Peer:
 
 
 PEERS = (
-    Peer("jobd", "jobd_peer", "jobd"),
-    Peer("HyperQueue", "hyperqueue_peer", "hyperqueue"),
+    Peer("jobd", "jobd_peer", "jobd", most_jobs=60),
+    Peer("HyperQueue", "hyperqueue_peer", "hyperqueue", most_single=20),
     Peer("Dask distributed", "dask_peer", "distributed"),
     Peer("Ray", "ray_peer", "ray"),
-    Peer("Slurm", "slurm_peer", None, ("slurmctld", "slurmd", "munged", "sbatch")),
+    Peer(
+        "Slurm",
+        "slurm_peer",
+        None,
+        ("slurmctld", "slurmd", "munged", "sbatch"),
+        most_jobs=60,
+        most_single=10,
+    ),
 )

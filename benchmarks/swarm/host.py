@@ -30,7 +30,7 @@ from broker.messages import (
     Wire,
     encode,
 )
-from broker.topics import CLIENT_PREFIX, Topics
+from broker.topics import Topics
 from coordinator.builtin import builtin_trainers
 
 from . import mqtt
@@ -176,7 +176,7 @@ class Host:
         will = mqtt.Message(
             swarm.topics.status(self.name).encode(), swarm.words.lost.fill(self._who), retain=True
         )
-        hello = mqtt.connect(CLIENT_PREFIX + self.name, KEEPALIVE_S, will)
+        hello = mqtt.connect(swarm.topics.client_id(self.name), KEEPALIVE_S, will)
         filters = mqtt.subscribe(swarm.topics.for_agent(self.name))
         link = self._trying = _Link(self, hello, filters)
         try:

@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
 from broker.acl import Principal
-from broker.errors import ConfigError
+from broker.errors import ConfigError, plain
 
 log = logging.getLogger("fleet.broker")
 
@@ -105,7 +105,9 @@ class Identity:
         try:
             context.load_verify_locations(self._folder / CA)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{self._folder / CA}: no certificate in it: {error}") from None
+            raise ConfigError(
+                f"{self._folder / CA}: no certificate in it: {plain(error)}"
+            ) from None
         try:
             # With a password, or OpenSSL would ask for that of an encrypted key and wait.
             context.load_cert_chain(self._folder / CERTIFICATE, self._folder / KEY, password="")
@@ -126,7 +128,7 @@ class Identity:
             serials = frozenset((issuer, one.serial_number) for one in revoked)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{path}: cannot be read: {error}; 'fleet revoke' writes it"
+                f"{path}: cannot be read: {plain(error)}; 'fleet revoke' writes it"
             ) from None
         if not any(_signed(revoked, one) for one in authorities):
             raise ConfigError(f"{path}: not signed by the CA in {CA}; 'fleet revoke' writes it")

@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     )
     from broker.messages.values import (
         MAX_CHUNK_BYTES,
+        MAX_LISTED,
         MAX_PAYLOAD_BYTES,
         MAX_SMALL_BYTES,
         VERSION,
@@ -184,10 +185,10 @@ _NAMES: Final = {
         "AskWorkers", "Auth", "Command", "OperatorRequest", "OperatorResponse",
     ),
     "values": (
-        "MAX_CHUNK_BYTES", "MAX_PAYLOAD_BYTES", "MAX_SMALL_BYTES", "VERSION", "ArtifactId",
-        "Attempt", "Bytes", "HostName", "Hyper", "Id", "JobId", "JobStateName", "Line",
-        "Metrics", "Mode", "Pem", "Piece", "Receipt", "Seq", "Share", "SplitRecipe", "Text",
-        "Wire", "Word",
+        "MAX_CHUNK_BYTES", "MAX_LISTED", "MAX_PAYLOAD_BYTES", "MAX_SMALL_BYTES", "VERSION",
+        "ArtifactId", "Attempt", "Bytes", "HostName", "Hyper", "Id", "JobId", "JobStateName",
+        "Line", "Metrics", "Mode", "Pem", "Piece", "Receipt", "Seq", "Share", "SplitRecipe",
+        "Text", "Wire", "Word",
     ),
 }  # fmt: skip
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}

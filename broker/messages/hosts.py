@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
 from broker.messages.values import (
+    MAX_LISTED,
     Attempt,
     Bytes,
     Id,
@@ -112,7 +113,7 @@ class Heartbeat(Wire):
     cpu_percent: float | None = Field(default=None, ge=0)
     load_1m: float | None = Field(default=None, ge=0)
     gpus: Annotated[tuple[Gpu, ...], Field(max_length=64)] = ()
-    jobs: Annotated[tuple[HeldJob, ...], Field(max_length=256)] = ()
+    jobs: Annotated[tuple[HeldJob, ...], Field(max_length=MAX_LISTED)] = ()
     refuses: Line = Field(default="", description="Why it takes no jobs now; empty: it takes some.")
     dropped: int = Field(default=0, ge=0, description="Messages dropped as garbage so far.")
     rules: Annotated[str, Field(max_length=64)] = Field(

@@ -14,7 +14,8 @@ class Ask(Wire):
 
     id: Id
     expires_at: float | None = Field(
-        default=None, description="Seconds since the epoch; not carried out afterwards."
+        default=None,
+        description="Seconds since the epoch; carried out until a minute later (clocks differ).",
     )
 
 

@@ -14,6 +14,7 @@ T = TypeVar("T")
 VERSION: Final = 1
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_CHUNK_BYTES: Final = 1024 * 1024
+MAX_LISTED: Final = 256  # jobs in a heartbeat
 MAX_SMALL_BYTES: Final = 8 * 1024  # of an artifact that travels with its report
 
 HostName = Annotated[str, Field(pattern=rf"^{HOST_PATTERN}$")]

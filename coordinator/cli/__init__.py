@@ -6,6 +6,7 @@ within the deadline.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import re
@@ -15,6 +16,7 @@ from typing import Any, Final
 import click
 
 from broker.errors import ConfigError, FleetError
+from broker.prose import laid_out
 from coordinator import __version__
 
 EXIT_REFUSED: Final = 1
@@ -188,6 +190,24 @@ def printable(text: str) -> str:
     return _CONTROLS.sub("", text)
 
 
+def _complain(text: str, argv: list[str] | None) -> None:
+    """Say on standard error what is wrong; to who asked for JSON, as an object as well."""
+    from coordinator.cli.words import told
+
+    click.echo(laid_out(f"error: {told(text)}", sys.stderr), err=True)
+    _answer_in_json(text, argv)
+
+
+def _answer_in_json(text: str, argv: list[str] | None) -> None:
+    """Print that it was not done, where that was asked for: a script reads no empty answer."""
+    given = sys.argv[1:] if argv is None else argv
+    if "--json" in given[: given.index("--") if "--" in given else None]:
+        from coordinator.cli.words import print_json
+
+        with contextlib.suppress(OSError):  # what is wrong may be that nothing can be written
+            print_json({"ok": False, "message": printable(text), "errors": []})
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
@@ -199,14 +219,15 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except click.ClickException as error:
         error.show()
+        _answer_in_json(error.format_message(), argv)
         return error.exit_code
     except FleetError as error:
-        click.echo(f"error: {printable(str(error))}", err=True)
+        _complain(str(error), argv)
         if isinstance(error, Unreachable):
             return EXIT_UNREACHABLE
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_REFUSED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        _complain(f"{where}{error.strerror or error}", argv)
         return EXIT_REFUSED
     return result if isinstance(result, int) else 0

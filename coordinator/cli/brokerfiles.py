@@ -10,6 +10,7 @@ import click
 
 from broker.errors import ConfigError
 from broker.machine import system_clock
+from coordinator.cli.words import say
 
 if TYPE_CHECKING:
     from broker.deploy import Ports, Site
@@ -162,24 +163,24 @@ def _write(kind: str, site: Site, output: Path, *, force: bool) -> None:
         changed = write(folder, files, force=force)
         for name in files:
             word = "written" if folder / name in changed else "is current"
-            click.echo(f"{folder / name}: {word}")
+            say(f"{folder / name}: {word}")
         if node:
-            click.echo(f"  for {node.host}: goes to {site.folder} there")
+            say(f"  for {node.host}: goes to {site.folder} there")
 
 
 def _remark(kind: str, site: Site) -> None:
     """Tell what the files lack."""
     if not site.revoked:
-        click.echo(
+        say(
             f"{site.certificates / 'crl.pem'}: is not there, so nobody can be revoked; copy the "
             "folder `broker` that `fleet init` made there, and run this again",
             err=True,
         )
     if not site.people:
-        click.echo(
+        say(
             "nobody may look at the fleet or command it; name people with --person, or with "
             "--home the folder where they were enrolled",
             err=True,
         )
     if kind != "mosquitto" and not site.hosts:
-        click.echo("no host gets in; name each with --host, or --home", err=True)
+        say("no host gets in; name each with --host, or --home", err=True)

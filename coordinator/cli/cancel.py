@@ -31,8 +31,9 @@ def cancel_command(
     With --all-pending everything that waits is cancelled; what runs goes on.
 
     \b
-    Example: fleet cancel mlp-oracle
-             fleet cancel --all-pending
+    Examples:
+      fleet cancel mlp-oracle
+      fleet cancel --all-pending
     """  # noqa: D301 - \b is click's
     if all_pending == (job is not None):
         raise click.UsageError("say which job, or --all-pending")
@@ -67,7 +68,7 @@ def _all_pending(client: OperatorClient, *, yes: bool, as_json: bool) -> int:
     elif data["cancelled"]:
         shown = ", ".join(map(str, data["names"]))
         more = ", ..." if data["cancelled"] > len(data["names"]) else ""
-        click.echo(render.printable(f"cancelled {_jobs(data['cancelled'])}: {shown}{more}"))
+        render.say(render.printable(f"cancelled {_jobs(data['cancelled'])}: {shown}{more}"))
     else:
         click.echo("nothing is pending")
     return 0

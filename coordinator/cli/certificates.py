@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker import identity as ids
+from broker import certificates as certs
 from broker import private
 from broker.address import DEFAULT_TLS_PORT, Address, parse_addresses
 from broker.errors import ConfigError
@@ -53,7 +53,7 @@ def broker_url(home: Path) -> str:
     from broker.ca import alternative_names
 
     path = home / "broker" / BROKER_CERTIFICATE
-    names = alternative_names(ids.read_certificate(path))
+    names = alternative_names(certs.read_certificate(path))
     if not names:
         raise ConfigError(f"{path}: has no names in it; make another with `fleet init --broker`")
     ports = [

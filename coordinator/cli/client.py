@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -9,10 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
-from broker.access import PEOPLE, open_access
-from broker.address import text_of
+from broker.access import PEOPLE, host_here, open_access
+from broker.address import IS_IT_THERE, text_of
 from broker.auth import OperatorKey, is_answer, signed_by
-from broker.errors import BadMessage, BadTopic
+from broker.errors import BadMessage, BadTopic, ConfigError
 from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id, system_clock
 from broker.mailbox import Mailbox
@@ -33,6 +34,7 @@ from broker.topics import Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator import hostpages
 from coordinator.cli import NotDone, Unreachable
+from coordinator.cli.words import span
 
 REPEAT_S: Final = 1.0
 MAX_ASIDE: Final = 50_000
@@ -67,11 +69,14 @@ class OperatorClient:
         self._addresses = access.addresses
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
         self._lost: Disconnected | None = None  # while there is no connection
+        self._status = b""  # of the coordinator, as it says itself, or its will does
+        self._silent_since_s: float | None = None  # while questions go unanswered (monotonic)
         # What comes on the watched topics while an answer is awaited.
         self._aside: deque[LinkEvent] = deque(maxlen=MAX_ASIDE)
-        filters = [*self.topics.for_operator(self.name), *((name, 1) for name in watch)]
+        more = dict.fromkeys([self.topics.coordinator_status(), *watch])
+        filters = [*self.topics.for_operator(self.name), *((name, 1) for name in more)]
         self._link = Link(
-            LinkSettings(self._addresses, name, filters, tls=access.tls),
+            LinkSettings(self._addresses, self.topics.client_id(name), filters, tls=access.tls),
             feed(self._mailbox),
             will=None,
             new_id=new_id,
@@ -95,12 +100,25 @@ class OperatorClient:
                     if not self._patient and refusals >= len(self._addresses):
                         deadline_s = 0.0
                 else:
+                    self._note(event)
                     self._aside.append(event)  # retained messages may come first
         if connected:
             return self
         # Aside: a connect to a host that swallows packets takes longer to give up than we have.
         threading.Thread(target=self._link.stop, name="fleet-give-up", daemon=True).start()
+        if not answered and "url" not in self._settings.model_fields_set:
+            self._check_whose_machine()
         raise Unreachable(self._absence(why, answered=answered))
+
+    def _check_whose_machine(self) -> None:
+        """Raise `ConfigError` where only a host has joined: its broker is not this machine's."""
+        host = None if self._settings.identity is not None else host_here()
+        if host is not None:
+            raise ConfigError(
+                f"this machine has the identity of a host ({host}) alone, and only a person may "
+                "ask: `fleet enroll operator:NAME` (or observer:NAME, who may only look) on the "
+                "CA's machine and `fleet join` here, or ask there"
+            )
 
     def _absence(self, why: str, *, answered: bool) -> str:
         """Say that there is no connection, and what may help."""
@@ -110,7 +128,7 @@ class OperatorClient:
                 "is it this fleet's? see --broker, --root and --identity, and docs/identity.md"
             )
         known = "url" in self._settings.model_fields_set or not self._addresses[0].is_loopback()
-        remedy = "is that its address, and is it running? --broker names another"
+        remedy = IS_IT_THERE
         if not known:
             remedy = "is it running? start one with `fleet up`, or name yours with --broker"
         return f"the broker is not reachable ({why})\n{remedy}"
@@ -130,12 +148,14 @@ class OperatorClient:
         # Whoever only looks needs no key, and may have no right to read it.
         key = self._settings.operator_key() if isinstance(request, Command) else None
         deadline_s = time.monotonic() + self.timeout_s
+        if self._silent_since_s is None:
+            self._silent_since_s = time.monotonic()
         repeat_at_s = 0.0
-        unsigned = ""
+        unsigned, sent = "", False
         while (now_s := time.monotonic()) < deadline_s:
             if now_s >= repeat_at_s:
                 signed = signed_by(key, topic, request, time.time())
-                self._link.publish(Outgoing(topic, encode(signed)))
+                sent |= self._link.publish(Outgoing(topic, encode(signed)))
                 repeat_at_s = now_s + REPEAT_S
             response = None
             for event in self._take(min(repeat_at_s, deadline_s) - now_s):
@@ -150,6 +170,7 @@ class OperatorClient:
                     repeat_at_s = deadline_s = min(deadline_s, time.monotonic() + REPEAT_S)
             if response is None:
                 continue
+            self._silent_since_s = None
             if not response.ok:
                 raise NotDone(response.message, response.data)
             return response.data
@@ -159,13 +180,42 @@ class OperatorClient:
                 f"{unsigned!r}\nis the operator key the coordinator's? what was done is in "
                 "`fleet events`"
             )
+        # The coordinator allows a minute beyond a command's expiry (`authority.EXPIRY_SLACK_S`).
+        late = "\nwhat was asked may still be done within a minute"
+        raise Unreachable(self._missing() + (late if sent and isinstance(request, Command) else ""))
+
+    def _missing(self) -> str:
+        """Say which of the two does not answer, and what may help."""
         if self._lost is not None:
-            raise Unreachable(self._absence(self._lost.why, answered=self._lost.answered))
-        raise Unreachable(
-            f"the broker {text_of(self._addresses)} answers, but no coordinator did in "
-            f"{self.timeout_s:g} s\n"
-            "does one run? its log says what keeps it, such as a full disk; else start one with "
-            "`fleet coordinator`"
+            return self._absence(self._lost.why, answered=self._lost.answered)
+        since_s = self._silent_since_s
+        return self._silence(0.0 if since_s is None else time.monotonic() - since_s)
+
+    def _silence(self, silent_s: float) -> str:
+        """Say that the broker answers and the coordinator does not, and what may help."""
+        from broker.messages import STATUS  # only here: most questions are answered
+
+        found = None
+        with contextlib.suppress(BadMessage):
+            found = decode(STATUS, self._status)
+        broker = f"the broker {text_of(self._addresses)} answers"
+        nobody = f"{broker}, but no coordinator did in {span(silent_s)}"
+        if found is None:
+            return (
+                f"{nobody}\ndoes one run? its log says what keeps it, such as a full disk; else "
+                "start one with `fleet coordinator`"
+            )
+        if found.state == "offline":
+            how = "it was stopped" if found.reason == "goodbye" else "its connection was lost"
+            return (
+                f"{nobody}: it is offline ({how})\n"
+                "what runs goes on; start it again with `fleet coordinator`"
+            )
+        return (
+            f"{broker}, but its coordinator has been silent for {span(silent_s)}, though it is "
+            "online by its status\n"
+            "its log says what keeps it, such as a full disk; --timeout waits longer; to start it "
+            "again does no harm, what runs goes on"
         )
 
     def _take(self, wait_s: float) -> list[LinkEvent]:
@@ -174,7 +224,16 @@ class OperatorClient:
         for event in events:
             if isinstance(event, Connected | Disconnected):
                 self._lost = event if isinstance(event, Disconnected) else None
+                if self._silent_since_s is not None:  # nobody can hear without a connection
+                    self._silent_since_s = time.monotonic()
+            else:
+                self._note(event)
         return events
+
+    def _note(self, event: LinkEvent) -> None:
+        """Remember what the coordinator's status is, if that is what has come."""
+        if isinstance(event, Incoming) and event.topic == self.topics.coordinator_status():
+            self._status = event.payload
 
     def _is_signed(self, event: LinkEvent, key: OperatorKey) -> bool:
         topic = self.topics.operator_response(self.name)

@@ -60,6 +60,13 @@ def complete_host(
     return _items(_within(ctx, ask))
 
 
+def complete_first_host(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return hosts for the first of several words, and nothing for those after it."""
+    return [] if ctx.params.get(param.name or "") else complete_host(ctx, param, incomplete)
+
+
 def _of_job(row: dict[str, Any], incomplete: str) -> tuple[str, str]:
     """Return what to type for a job, its name if that begins so, and what to say of it."""
     where = f"{row['state']} on {row['host']}" if row["host"] else row["state"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from coordinator.live.watcher import Watcher
     from coordinator.web.artifacts import Fetch
     from coordinator.web.hub import Hub
+    from coordinator.web.settings import WebSettings
 
 _LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 ANSWER_S: Final = 15.0
@@ -32,6 +33,8 @@ STALL_S: Final = 60.0
 @click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
 @click.option("--name", "names", multiple=True, metavar="HOST",
               help="A further name that browsers may use for this machine.")  # fmt: skip
+@click.option("--public-url", default="", metavar="URL",
+              help="Its address behind a proxy that does HTTPS: https://NAME.")  # fmt: skip
 @click.option("--password-file", type=click.Path(path_type=Path), metavar="FILE",
               help="What one logs in with.  [default: a new one each time]")  # fmt: skip
 @click.option("--private", is_flag=True, help="Nobody even looks without the password.")
@@ -39,12 +42,13 @@ STALL_S: Final = 60.0
 @where_options
 def dashboard_command(
     listen: str, certificate: Path | None, key: Path | None, names: tuple[str, ...],
-    password_file: Path | None, private: bool, read_only: bool, **options: Any,
+    public_url: str, password_file: Path | None, private: bool, read_only: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Show the fleet in a browser.
 
-    Everybody who can reach the page can look. Whoever logs in may cancel and requeue jobs, and
-    drain hosts, in the name that this process has on the broker; as an observer nobody may.
+    Everybody who can reach the page can look. Whoever logs in may cancel and requeue jobs, drain
+    and snooze hosts, and pause the fleet, in the name that this process has on the broker; as an
+    observer nobody may.
 
     Example: fleet dashboard --listen 0.0.0.0:8086 --certificate pi.crt --key pi.key
     """
@@ -61,8 +65,9 @@ def dashboard_command(
         raise click.UsageError("--private needs a password, and --read-only has none")
     host, port = parse_listen(listen)
     settings = WebSettings(
-        host, port, certificate, key, bool(options["plain"]), private, tuple(names)
-    )
+        host, port, certificate, key, bool(options["plain"]), private, tuple(names),
+        public_url,
+    )  # fmt: skip
     settings.check()
     broker = where(**options)
     password = read_password(password_file) if password_file else _new_password()
@@ -72,7 +77,7 @@ def dashboard_command(
 
     from coordinator.web.service import serve
 
-    tell = _Tell(settings.url, None if password_file else password, listen, read_only)
+    tell = _Tell(settings, None if password_file else password, listen, read_only)
     serve(settings, make, _fetch(broker), None if read_only else password, system_clock, tell)
 
 
@@ -80,13 +85,15 @@ class _Tell:
     """Says where the page is and how one logs in, once it is there."""
 
     def __init__(
-        self, url: Callable[[int], str], password: str | None, listen: str, read_only: bool
+        self, settings: WebSettings, password: str | None, listen: str, read_only: bool
     ) -> None:
-        self._url, self._password = url, password
+        self._settings, self._password = settings, password
         self._listen, self._read_only = listen, read_only
 
     def __call__(self, port: int, hub: Hub) -> None:
-        click.echo(f"dashboard    {self._url(port)}")
+        click.echo(f"dashboard    {self._settings.url(port)}")
+        if self._settings.public_url:
+            click.echo(f"by proxy     {self._settings.public_origin}/")
         click.echo(f"broker       {hub.watcher.address}, as {hub.user}")
         if self._read_only or not hub.is_operator():
             click.echo("log in       nobody can: the page is read only")

@@ -21,7 +21,7 @@ from coordinator.cli.common import (
     where,
     where_options,
 )
-from coordinator.cli.complete import complete_host
+from coordinator.cli.complete import complete_first_host, complete_host
 from coordinator.cli.serve import become_module
 
 if TYPE_CHECKING:
@@ -51,27 +51,34 @@ def drain_command(client: OperatorClient, host: str, now: bool, as_json: bool) -
 
 
 @click.command("snooze")
-@click.argument("words", metavar="HOST TIME | --here [TIME]", nargs=-1)
+@click.argument("words", metavar="HOST TIME | --here [TIME]", nargs=-1,
+                shell_complete=complete_first_host)  # fmt: skip
 @click.option("--finish", is_flag=True, help="What runs may be finished.")
+@click.option(
+    "--off", is_flag=True, help="With --here: end it; of a host, `fleet resume HOST` does."
+)
 @here_option
 @state_option
 @timeout_option
 @json_option
 @where_options
 def snooze_command(
-    words: tuple[str, ...], finish: bool, here: bool, state: Path | None, timeout: float,
+    words: tuple[str, ...], finish: bool, off: bool, here: bool, state: Path | None, timeout: float,
     as_json: bool, **at: Any,
 ) -> int:  # fmt: skip
     """Give a host no jobs for a while; what runs is given back, and goes on elsewhere.
 
     TIME is 30m, 3h, 2d, or 18:00. It ends by itself, or by `fleet resume HOST`. With --here the
     owner says it on the machine itself, without a broker, and no operator can lift it; without TIME
-    it then holds until `fleet resume --here`.
+    it then holds until `fleet snooze --here --off`, or `fleet resume --here`.
 
     \b
-    Example: fleet snooze gaming-pc 3h
-             fleet snooze --here 22:30
+    Examples:
+      fleet snooze gaming-pc 3h
+      fleet snooze --here 22:30
     """  # noqa: D301 - \b is click's
+    if off:
+        return _end_snooze(words, finish=finish, here=here, at={"state": state} | _of_agent(at))
     if here:
         if len(words) > 1:
             raise click.UsageError("with --here say at most how long: fleet snooze --here 3h")
@@ -93,9 +100,7 @@ def snooze_command(
             id=new_id(), host=words[0], for_s=for_s, finish=finish, expires_at=time.time() + timeout
         )
         data = client.ask(ask)
-    until = datetime.fromisoformat(data["until"]).astimezone()
-    shown = f"{until:%H:%M}" if until.date() == now.date() else f"{until:%a %d %b %H:%M}"
-    _say(data, f"{data['host']} is snoozed until {shown}{_held(data)}", as_json=as_json)
+    _say(data, f"{data['host']} is snoozed until {data['until']}{_held(data)}", as_json=as_json)
     return 0
 
 
@@ -109,7 +114,7 @@ def snooze_command(
 def resume_command(
     host: str | None, here: bool, state: Path | None, timeout: float, as_json: bool, **at: Any
 ) -> int:
-    """Give a host jobs again: lifts a drain, a snooze and a quarantine.
+    """Give a host jobs again: lifts a drain, a snooze and a quarantine, and says which.
 
     What its owner has said on the machine, or the manifest, holds all the same. With --here the
     owner's own snooze ends.
@@ -131,7 +136,9 @@ def resume_command(
     text = f"{data['host']} is given jobs again"
     if data.get("refuses"):
         text = f"{data['host']} may have jobs again, but takes none now: {data['refuses']}"
-    _say(data, text, as_json=as_json)
+    # Without the remedy: this was it.
+    lifted = " and ".join(one.partition("; `fleet ")[0] for one in data["was"])
+    _say(data, f"{text}; it was {lifted}", as_json=as_json)
     return 0
 
 
@@ -152,6 +159,18 @@ def pause_command(client: OperatorClient, off: bool, as_json: bool) -> None:
     _say(data, paused if data["paused"] else "jobs are given out again", as_json=as_json)
 
 
+def _end_snooze(words: tuple[str, ...], *, finish: bool, here: bool, at: dict[str, Any]) -> int:
+    """End the owner's snooze; an operator's ends with whatever else keeps jobs from the host."""
+    if not here:
+        host = words[0] if words else "HOST"
+        raise click.UsageError(
+            f"--off is for --here; `fleet resume {host}` ends a snooze, and a drain with it"
+        )
+    if words or finish:
+        raise click.UsageError("--off ends the snooze; say neither a time nor --finish with it")
+    return become_module("agent.snooze", {"end": True} | at)
+
+
 def _of_agent(at: dict[str, Any]) -> dict[str, Any]:
     """Return those of the options that say which agent this machine's is."""
     return {name: at[name] for name in ("identity", "config")}
@@ -165,9 +184,9 @@ def _held(data: dict[str, Any]) -> str:
 
 
 def _say(data: dict[str, Any], text: str, *, as_json: bool) -> None:
-    from coordinator.cli import printable, render
+    from coordinator.cli import render
 
     if as_json:
         render.print_json(data)
     else:
-        click.echo(printable(text))
+        render.say(render.told(text))

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from broker import certificates as certs
 from broker import identity as ids
 from broker import private
+from broker.acl import Principal, Role
 from broker.address import parse_addresses, text_of
 from broker.errors import ConfigError
 from broker.machine import system_clock
 from broker.settings import BrokerSettings
 from coordinator.cli import NotDone
 from coordinator.cli.certificates import broker_url, home_of, home_option, publish
+from coordinator.cli.common import json_option
 from coordinator.cli.journal import note, tell
 from coordinator.cli.progress import waiting
-from coordinator.cli.words import span
+from coordinator.cli.words import print_json_line, say, span
 
 if TYPE_CHECKING:
     from broker.ca import Authority, Issued
@@ -42,10 +46,11 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 @home_option
 @click.option("--broker", metavar="URL", help="Address that the host is to use.")
 @click.option("--config", metavar="FILE", help="Configuration file.")
+@json_option
 @click.pass_context
 def enroll_command(
     ctx: click.Context, name: str, out: Path | None, address: str | None, lasts: str,
-    replace: bool, home: Path | None, broker: str | None, config: str | None,
+    replace: bool, home: Path | None, broker: str | None, config: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Give a host a certificate, on the machine that has the CA.
 
@@ -53,6 +58,8 @@ def enroll_command(
     makes its own key. With -o everything goes into one file instead, which is secret.
 
     NAME is a host's, or a person's: operator:NAME may give orders, observer:NAME may look.
+
+    With --json it prints two objects, a line each: what is to be run there, and what came of it.
 
     \b
     Examples:
@@ -69,10 +76,10 @@ def enroll_command(
     lasts_s = _seconds(lasts)
     old = _check_free(authority, name, replace=replace)
     if out is not None:
-        _to_file(authority, name, url, out, old)
+        _to_file(authority, name, url, out, old, as_json=as_json)
         how = "its certificate is in a file"
     else:
-        how = _wait(authority, name, url, address, lasts_s, replace=replace)
+        how = _wait(authority, name, url, address, lasts_s, replace=replace, as_json=as_json)
     publish(authority, home)
     note(authority, home, "enroll", name, how + (", earlier ones are revoked" * replace))
     file = config or given.get("config")
@@ -98,28 +105,33 @@ def _check_free(authority: Authority, name: str, *, replace: bool) -> Issued | N
     return old
 
 
-def _to_file(authority: Authority, name: str, url: str, out: Path, old: Issued | None) -> None:
+def _to_file(
+    authority: Authority, name: str, url: str, out: Path, old: Issued | None, *, as_json: bool
+) -> None:
     from broker.bundle import Bundle
 
     if out.exists():
         raise ConfigError(f"{out}: is there already; remove it, or choose another -o FILE")
-    key = ids.new_key()
+    key = certs.new_key()
     # A bundle that cannot be written should not cost the host the certificate that it has.
     private.write(out, b"")
     try:
         certificate = authority.issue(
             key.public_key(), name, system_clock().wall_s, replace=old is not None
         )
-        made = Bundle(name, url, authority.pem, certificate, ids.key_pem(key))
+        made = Bundle(name, url, authority.pem, certificate, certs.key_pem(key))
         private.write(out, made.encode())
     except BaseException:
         out.unlink(missing_ok=True)
         raise
-    more = "" if old is None else " --replace"
-    click.echo(f"wrote {out}; it is secret: carry it to {name}, and there")
-    click.echo(f"  fleet join {out.name}{more}")
+    command = f"fleet join {out.name}{'' if old is None else ' --replace'}"
+    if as_json:
+        print_json_line({"ok": True, "name": name, "file": str(out), "run": command})
+    else:
+        say(f"wrote {out}; it is secret: carry it to {_place(name)}, and there")
+        click.echo(f"  {command}")
     if old is not None:
-        click.echo(
+        say(
             f"the certificate that {name} had until {ids.day(old.ends_s)} is revoked as of now: "
             f"{name} is cut off until it has joined with this one",
             err=True,
@@ -127,8 +139,9 @@ def _to_file(authority: Authority, name: str, url: str, out: Path, old: Issued |
 
 
 def _wait(
-    authority: Authority, name: str, url: str, given: str | None, lasts_s: float, *, replace: bool
-) -> str:
+    authority: Authority, name: str, url: str, given: str | None, lasts_s: float, *,
+    replace: bool, as_json: bool,
+) -> str:  # fmt: skip
     """Wait until the host has come; return how it did, in words."""
     from broker.enrolment import DEFAULT_PORT, End, Offer, new_token, wait_for_joining
 
@@ -138,8 +151,13 @@ def _wait(
 
     def ready(port: int) -> None:
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        click.echo(f"run this on {name}, within {span(lasts_s)}:\n")
-        click.echo(f"  fleet join {shown} {token.text()}\n")
+        command = f"fleet join {shown} {token.text()}"
+        if as_json:
+            print_json_line({"name": name, "run": command, "within_s": lasts_s})
+            sys.stdout.flush()
+        else:
+            say(f"run this on {_place(name)}, within {span(lasts_s)}:\n")
+            click.echo(f"  {command}\n")
         stack.enter_context(waiting(f"waiting for {name}", lasts_s))
 
     offer = Offer(authority, name, url, token, lasts_s, replace)
@@ -147,15 +165,34 @@ def _wait(
         enrolment = wait_for_joining(offer, host, port, ready)
     match enrolment.end:
         case End.JOINED:
-            click.echo(f"{name} has its certificate (asked for from {enrolment.peer})")
+            if as_json:
+                print_json_line({"ok": True, "name": name, "peer": enrolment.peer})
+            else:
+                say(f"{name} has its certificate (asked for from {enrolment.peer})")
             return f"it fetched its certificate from {enrolment.peer}"
         case End.EXPIRED:
-            raise NotDone(f"{name} has not come within the time; run `fleet enroll {name}` again")
+            raise NotDone(
+                f"nobody has come for the certificate of {name} within {span(lasts_s)}; run "
+                f"`fleet enroll {name}` again"
+            )
         case _:
             raise NotDone(
                 "somebody tried wrong tokens, and this one was given up; see who can reach this "
                 f"port, and run `fleet enroll {name}` again"
             )
+
+
+def _place(name: str) -> str:
+    """Return the machine that a certificate is for, in words: that of a host is its name."""
+    match Principal.parse(name).role:
+        case Role.AGENT:
+            return name
+        case Role.COORDINATOR:
+            return "the coordinator's machine"
+        case Role.HOMEASSISTANT:
+            return "the machine of Home Assistant"
+        case _:
+            return f"the machine of {name}"
 
 
 def _own_address(broker: str) -> str:

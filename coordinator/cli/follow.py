@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -10,9 +11,10 @@ import click
 
 from broker.errors import BadMessage
 from broker.machine import new_id
-from broker.messages import JOB_ROW, PROGRESS, AskShow, Progress, decode
+from broker.messages import JOB_ROW, PROGRESS, AskShow, AskWhy, Progress, decode
 from broker.topics import Kind
 from coordinator.cli import Unreachable, printable
+from coordinator.cli.words import say, span, told
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 ASK_EVERY_S: Final = 10.0
 MISSES: Final = 6  # questions without an answer, after which nobody is believed to be there
+_NUMBER: Final = re.compile(r"\d+")
 
 
 def until_over(client: OperatorClient, job_id: str, *, quiet: bool) -> dict[str, Any]:
@@ -42,22 +45,50 @@ def until_over(client: OperatorClient, job_id: str, *, quiet: bool) -> dict[str,
                     if misses >= MISSES:
                         raise
                 screen.show(row, None)
+                if row.get("state") == "pending" and not quiet:
+                    screen.say(_waits(client, row))
             for topic, payload in client.messages(wait_s=1.0):
                 if topic.job_id == job_id and payload:
                     row = _heard(topic.kind, payload, row, screen)
     except KeyboardInterrupt:
-        click.echo("no longer waiting; the job goes on", err=True)
+        click.echo("no longer waiting; the job stays", err=True)
         raise
     finally:
         screen.close()
     return row
 
 
+def _waits(client: OperatorClient, row: dict[str, Any]) -> str:
+    """Return in a line why a job is pending; nothing where it is about to be assigned."""
+    try:
+        why = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
+    except Unreachable:
+        return ""
+    hosts = why["hosts"]
+    if why["state"] != "pending" or any(host["eligible"] for host in hosts):
+        return ""
+    alike = {tuple(host["reasons"]) for host in hosts}
+    if why["summary"] in {reason for reasons in alike for reason in reasons}:
+        return f"it waits: {why['summary']}"
+    if len(alike) == 1 and why["known"] == len(hosts):
+        return f"it waits: {why['summary']}: {'; '.join(*alike)}"
+    return f"it waits: {why['summary']}; `fleet why {row['name']}` has the reasons"
+
+
+def _is_behind(row: dict[str, Any], last: dict[str, Any]) -> bool:
+    """Whether a row was published before what an answer has said meanwhile."""
+    if not last or row["attempt"] != last["attempt"]:
+        return bool(last) and row["attempt"] < last["attempt"]
+    return last["state"] in FINAL or (row["state"], last["state"]) == ("claimed", "running")
+
+
 def _heard(kind: Kind, payload: bytes, row: dict[str, Any], screen: _Screen) -> dict[str, Any]:
     try:
         if kind is Kind.JOB:
-            row = decode(JOB_ROW, payload).model_dump(mode="json")
-            screen.show(row, None)
+            heard = decode(JOB_ROW, payload).model_dump(mode="json")
+            if not _is_behind(heard, row):
+                row = heard
+                screen.show(row, None)
         elif kind is Kind.PROGRESS:
             screen.show(row, decode(PROGRESS, payload))
     except BadMessage:
@@ -70,6 +101,7 @@ class _Screen:
 
     def __init__(self, *, quiet: bool) -> None:
         self._said = ""
+        self._why = ""
         self._quiet = quiet
         self._bar: Any = None
         if sys.stderr.isatty() and not quiet:
@@ -81,12 +113,12 @@ class _Screen:
                 rich.TextColumn("{task.description}"),
                 rich.BarColumn(),
                 rich.TextColumn("{task.fields[loss]}"),
-                rich.TimeElapsedColumn(),
+                rich.TextColumn("{task.fields[left]}"),
             )
             self._bar = rich.Progress(
                 *columns, console=render.console(stderr=True), transient=True
             )  # fmt: skip
-            self._task = self._bar.add_task("", total=None, loss="")
+            self._task = self._bar.add_task("", total=None, loss="", left="")
             self._bar.start()
 
     def show(self, row: dict[str, Any], progress: Progress | None) -> None:
@@ -105,19 +137,33 @@ class _Screen:
                 self.close()
                 click.echo(state)
             if row["state"] == "failed" and not self._quiet:
-                click.echo(printable(f"error: {row['error']}"), err=True)
+                say(printable(f"error: {row['error']}"), err=True)
+
+    def say(self, why: str) -> None:
+        """Say why the job is pending, and once how to stop waiting; nothing that was said last."""
+        gist = _NUMBER.sub("", why)  # of a count of seconds every word would be news
+        if gist in {"", self._why}:
+            return
+        first, self._why = not self._why, gist
+        more = "\nCtrl-C stops waiting, the job stays" if first else ""
+        text = f"{told(why)}{more}"
+        if self._bar is None:
+            click.echo(text, err=True)
+        else:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, row: dict[str, Any], state: str, progress: Progress | None) -> None:
         if progress is not None and progress.epochs:
             losses = (progress.val_loss, progress.train_loss)
             loss = next((f"loss {one:.4f}" for one in losses if one is not None), "")
             words = f"{state}, {progress.epoch or 0}/{progress.epochs}"
+            left = "" if progress.eta_s is None else f"{span(progress.eta_s)} left"
             self._bar.update(
                 self._task, description=words, total=progress.epochs,
-                completed=progress.epoch or 0, loss=loss,
+                completed=progress.epoch or 0, loss=loss, left=left,
             )  # fmt: skip
         elif row["state"] != "running":
-            self._bar.update(self._task, description=state, total=None, loss="")
+            self._bar.update(self._task, description=state, total=None, loss="", left="")
         elif not self._said.endswith(state):
             self._bar.update(self._task, description=state)
 

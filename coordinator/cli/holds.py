@@ -37,5 +37,5 @@ def away(status: dict[str, Any]) -> Iterator[Any]:
 
 
 def _indented(words: str) -> Padding:
-    text = render.Text(render.printable(words), style="yellow")
+    text = render.Text(render.told(words), style="yellow")
     return Padding(text, (0, 0, 0, INDENT), expand=False)

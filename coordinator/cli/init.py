@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from broker import certificates as certs
 from broker import identity as ids
 from broker import journal, private
 from broker.address import parse_address
@@ -23,7 +24,9 @@ from coordinator.cli.certificates import (
     home_of,
     publish,
 )
+from coordinator.cli.common import json_option
 from coordinator.cli.journal import login, note, tell
+from coordinator.cli.words import print_json, say
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -37,6 +40,26 @@ _DNS_NAME: Final = re.compile(
 )
 
 
+# What the commands of `_next` are for.
+_REASONS: Final = (
+    "next, here (docs/brokers.md has mosquitto and others as well)",
+    "for each host, and do on it what this prints",
+    "to look at it",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was made, and in which folder."""
+
+    path: Path
+    what: str
+
+    def in_short(self, home: Path) -> str:
+        """Return it for the record, which has no use for the place, nor for advice."""
+        return f"{self.path.relative_to(home)}: {self.what.partition(';')[0]}"
+
+
 @click.command("init")
 @click.option("--broker", "brokers", multiple=True, metavar="NAME",
               help="Name or address by which hosts reach the broker.")  # fmt: skip
@@ -45,8 +68,9 @@ _DNS_NAME: Final = re.compile(
 @click.option("--operator", metavar="NAME", help="Who may give orders.  [default: your login]")
 @click.option("-o", "--home", type=click.Path(path_type=Path), metavar="DIR",
               help="Where to put everything.  [default: ~/.config/fleet]")  # fmt: skip
+@json_option
 def init_command(
-    brokers: Sequence[str], cluster: bool, operator: str | None, home: Path | None
+    brokers: Sequence[str], cluster: bool, operator: str | None, home: Path | None, as_json: bool
 ) -> None:
     """Make the fleet's CA and the certificates of broker, coordinator and operator.
 
@@ -57,7 +81,7 @@ def init_command(
     """
     home = home_of(home)
     now_s = system_clock().wall_s
-    done: list[str] = []
+    done: list[Made] = []
     authority = _authority(home, brokers, now_s, done)
     _broker(authority, home, brokers, now_s, done, cluster=cluster)
     _client(authority, home, "coordinator", now_s, done)
@@ -65,23 +89,27 @@ def init_command(
     _client(authority, home, person, now_s, done)
     publish(authority, home)
     if done:
-        note(authority, home, "init", person, "; ".join(_in_short(home, line) for line in done))
+        note(authority, home, "init", person, "; ".join(one.in_short(home) for one in done))
     if journal.read(home / "ca")[1:]:  # at the first time there is nobody to tell
         tell(authority, home, None, None)
-    if not done:
-        click.echo(f"{home}: everything is there already; nothing was changed")
+    steps = _next(home, person)
+    if as_json:
+        made = [{"path": str(one.path), "what": one.what} for one in done]
+        print_json({"ok": True, "home": str(home), "made": made, "next": steps})
         return
-    for line in done:
-        click.echo(f"made  {line}")
-    click.echo(_next(home, person))
+    if not done:
+        say(f"{home}: everything is there already; nothing was changed")
+        return
+    for one in done:
+        say(f"made  {one.path}: {one.what}", indent=6)
+    click.echo()
+    for why, commands in zip(_REASONS, steps.values()):
+        say(f"{why}:")
+        for command in commands:
+            click.echo(f"  {command}")
 
 
-def _in_short(home: Path, line: str) -> str:
-    """Return a line without the place, which the record has no use for, and without advice."""
-    return line.removeprefix(f"{home}{os.sep}").partition(";")[0]
-
-
-def _authority(home: Path, brokers: Sequence[str], now_s: float, done: list[str]) -> Authority:
+def _authority(home: Path, brokers: Sequence[str], now_s: float, done: list[Made]) -> Authority:
     from broker.ca import KEY_FILE, Authority
 
     folder = home / "ca"
@@ -93,12 +121,12 @@ def _authority(home: Path, brokers: Sequence[str], now_s: float, done: list[str]
         )
     for name in brokers:
         _checked(name)
-    done.append(f"{folder}: the CA; keep ca.key safe, whoever has it can be anybody")
+    done.append(Made(folder, "the CA; keep ca.key safe, whoever has it can be anybody"))
     return Authority.create(folder, now_s)
 
 
 def _broker(
-    authority: Authority, home: Path, brokers: Sequence[str], now_s: float, done: list[str], *,
+    authority: Authority, home: Path, brokers: Sequence[str], now_s: float, done: list[Made], *,
     cluster: bool,
 ) -> None:  # fmt: skip
     from broker.ca import alternative_names, is_node
@@ -108,7 +136,7 @@ def _broker(
     present: list[str] = []
     whole = False
     if path.exists():
-        certificate = ids.read_certificate(path)
+        certificate = certs.read_certificate(path)
         present = alternative_names(certificate)
         whole = (folder / BROKER_KEY).exists() and not _near_its_end(certificate, now_s)
         whole = whole and (is_node(certificate) or not cluster)
@@ -121,30 +149,30 @@ def _broker(
     if not present:
         # The name that people type comes before those that only this machine knows.
         names = list(dict.fromkeys([*map(_checked, brokers), *LOCAL_NAMES]))
-    key = ids.new_key()
+    key = certs.new_key()
     made = authority.issue_broker(key.public_key(), names, now_s, node=cluster)
     private.private_folder(folder)
-    private.write(folder / BROKER_KEY, ids.key_pem(key))
+    private.write(folder / BROKER_KEY, certs.key_pem(key))
     private.write(folder / ids.CA_FILE, authority.pem, private.PUBLIC)
     private.write(path, made, private.PUBLIC)
-    done.append(f"{folder}: the broker's certificate, for {', '.join(names)}")
+    done.append(Made(folder, f"the broker's certificate, for {', '.join(names)}"))
 
 
-def _client(authority: Authority, home: Path, name: str, now_s: float, done: list[str]) -> None:
+def _client(authority: Authority, home: Path, name: str, now_s: float, done: list[Made]) -> None:
     folder = home / "identities" / ids.folder_name(name)
     path = folder / ids.CERTIFICATE_FILE
-    if path.exists() and not _near_its_end(ids.read_certificate(path), now_s):
+    if path.exists() and not _near_its_end(certs.read_certificate(path), now_s):
         return
     if not path.exists() and authority.holding(name, now_s) is not None:
         return  # it was given to somebody, somewhere else
-    key = ids.new_key()
+    key = certs.new_key()
     made = authority.issue(key.public_key(), name, now_s, replace=True)
-    ids.write_identity(folder, authority.pem, made, ids.key_pem(key), broker_url(home))
-    done.append(f"{folder}: {name}")
+    ids.write_identity(folder, authority.pem, made, certs.key_pem(key), broker_url(home))
+    done.append(Made(folder, name))
 
 
 def _near_its_end(certificate: x509.Certificate, now_s: float) -> bool:
-    begins_s, ends_s = ids.validity_s(certificate)
+    begins_s, ends_s = certs.validity_s(certificate)
     return ends_s - now_s < RENEW_SHARE * (ends_s - begins_s)
 
 
@@ -179,17 +207,18 @@ def _checked(name: str) -> str:
     return name
 
 
-def _next(home: Path, person: str) -> str:
+def _next(home: Path, person: str) -> dict[str, list[str]]:
+    """Return the commands that come next: `here`, for each host, and to look at the fleet."""
     usual = home == home_of(None)
     own = "" if usual else f" --identity {home / 'identities' / 'coordinator'}"
     persons = "" if usual else f" --identity {home / 'identities' / ids.folder_name(person)}"
     homes = "" if usual else f" --home {home}"
     port = parse_address(broker_url(home)).port
-    return f"""
-next, here (docs/brokers.md has mosquitto and others as well):
-  fleet broker --listen 0.0.0.0:{port} --identity {home / "broker"}
-  fleet coordinator{own} --manifest PLAN.toml --ca {home / "ca"}
-for each host, and do on it what this prints:
-  fleet enroll HOST{homes}
-to look at it:
-  fleet status{persons}"""
+    return {
+        "here": [
+            f"fleet broker --listen 0.0.0.0:{port} --identity {home / 'broker'}",
+            f"fleet coordinator{own} --manifest PLAN.toml --ca {home / 'ca'}",
+        ],
+        "hosts": [f"fleet enroll HOST{homes}"],
+        "look": [f"fleet status{persons}"],
+    }

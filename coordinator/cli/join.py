@@ -14,6 +14,8 @@ from broker.acl import Principal, Role
 from broker.errors import ConfigError
 from broker.machine import system_clock
 from broker.settings import config_home
+from coordinator.cli.common import json_option
+from coordinator.cli.words import print_json, say
 
 if TYPE_CHECKING:
     from broker.bundle import Bundle
@@ -29,7 +31,10 @@ _BARE: Final = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+")
 @click.option("-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
               help="Where to put it.  [default: ~/.config/fleet/identities/NAME]")  # fmt: skip
 @click.option("--replace", is_flag=True, help="Replace the identity that is there.")
-def join_command(source: str, token: str | None, out: Path | None, replace: bool) -> None:
+@json_option
+def join_command(
+    source: str, token: str | None, out: Path | None, replace: bool, as_json: bool
+) -> None:
     """Take this host's certificate: from a file, or from a waiting `fleet enroll`.
 
     Without TOKEN it is asked for, or read from standard input, so that it is in no history. The
@@ -46,10 +51,15 @@ def join_command(source: str, token: str | None, out: Path | None, replace: bool
     folder = out if out is not None else _folder(bundle.name)
     folder = folder.expanduser().absolute()
     fresh = install(bundle, folder, replace=replace)
-    click.echo(f"{bundle.name}: {'made' if fresh else 'is there already:'} {folder}")
-    click.echo(f"next:\n  {_next(bundle, folder)}")
+    command = _next(bundle, folder)
+    if as_json:
+        found = {"name": bundle.name, "folder": str(folder), "made": fresh, "next": command}
+        print_json({"ok": True, **found})
+        return
+    say(f"{bundle.name}: {'made' if fresh else 'is there already:'} {folder}")
+    click.echo(f"next:\n  {command}")
     if fresh and Path(source).is_file():
-        click.echo(f"then delete {source}: whoever has it can be {bundle.name}")
+        say(f"then delete {source}: whoever has it can be {bundle.name}")
 
 
 def _bundle(source: str, token: str | None) -> Bundle:

@@ -10,17 +10,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from broker import identity as ids
 from broker import journal
 from broker.access import PEOPLE
-from broker.acl import Role
-from broker.errors import ConfigError, FleetError
+from broker.errors import ConfigError, FleetError, plain
 from broker.machine import new_id, system_clock
 from broker.settings import BrokerSettings
 from coordinator.cli import NotDone, printable
 from coordinator.cli.certificates import broker_url
+from coordinator.cli.words import say
 
 if TYPE_CHECKING:
     from broker.ca import Authority
@@ -68,10 +66,10 @@ def tell(
     if not untold:
         return answers
     try:
-        _tell(_where(home, broker, config), untold, answers)
+        _tell(_where(authority, home, broker, config), untold, answers)
     except (FleetError, OSError) as error:
-        why = printable(str(error)).partition("\n")[0]
-        click.echo(
+        why = printable(plain(error)).partition("\n")[0]
+        say(
             f"not recorded at the coordinator yet: {why}\n"
             "  the next `fleet init`, `enroll` or `revoke` here tells it; a coordinator that was "
             "started with --ca reads it",
@@ -82,15 +80,32 @@ def tell(
     return answers
 
 
-def _where(home: Path, broker: str | None, config: Path | None) -> BrokerSettings:
+def _where(
+    authority: Authority, home: Path, broker: str | None, config: Path | None
+) -> BrokerSettings:
     """Return how to reach the coordinator from the CA's machine, by the identity that is there."""
     settings = BrokerSettings.load(config, {"url": broker})
     said = settings.model_fields_set
     changed: dict[str, Any] = {} if "url" in said else {"url": broker_url(home)}
     # The one that is set may be the coordinator's own, on its machine.
-    found = ids.find_identity(home / "identities", frozenset({Role.OPERATOR.value}))
+    found = _identity(authority, home)
     changed |= {} if found is None else {"identity": found}
     return settings.model_copy(update=changed)
+
+
+def _identity(authority: Authority, home: Path) -> Path | None:
+    """Return the folder of an operator's identity that holds: of several, that of who is logged in.
+
+    Else the first: whoever has the CA may be each of them. None where there is none.
+    """
+    folder, now_s = home / "identities", system_clock().wall_s
+    found = sorted(folder.glob("operator@*")) if folder.is_dir() else []
+    holding = {
+        one.name.replace("@", ":"): one
+        for one in found
+        if authority.holding(one.name.replace("@", ":"), now_s) is not None
+    }
+    return holding.get(login()) or next(iter(holding.values()), None)
 
 
 def _tell(

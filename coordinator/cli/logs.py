@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,6 +45,8 @@ def logs_command(
 ) -> None:
     """The output of a job's newest attempt.
 
+    With --follow, JSON is one object a line.
+
     Example: fleet logs gbt-oracle --follow
     """
     from coordinator.cli.client import OperatorClient
@@ -53,17 +56,26 @@ def logs_command(
     watch = [topics.log("+", "+"), topics.job("+")] if follow else []
     with OperatorClient(settings, timeout, watch=watch) as client:
         data = client.ask(AskLogs(id=new_id(), job=job, lines=lines))
-        if as_json:
+        if as_json and not follow:
             from coordinator.cli import render
 
             render.print_json(data)
             return
+        say = _say_json if as_json else _say
         for line in data["lines"]:
-            click.echo(printable(line))
+            say(line)
         if not data["lines"] and not follow:
             click.echo("it has put nothing out yet", err=True)
         if follow:
-            _follow(client, data["job_id"], data["lines"])
+            _follow(client, data["job_id"], data["lines"], say)
+
+
+def _say(line: str) -> None:
+    click.echo(printable(line))
+
+
+def _say_json(line: str) -> None:
+    click.echo(json.dumps({"line": line}, ensure_ascii=False))
 
 
 def _is_over(payload: bytes) -> bool:
@@ -73,7 +85,9 @@ def _is_over(payload: bytes) -> bool:
         return False
 
 
-def _follow(client: OperatorClient, job_id: str, shown: list[str]) -> None:
+def _follow(
+    client: OperatorClient, job_id: str, shown: list[str], say: Callable[[str], None]
+) -> None:
     try:
         over = False
         while not over:
@@ -84,7 +98,7 @@ def _follow(client: OperatorClient, job_id: str, shown: list[str]) -> None:
                 elif topic.job_id == job_id and topic.kind is Kind.JOB:
                     over = _is_over(payload)
             for line in lines[overlap(shown, lines) :]:
-                click.echo(printable(line))
+                say(line)
             shown = []
     except KeyboardInterrupt:
         return

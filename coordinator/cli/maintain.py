@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from coordinator.cli.common import json_option
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -22,9 +24,12 @@ def _folder_options(function: F) -> F:
 
 @click.command("backup")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@json_option
 @_folder_options
 @click.pass_context
-def backup_command(ctx: click.Context, file: Path, state: str | None, config: str | None) -> int:
+def backup_command(
+    ctx: click.Context, file: Path, *, as_json: bool, state: str | None, config: str | None
+) -> int:
     """Copy the ledger to FILE, check the copy, and say what is in it.
 
     Runs on the coordinator's machine, while the coordinator runs or not. FILE must not exist.
@@ -32,12 +37,12 @@ def backup_command(ctx: click.Context, file: Path, state: str | None, config: st
 
     Example: fleet backup /backup/ledger-$(date +%F).db
     """
-    return _become(ctx, "backup", [str(file.absolute())], state, config)
+    return _become(ctx, "backup", [str(file.absolute()), *_flags(as_json=as_json)], state, config)
 
 
 @click.command("fsck")
 @click.option("--repair", is_flag=True, help="Repair what is safe; the coordinator must not run.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @_folder_options
 @click.pass_context
 def fsck_command(
@@ -50,8 +55,12 @@ def fsck_command(
 
     Example: fleet fsck --repair
     """
-    flags = [*(["--repair"] if repair else []), *(["--json"] if as_json else [])]
+    flags = [*(["--repair"] if repair else []), *_flags(as_json=as_json)]
     return _become(ctx, "fsck", flags, state, config)
+
+
+def _flags(*, as_json: bool) -> list[str]:
+    return ["--json"] if as_json else []
 
 
 def _become(

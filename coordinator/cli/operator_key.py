@@ -10,6 +10,8 @@ import click
 
 from broker.errors import LocalError
 from broker.settings import config_home, find_config
+from coordinator.cli.common import json_option
+from coordinator.cli.words import print_json, say
 
 KEY_BYTES = 32  # as long as what HMAC-SHA256 makes of it
 
@@ -17,7 +19,8 @@ KEY_BYTES = 32  # as long as what HMAC-SHA256 makes of it
 @click.command("operator-key")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE",
               help="Where to; must not exist.")  # fmt: skip
-def operator_key_command(output: Path) -> None:
+@json_option
+def operator_key_command(output: Path, as_json: bool) -> None:
     """Make an operator key: commands are then taken from those who have it.
 
     The file can be read by its owner alone, and the key is shown nowhere. The coordinator and each
@@ -35,10 +38,14 @@ def operator_key_command(output: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     path = output.expanduser().absolute()
-    click.echo(f"{path}: made")
-    click.echo(
-        "next: copy it to the coordinator's machine and to each operator's, and name it there in\n"
-        f"{find_config(None, os.environ) or config_home() / 'fleet.toml'}:\n\n"
-        f'  [broker]\n  operator_key_file = "{path.as_posix()}"\n\n'
-        "then start the coordinator again: it takes signed commands only from then on"
+    config = find_config(None, os.environ) or config_home() / "fleet.toml"
+    if as_json:
+        print_json({"ok": True, "file": str(path), "config": str(config)})
+        return
+    say(f"{path}: made")
+    say(
+        "next: copy it to the coordinator's machine and to each operator's, and name it there in "
+        f"{config}:\n"
     )
+    click.echo(f'  [broker]\n  operator_key_file = "{path.as_posix()}"\n')
+    say("then start the coordinator again: it takes signed commands only from then on")

@@ -174,11 +174,31 @@ def say(out: Console, text: str | Text, indent: int = 0) -> None:
     from coordinator.cli import render
 
     if isinstance(text, str):
-        text = render.Text(render.printable(text))
+        text = render.Text(render.told(text))
     if out.is_terminal:
         out.print(Padding(text, (0, 0, 0, indent), expand=False))
     else:
         out.print(render.Text(" " * indent).append(text), soft_wrap=True)
+
+
+def say_beside(out: Console, title: Text, texts: Sequence[str], indent: int) -> None:
+    """Print paragraphs beside a title, each below the other; as `say` does it."""
+    from rich.table import Table
+
+    from coordinator.cli import render
+
+    if not out.is_terminal:
+        say(out, title + render.Text(texts[0]), indent)
+        for text in texts[1:]:
+            say(out, text, indent + title.cell_len)
+        return
+    made = Table.grid(padding=0)
+    made.add_column(width=indent + title.cell_len, no_wrap=True)
+    made.add_column(overflow="fold")
+    for index, text in enumerate(texts):
+        beside = render.Text(" " * indent) + title if index == 0 else render.Text()
+        made.add_row(beside, render.Text(text))
+    out.print(made)
 
 
 def at(in_s: float, now: datetime | None = None) -> str:
@@ -189,6 +209,11 @@ def at(in_s: float, now: datetime | None = None) -> str:
     if days == 0:
         return f"{then:%H:%M}"
     return f"{then:%a %H:%M}" if days < 7 else f"{then:%b} {then.day}"
+
+
+def later(in_s: float) -> str:
+    """Return a moment as a distance from another one: `+12 min`."""
+    return f"+{words_of_span(in_s)}"
 
 
 def between(span: Span, now: datetime | None = None) -> str:
@@ -206,8 +231,16 @@ def about(span: Span, now: datetime | None = None) -> str:
     return f"{text} ({spread})" if spread else text
 
 
-def end_of_plan(found: Forecast) -> str:
-    """Return when the plan will be done, and what will be left, in one line."""
+def starting(count: int) -> str:
+    """Return in words that so many hosts have yet to say what they are."""
+    return "1 host is starting" if count == 1 else f"{count} hosts are starting"
+
+
+def end_of_plan(found: Forecast, hosts_starting: int = 0) -> str:
+    """Return when the plan will be done, and what will be left, in one line.
+
+    What nobody can run, one of the hosts that are `hosts_starting` may be able to.
+    """
     words = []
     if found.end is not None and found.end.median_s >= SOON_S:
         left = words_of_span(found.end.median_s)
@@ -224,10 +257,10 @@ def end_of_plan(found: Forecast) -> str:
         waits = "waits" if absent == 1 else "wait"
         words.append(f"{jobs(absent)} {waits} for a host to come back")
     if stuck:
-        words.append(f"{jobs(stuck)} no known host can run")
-    if found.waits_for_fleet():
-        words.append("as if the fleet went on now, which is paused")
-    return "; ".join(words)
+        yet = f" yet ({starting(hosts_starting)})" if hosts_starting else ""
+        words.append(f"{jobs(stuck)} no known host can run{yet}")
+    text = "; ".join(words)
+    return f"paused; if it went on now: {text}" if found.waits_for_fleet() else text
 
 
 def jobs(count: int, more: str = "") -> str:
@@ -235,8 +268,12 @@ def jobs(count: int, more: str = "") -> str:
     return f"{count}{more} job" if count == 1 else f"{count}{more} jobs"
 
 
-def to_dict(one: Outlook, now: datetime) -> dict[str, Any]:
-    """Return an outlook as JSON values: spans in seconds from now, medians as RFC 3339 as well."""
+def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
+    """Return an outlook as JSON values: spans in seconds from now, medians as RFC 3339 as well.
+
+    Of a job that waits for a `paused` fleet no moment is known: its spans begin when that goes on.
+    """
+    moment = _unknown if paused and one.verdict != "running" else _moment
     return {
         "job_id": one.spec.job_id,
         "name": one.spec.name,
@@ -244,8 +281,8 @@ def to_dict(one: Outlook, now: datetime) -> dict[str, Any]:
         "host": one.host,
         "starts_in_s": _spread(one.start),
         "ends_in_s": _spread(one.end),
-        "starts_at": _moment(one.start, now),
-        "ends_at": _moment(one.end, now),
+        "starts_at": moment(one.start, now),
+        "ends_at": moment(one.end, now),
         "basis": one.estimate.basis if one.estimate else None,
         "runs": one.estimate.runs if one.estimate else None,
         "vague": one.vague,
@@ -255,16 +292,17 @@ def to_dict(one: Outlook, now: datetime) -> dict[str, Any]:
     }
 
 
-def summary_to_dict(found: Forecast, now: datetime) -> dict[str, Any]:
-    """Return the whole of a forecast as JSON values."""
+def summary_to_dict(found: Forecast, now: datetime, hosts_starting: int = 0) -> dict[str, Any]:
+    """Return the whole of a forecast as JSON values; when a paused plan will end is not known."""
+    moment = _unknown if found.waits_for_fleet() else _moment
     return {
         "ends_in_s": _spread(found.end),
-        "ends_at": _moment(found.end, now),
+        "ends_at": moment(found.end, now),
         "unknown": found.unknown,
         "paused": found.paused,
         "absent": len(found.of("absent")),
         "stuck": len(found.of("stuck")),
-        "text": end_of_plan(found),
+        "text": end_of_plan(found, hosts_starting),
     }
 
 
@@ -282,6 +320,10 @@ def _spread(span: Span | None) -> dict[str, float] | None:
         return None
     figures = (round(value, 1) for value in span)
     return dict(zip(("quick", "median", "slow"), figures))
+
+
+def _unknown(_span: Span | None, _now: datetime) -> None:
+    return None
 
 
 def _moment(span: Span | None, now: datetime) -> str | None:

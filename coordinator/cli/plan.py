@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +13,11 @@ import click
 
 from broker.clock import rfc3339
 from broker.errors import ConfigError
-from broker.machine import new_id, system_clock
-from broker.messages import AskTrainers
+from broker.machine import machine_name, new_id, system_clock
+from broker.messages import AskStatus, AskTrainers
 from coordinator.cli import EXIT_REFUSED, printable
-from coordinator.cli.common import client_options, json_option
+from coordinator.cli.views import View, viewing
+from coordinator.cli.words import say
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -39,63 +41,123 @@ _ORDER: Final = ("replace", "orphan", "change", "adopt", "add")
 @click.option("--all", "show_all", is_flag=True, help="Show every job, not a screenful.")
 @click.option("--detailed-exitcode", is_flag=True,
               help="Exit with 4 when a reload would change something.")  # fmt: skip
-@json_option
-@client_options
+@viewing
 def plan_command(
-    client: OperatorClient,
-    manifest: Path | None,
-    show_all: bool,
-    detailed_exitcode: bool,
-    as_json: bool,
-) -> int:
+    client: OperatorClient, manifest: Path | None, show_all: bool, detailed_exitcode: bool
+) -> View:
     """What a reload with MANIFEST would change, and when the plan will be done.
 
     Changes nothing. Which host each job would go to, when it would start and end: predicted from
-    what has been measured, see docs/forecast.md. Without MANIFEST: the running plan.
+    what has been measured, see docs/forecast.md. Without MANIFEST: the running plan; on the
+    coordinator's machine with a warning when its manifest has become another since it was read.
 
     Example: fleet plan training_manifest.toml
     """
-    from coordinator.manifest import ManifestError
+    seen = _Seen(client, manifest, show_all=show_all)
+    changes = EXIT_CHANGES if detailed_exitcode else 0
 
-    try:
-        picture, found, prospect, warnings = _prepare(client, manifest)
-    except ManifestError as error:
-        if as_json:
+    def code(data: dict[str, Any]) -> int:
+        if not data["ok"]:
+            return EXIT_REFUSED
+        return changes if seen.found is not None and not seen.found.is_empty() else 0
+
+    return View(seen.read, seen.draw, code)
+
+
+class _Seen:
+    """The plan as it was read last: what scripts are told, and what it is drawn from."""
+
+    found: Difference | None = None
+
+    def __init__(self, client: OperatorClient, manifest: Path | None, *, show_all: bool) -> None:
+        self._client = client
+        self._manifest = manifest
+        self._show_all = show_all
+        self._is_watched = bool(click.get_current_context().params["watch"])
+
+    def read(self) -> dict[str, Any]:
+        """Ask for it, and return it as JSON values; of a manifest with errors, these."""
+        from coordinator.manifest import ManifestError
+
+        try:
+            self._picture, self.found, self._prospect, self._warnings = _prepare(
+                self._client, self._manifest
+            )
+        except ManifestError as error:
             from coordinator.cli.check import problems_to_list
 
-            click.echo(json.dumps({"ok": False, "errors": problems_to_list(error)}))
+            return {"ok": False, "message": str(error), "errors": problems_to_list(error)}
+        return _to_dict(self.found, self._prospect, self._warnings)
+
+    def draw(self, data: dict[str, Any]) -> Iterator[Any]:
+        """Yield what people see; complaints are for standard error, unless they are watched."""
+        from coordinator.cli import render
+
+        complaints = [f"warning: {text}" for text in self._warnings] if data["ok"] else []
+        if data["ok"]:
+            yield from render.drawn(self._print)
         else:
-            click.echo(str(error), err=True)
-        return EXIT_REFUSED
-    if as_json:
-        _print_json(found, prospect, warnings)
-    else:
-        _print(manifest, picture, found, prospect, show_all=show_all)
-        for text in warnings:
-            click.echo(f"warning: {printable(text)}", err=True)
-    changes = found is not None and not found.is_empty()
-    return EXIT_CHANGES if changes and detailed_exitcode else 0
+            complaints = [data["message"]]
+        for text in complaints:
+            if self._is_watched:
+                yield text
+            else:
+                say(printable(text), err=True)
+
+    def _print(self, out: Any) -> None:
+        _print(
+            out, self._manifest, self._picture, self.found, self._prospect, show_all=self._show_all
+        )
 
 
 def _prepare(
     client: OperatorClient, manifest: Path | None
 ) -> tuple[Picture, Difference | None, Forecast, list[str]]:
-    from coordinator.builtin import builtin_trainers
     from coordinator.cli import outlook
     from coordinator.diff import difference
     from coordinator.hostnames import of_plan
     from coordinator.manifest import load_manifest
 
     if manifest is None:
-        picture = outlook.look(client)
-        return picture, None, picture.forecast(), []
+        file = _manifest_here(client)
+        picture = outlook.look(client) if file is None else outlook.look(client, ())
+        warnings = [] if file is None else _since(client, file, picture)
+        return picture, None, picture.forecast(), warnings
     if not manifest.exists():
         raise ConfigError(f"{manifest}: there is no such file")
-    trainers = {**builtin_trainers(), **client.ask(AskTrainers(id=new_id()))["trainers"]}
-    plan = load_manifest(manifest, trainers)
+    plan = load_manifest(manifest, _trainers(client))
     picture = outlook.look(client, ())
     found = difference(_known(picture), plan.jobs, picture.policies, plan.hosts)
     return picture, found, _after(picture, found, plan), of_plan(plan, picture.hosts)
+
+
+def _trainers(client: OperatorClient) -> dict[str, Any]:
+    from coordinator.builtin import builtin_trainers
+
+    return {**builtin_trainers(), **client.ask(AskTrainers(id=new_id()))["trainers"]}
+
+
+def _manifest_here(client: OperatorClient) -> Path | None:
+    """Return the coordinator's manifest if that is a file of this machine; none elsewhere."""
+    told = client.ask(AskStatus(id=new_id()))["coordinator"]
+    if not told["manifest"] or told["host"] != machine_name():
+        return None
+    file = Path(told["manifest"])
+    return file if os.access(file, os.R_OK) else None
+
+
+def _since(client: OperatorClient, file: Path, picture: Picture) -> list[str]:
+    """Say whether the coordinator's manifest has become another since it was read."""
+    from coordinator.diff import difference
+    from coordinator.manifest import ManifestError, load_manifest
+
+    try:
+        plan = load_manifest(file, _trainers(client))
+    except ManifestError:
+        return [f"{file} has changed since it was read, and has errors; `fleet check {file}`"]
+    if difference(_known(picture), plan.jobs, picture.policies, plan.hosts).is_empty():
+        return []
+    return [f"{file} has changed since; `fleet plan {file}` shows what a reload would change"]
 
 
 def _known(picture: Picture) -> list[Known]:
@@ -147,15 +209,17 @@ def _after(picture: Picture, found: Difference, plan: Any) -> Forecast:
 # JSON
 
 
-def _print_json(found: Difference | None, prospect: Forecast, warnings: list[str]) -> None:
-    from coordinator.cli import outlook, render
+def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) -> dict[str, Any]:
+    from coordinator.cli import outlook
 
     now = datetime.now(UTC)
     data: dict[str, Any] = {
         "ok": True,
         "warnings": warnings,
         "forecast": outlook.summary_to_dict(prospect, now),
-        "jobs": [outlook.to_dict(one, now) for one in prospect.outlooks.values()],
+        "jobs": [
+            outlook.to_dict(one, now, paused=prospect.paused) for one in prospect.outlooks.values()
+        ],
     }
     if found is not None:
         data |= {
@@ -163,7 +227,7 @@ def _print_json(found: Difference | None, prospect: Forecast, warnings: list[str
             "steps": [_step_to_dict(step) for step in found.steps if step.action != "keep"],
             "hosts": {name: _changes_to_list(changes) for name, changes in found.hosts.items()},
         }
-    render.print_json(data)
+    return data
 
 
 def _step_to_dict(step: Step) -> dict[str, Any]:
@@ -185,6 +249,7 @@ def _changes_to_list(changes: Sequence[Change]) -> list[dict[str, Any]]:
 
 
 def _print(
+    out: Any,
     manifest: Path | None,
     picture: Picture,
     found: Difference | None,
@@ -194,12 +259,12 @@ def _print(
 ) -> None:
     from coordinator.cli import outlook, render
 
-    out = render.console()
     rows = 1_000_000 if show_all else max(LEAST_ROWS, (out.height - OTHER_LINES) // 2)
     if found is not None:
         _print_changes(out, found, rows)
         if found.is_empty():
             outlook.say(out, f"No changes: {manifest} is the plan that runs.")
+        out.print()
     _print_times(out, prospect, rows)
     for title, kind in (
         ("that no known host can run", "stuck"),
@@ -207,7 +272,6 @@ def _print(
     ):
         _print_left_over(out, prospect.of(kind), title, rows)  # type: ignore[arg-type] # a verdict
     words = outlook.end_of_plan(prospect) or "nothing is left to do"
-    out.print()
     outlook.say(out, render.Text().append("The plan: ", "bold").append(words))
     if not picture.views:
         out.print("No host is known yet; start an agent on each with `fleet agent`.")
@@ -282,46 +346,62 @@ def _toml(value: Any) -> str:
 
 
 def _print_times(out: Any, prospect: Forecast, rows: int) -> None:
-    from coordinator.cli import render
+    from coordinator.cli import outlook, render
 
     shown = [*prospect.of("running"), *prospect.of("starts")]
     if not shown:
         return
     names = {one.spec.job_id: one.spec.name for one in shown}
+    if is_paused := prospect.waits_for_fleet():
+        words = "The fleet is paused, until `fleet pause --off`; + is counted from then."
+        outlook.say(out, render.Text(words, "yellow"))
     columns: tuple[str, ...] = ("JOB", "HOST", "STARTS", "ENDS", "BETWEEN")
     columns += ("BY", "AFTER") if out.width >= WIDE else ()
-    cells = [_cells(one, names)[: len(columns)] for one in shown[:rows]]
-    out.print()
+    cells = [_cells(one, names, is_paused=is_paused)[: len(columns)] for one in shown[:rows]]
     out.print(render.table(columns, cells))
     if len(shown) > rows:
-        out.print(f"and {len(shown) - rows} more, the last of which starts {_last(shown)}")
+        last = _last(shown, is_paused=is_paused)
+        out.print(f"and {len(shown) - rows} more, the last of which starts {last}")
+    out.print()
 
 
-def _last(shown: Sequence[Outlook]) -> str:
+def _last(shown: Sequence[Outlook], *, is_paused: bool) -> str:
     from coordinator.cli import outlook
 
     starts = [one.start.median_s for one in shown if one.start is not None and not one.vague]
-    return f"at {outlook.at(max(starts))}" if starts else "nobody knows when"
+    if not starts:
+        return "nobody knows when"
+    return outlook.later(max(starts)) if is_paused else f"at {outlook.at(max(starts))}"
 
 
-def _cells(one: Outlook, names: dict[str, str]) -> tuple[Any, ...]:
+def _cells(one: Outlook, names: dict[str, str], *, is_paused: bool) -> tuple[Any, ...]:
     from coordinator.cli import outlook, render
 
     start, end = one.start, one.end
     assert start is not None  # noqa: S101 - those that run or will start have both
     assert end is not None  # noqa: S101 - likewise
-    begins = "?" if one.vague else outlook.at(start.median_s)
+    waits = is_paused and one.verdict != "running"  # then no moment on a clock is known
+    begins = "?" if one.vague else _when(start.median_s, waits=waits)
     if start.median_s < outlook.SOON_S:
-        begins = "now"
+        begins = "paused" if waits else "now"
+    spread = ""
+    if one.ends_known and not waits:
+        spread = outlook.between(end)
     return (
         one.spec.name,
         one.host,
         render.state("running") if one.verdict == "running" else begins,
-        outlook.at(end.median_s) if one.ends_known else "?",
-        outlook.between(end) if one.ends_known else "",
+        _when(end.median_s, waits=waits) if one.ends_known else "?",
+        spread,
         one.estimate.words() if one.estimate else "",
         names.get(one.after or "", ""),
     )
+
+
+def _when(in_s: float, *, waits: bool) -> str:
+    from coordinator.cli import outlook
+
+    return outlook.later(in_s) if waits else outlook.at(in_s)
 
 
 def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -> None:
@@ -329,7 +409,7 @@ def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -
 
     if not left:
         return
-    line = render.Text("\n").append(f"{outlook.jobs(len(left))} {title}:", "yellow")
+    line = render.Text(f"{outlook.jobs(len(left))} {title}:", "yellow")
     out.print(line)
     groups = outlook.grouped(left)
     for reason, names in groups[:rows]:
@@ -337,3 +417,4 @@ def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -
         outlook.say(out, f"{', '.join(names[:3])}{more}: {reason}", 2)
     if len(groups) > rows:
         out.print(f"  and {len(groups) - rows} more reasons")
+    out.print()

@@ -58,6 +58,7 @@ class Child:
             if log.stat().st_size > MAX_OLD_LOG_BYTES:
                 log.replace(log.with_suffix(".old.log"))
         with log.open("ab") as errors:
+            self._log_begins = errors.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(
                 [*_python(), "-m", module, *arguments],
                 stdin=subprocess.PIPE,
@@ -87,9 +88,10 @@ class Child:
         raise LocalError(f"the {self.name} was not ready in {timeout_s:g} s\n{self.tail()}")
 
     def tail(self) -> str:
-        """Return the end of its log."""
-        with contextlib.suppress(OSError):
-            lines = self._log.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:]
+        """Return the end of its log, of this run alone."""
+        with contextlib.suppress(OSError), self._log.open("rb") as log:
+            log.seek(self._log_begins)
+            lines = log.read().decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
             return "\n".join([f"{self._log}:", *(f"  {line}" for line in lines)])
         return f"{self._log}: nothing"
 

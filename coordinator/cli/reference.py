@@ -16,7 +16,8 @@ Exit codes: 0 done, 1 refused or not found, 2 wrong usage, 3 coordinator or brok
 the deadline, 130 interrupted. JOB is a name, an id, or the start of one that fits no other.
 
 Tables fit the window: what matters least is left out of a narrow one, and through a pipe, where there is
-no window (and no `COLUMNS`), nothing is. Colour and progress bars only on a terminal; `NO_COLOR` is
+no window (and no `COLUMNS`), nothing is. Sentences are broken between words in a window, and through a pipe
+not at all. Colour and progress bars only on a terminal; `NO_COLOR` is
 honoured. `--watch` shows a view again whenever it changes, and at least every two seconds; it goes on
 while broker or coordinator are away. Ctrl-C is how it ends, and `--follow` too: exit code 0. With
 `--json` it prints an object (or array) a line, one for each change.
@@ -38,7 +39,20 @@ array with `host, status, capability, policy, jobs, last_seen`; `fleet why --jso
 `coordinator`, `broker`, `paused` (empty: it is not); `fleet run --json` one with `job_id, name, state, added`, and with
 `--wait` the job's row; `fleet events --json` an array of `at, who, event, outcome, job_id, name, host,
 attempt, from, to, why`, oldest first (with `--follow` an object a line); `fleet check --json` one with `ok, jobs, errors: [{file, job, key, message}]`.
-Times are RFC 3339 in UTC.
+`fleet init --json` prints one with `home, made: [{path, what}], next`; `fleet join` one with `name, folder, made,
+next`; `fleet revoke` one with `name, certificates: [{serial, until, revoked_now}], jobs` (null: the coordinator has
+not said), `crl, connection` (`none`, `unknown`, `unreachable`) and `message`; `fleet backup` one with `file, jobs,
+size_bytes`; `fleet operator-key` one with `file, config`; `fleet enroll` two, a line each: `name, run, within_s` at
+once, and `ok, name, peer` once it was fetched (with `-o` one: `ok, name, file, run`). While the fleet is paused
+`starts_at` and `ends_at` of what waits for it are null in `plan`, `why` and `status`: `starts_in_s` and `ends_in_s`
+count from when it goes on.
+What is not done, with any verb, is an object with `ok` (false), `message` and `errors`, with the exit code
+above; the words stand on standard error as well.
+
+Times are those of the clock where you sit: in tables and lists bare (`14:05`, `11-22 02:50:24`), within
+sentences with the date and the zone (`snoozed until 2026-11-22 05:50 CET`), whichever machine they came
+from. What is typed is local as well (`fleet snooze HOST 18:00`, `--since 2026-05-28T20:30`). Only quiet hours
+are by the clock of their host. With `--json` times are RFC 3339 in UTC, and within sentences UTC.
 """
 
 

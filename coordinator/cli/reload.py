@@ -11,6 +11,7 @@ from broker.machine import new_id
 from broker.messages import AskReload
 from coordinator.cli import EXIT_REFUSED, NotDone, printable
 from coordinator.cli.common import client_options, json_option
+from coordinator.cli.words import say
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -35,11 +36,11 @@ def reload_command(client: OperatorClient, as_json: bool) -> int:
         if as_json:
             render.print_json({"ok": False, "message": str(refusal), "errors": errors})
         else:
-            click.echo(f"error: {refusal}", err=True)
+            say(printable(f"error: {refusal}"), err=True)
             for error in errors:
                 file = f"{error['file']}:{error['line']}" if error.get("line") else error["file"]
                 where = ": ".join(filter(None, (file, error["job"], error["key"])))
-                click.echo(f"  {where}: {error['message']}", err=True)
+                say(printable(f"  {where}: {error['message']}"), err=True, indent=4)
         return EXIT_REFUSED
     if as_json:
         render.print_json({"ok": True, **data})
@@ -47,5 +48,5 @@ def reload_command(client: OperatorClient, as_json: bool) -> int:
         warnings = data.pop("warnings", [])
         click.echo(", ".join(f"{count} {what}" for what, count in data.items()))
         for text in warnings:
-            click.echo(f"warning: {printable(text)}", err=True)
+            say(f"warning: {printable(text)}", err=True)
     return 0

@@ -18,15 +18,19 @@ from coordinator.cli import printable
 from coordinator.cli.tables import GAP, Column, make_table
 from coordinator.cli.words import (
     ago,
+    by,
     done,
     figure,
     first_line,
     left,
     local,
+    moment,
     print_json,
+    say,
     short,
     size,
     span,
+    told,
     took,
 )
 
@@ -35,6 +39,7 @@ __all__ = [
     "Line",
     "Text",
     "ago",
+    "by",
     "console",
     "done",
     "drawn",
@@ -42,15 +47,18 @@ __all__ = [
     "first_line",
     "left",
     "local",
+    "moment",
     "print_event",
     "print_json",
     "printable",
     "put",
+    "say",
     "short",
     "size",
     "span",
     "state",
     "table",
+    "told",
     "took",
 ]
 
@@ -119,8 +127,8 @@ class Line:
     """A line of text. In a window it goes on indented; for a program it stays one line."""
 
     def __init__(self, text: str | Text, *, indent: int = 4, style: str = "") -> None:
-        """Take a text, which is made printable unless it is a `Text`."""
-        self._text = text if isinstance(text, Text) else Text(printable(text), style)
+        """Take a text, which is made fit to be read unless it is a `Text`."""
+        self._text = text if isinstance(text, Text) else Text(told(text), style)
         self._indent = indent
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -151,14 +159,20 @@ def drawn(paint: Callable[[Console], None]) -> list[Line]:
 
 
 def print_event(row: dict[str, Any]) -> None:
-    """Print one thing that happened: when, who, what; why stands in the same line if it fits."""
+    """Print one thing that happened: when, who, what; where and why beside it if they fit."""
     out = console()
     what = row["event"] if row["outcome"] == "done" else f"{row['event']} refused"
-    line = Text(f"{local(row['at'])}  {printable(row['who'])[:22]:<14}  ", overflow="ellipsis")
+    who, host = by(row), row["host"]
+    if host is None and who.startswith("host:"):  # what it had, and has no more
+        who, host = "host", who.removeprefix("host:")
+    line = Text(f"{local(row['at'])}  {printable(who)[:22]:<14}  ", overflow="ellipsis")
     line.append(f"{what:<10}", style="" if row["outcome"] == "done" else "red")
-    on = [part for part in (row["name"], row["host"] and f"on {row['host']}") if part]
-    line.append(f"  {printable(' '.join(on))}" if on else "")
+    on = [printable(part) for part in (row["name"], host and f"on {host}") if part]
     why = first_line(row["why"], 2000)
+    if len(on) > 1 and line.cell_len + GAP + len(" ".join(on)) > out.width:
+        where = on.pop()
+        why = f"{where}: {why}" if why else where
+    line.append(f"  {' '.join(on)}" if on else "")
     if why and line.cell_len + GAP + len(why) <= out.width:
         line.append(f"{' ' * GAP}{why}")
         why = ""

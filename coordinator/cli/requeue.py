@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
 
 from broker.machine import new_id
-from broker.messages import AskRequeue
+from broker.messages import AskRequeue, AskShow
+from coordinator.cli import printable
 from coordinator.cli.common import client_options, job_argument, json_option
+from coordinator.setaside import set_aside, share_of
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -17,21 +20,50 @@ if TYPE_CHECKING:
 
 @click.command("requeue")
 @job_argument
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
 @client_options
-def requeue_command(client: OperatorClient, job: str, as_json: bool) -> None:
+def requeue_command(client: OperatorClient, job: str, yes: bool, as_json: bool) -> int:
     """Put a job back into the queue, from any state but pending; what runs is stopped.
 
     It is trained from the beginning, with fresh retries and losses: a checkpoint that was kept is
     left aside. Only a result that came after the job was given up is taken as it is.
 
+    The result of a completed job is set aside: `fleet get` fetches it no more, so fetch it before.
+    On a terminal that is asked first, as is whether a job that runs is to begin again.
+
     Example: fleet requeue mlp-oracle
     """
+    if not yes and sys.stdin.isatty() and not _is_meant(client, job):
+        return 1
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskRequeue(id=new_id(), job=job, expires_at=expires_at))
     if as_json:
         from coordinator.cli import render
 
         render.print_json(data)
-    else:
-        click.echo(f"{data['name']} ({data['job_id'][:12]}) is {data['state']}")
+        return 0
+    told = f"{data['name']} ({data['job_id'][:12]}) is {data['state']}"
+    lost = data.get("set_aside")  # a coordinator of another version does not tell
+    click.echo(printable(f"{told}; {lost}" if lost else told))
+    if lost and data.get("artifact_id"):
+        click.echo(
+            "it cannot be fetched any more; to keep such a result, `fleet get` it before a requeue",
+            err=True,
+        )
+    return 0
+
+
+def _is_meant(client: OperatorClient, job: str) -> bool:
+    """Ask whoever would lose something by it, by the job as it is now."""
+    row = client.ask(AskShow(id=new_id(), job=job))
+    lost = set_aside(
+        row["state"], row["host"], share_of(row), row["metrics"], row["artifact_id"]
+    )  # fmt: skip
+    if not lost:
+        return True
+    keeps = ""
+    if row["state"] == "completed":
+        keeps = f", and cannot be fetched any more (`fleet get {row['name']}` first keeps it)"
+    click.echo(printable(f"{row['name']} is {row['state']}; requeued, {lost}{keeps}"), err=True)
+    return click.confirm(f"Requeue {printable(row['name'])}?", err=True)

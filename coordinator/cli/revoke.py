@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from broker import identity as ids
 from broker.acl import Principal, Role
 from broker.address import Address, parse_addresses, text_of
+from broker.clock import rfc3339
 from broker.errors import ConfigError
 from broker.machine import system_clock
 from broker.settings import BrokerSettings
+from broker.topics import Topics
 from coordinator.cli import NotDone, printable
 from coordinator.cli.certificates import broker_url, home_of, home_option, publish
+from coordinator.cli.common import json_option
 from coordinator.cli.journal import note, tell
+from coordinator.cli.words import print_json, say
 
 if TYPE_CHECKING:
-    from broker.ca import Authority
+    from broker.ca import Authority, Issued
+
+_OF_A_PERSON: Final = (
+    "a person's programs that are connected stay so, but on `fleet broker`; to end their rights, "
+    "run `fleet broker config` again and reload the broker"
+)
 
 
 @click.command("revoke")
@@ -26,9 +36,11 @@ if TYPE_CHECKING:
 @home_option
 @click.option("--broker", metavar="URL", help="Where the broker is, and the coordinator.")
 @click.option("--config", metavar="FILE", help="Configuration file.")
+@json_option
 @click.pass_context
 def revoke_command(
-    ctx: click.Context, name: str, home: Path | None, broker: str | None, config: str | None
+    ctx: click.Context, name: str, home: Path | None, broker: str | None, config: str | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Take a certificate back, on the machine that has the CA.
 
@@ -39,72 +51,105 @@ def revoke_command(
 
     Example: fleet revoke gaming-pc
     """
-    from broker.ca import Authority, describe
+    from broker.ca import Authority
 
     home = home_of(home)
     authority = Authority(home / "ca")
     ids.folder_name(name)
     given = ctx.obj or {}
     url, file = broker or given.get("broker"), config or given.get("config")
-    addresses = _addresses(home, url, file)
+    settings = BrokerSettings.load(
+        Path(file) if file else None, {"url": url, "topic_root": given.get("root")}
+    )
+    addresses = _addresses(home, settings)
     ended = authority.revoke(name, system_clock().wall_s)
     publish(authority, home)
     entry = note(authority, home, "revoke", name) if ended else ""
     told = tell(authority, home, url, Path(file) if file else None)
     if not ended:
         _check_known(authority, name)
-        click.echo(f"{name} is revoked already")
-    for one in ended:
-        click.echo(f"revoked {name} ({describe(one)})")
-    if entry in told and Principal.parse(name).role is Role.AGENT:
-        jobs = ", ".join(map(printable, told[entry]["jobs"]))
-        what = f"its jobs are in the queue again: {jobs}" if jobs else "it held no job"
-        click.echo(f"the coordinator gives it nothing more; {what}")
-    elif ended and Principal.parse(name).role is Role.AGENT:
-        click.echo(
-            "the jobs that it holds go to other hosts once the coordinator has heard of this, or "
-            "within some minutes\n([coordinator] crash_grace_s, stale_after_s)"
-        )
-    click.echo(f"the broker's list is {home / 'broker' / 'crl.pem'}")
-    if Principal.parse(name).role in {Role.AGENT, Role.COORDINATOR}:
-        _expel(authority, addresses, name)
+    role = Principal.parse(name).role
+    jobs = told[entry]["jobs"] if entry in told and role is Role.AGENT else None
+    crl = home / "broker" / "crl.pem"
+    if not as_json:
+        _say_revoked(name, ended, jobs)
+        say(f"the broker's list is {crl}")
+    if role in {Role.AGENT, Role.COORDINATOR}:
+        connection, words = _expel(authority, addresses, Topics(settings.topic_root), name)
     else:
-        click.echo(
-            "a person's programs that are connected stay so, but on `fleet broker`; to end their "
-            "rights, run `fleet broker config` again and reload the broker"
+        connection, words = "unknown", _OF_A_PERSON
+    if as_json:
+        certificates = [
+            {"serial": one.serial, "until": rfc3339(one.ends_s), "revoked_now": one in ended}
+            for one in (ended or authority.issued())
+            if one.name == name
+        ]
+        found = {"name": name, "certificates": certificates, "jobs": jobs, "crl": str(crl)}
+        print_json({"ok": True, **found, "connection": connection, "message": words})
+    else:
+        say(words, err=connection == "unreachable")
+
+
+def _say_revoked(name: str, ended: Sequence[Issued], jobs: list[str] | None) -> None:
+    """Say what was revoked, and what becomes of the jobs, if the coordinator has said it."""
+    from broker.ca import describe
+
+    if not ended:
+        say(f"{name} is revoked already")
+    for one in ended:
+        say(f"revoked {name} ({describe(one)})")
+    if jobs is not None:
+        names = ", ".join(map(printable, jobs))
+        what = f"its jobs are in the queue again: {names}" if names else "it held no job"
+        say(f"the coordinator gives it nothing more; {what}")
+    elif ended and Principal.parse(name).role is Role.AGENT:
+        say(
+            "the jobs that it holds go to other hosts once the coordinator has heard of this, or "
+            "within some minutes ([coordinator] crash_grace_s, stale_after_s)"
+        )
+    if ended and Principal.parse(name).role is Role.AGENT:
+        say(
+            f"a job that {name} runs now goes on there, and its result is not taken: stop the "
+            "agent on that machine"
         )
 
 
-def _expel(authority: Authority, addresses: tuple[Address, ...] | None, name: str) -> None:
+def _expel(
+    authority: Authority, addresses: tuple[Address, ...] | None, topics: Topics, name: str
+) -> tuple[str, str]:  # fmt: skip
+    """End the connection that is there; return how it is now, and that in words.
+
+    `none`, `unknown` where no broker is known, or `unreachable`. Raises `NotDone` where the broker
+    lets it in still.
+    """
     from broker.expulsion import Outcome, expel
 
     if addresses is None:
-        click.echo("no broker is known, so a connection that it has goes on; name it: --broker URL")
-        return
+        words = "no broker is known, so a connection that it has goes on; name it: --broker URL"
+        return "unknown", words
     where = text_of(addresses)
-    outcome, why = expel(authority, addresses, name, system_clock().wall_s)
+    outcome, why = expel(authority, addresses, topics, name, system_clock().wall_s)
     match outcome:
         case Outcome.OUT:
-            click.echo(f"{name} has no connection to {where}, and did not come back")
+            unseen = f"{name} has no connection to {where} under its usual client id"
+            return "none", f"{unseen}, and did not come back"
         case Outcome.BACK:
             raise NotDone(
                 f"{name} is still let in by {where}: give that broker the new list, reload it "
                 f"(docs/identity.md), and run `fleet revoke {name}` again"
             )
         case Outcome.UNREACHABLE:
-            click.echo(
+            return "unreachable", (
                 f"{where} did not let this machine in ({why}), so a connection that {name} has "
-                f"there goes on; name the broker with --broker, and run this again",
-                err=True,
+                f"there goes on; name the broker with --broker, and run this again"
             )
 
 
-def _addresses(home: Path, given: str | None, config: str | None) -> tuple[Address, ...] | None:
+def _addresses(home: Path, settings: BrokerSettings) -> tuple[Address, ...] | None:
     """Return where the broker is, for TLS: as it is set, else by its certificate; none if unknown.
 
     It may be on this machine in plain text, and still serve hosts over TLS.
     """
-    settings = BrokerSettings.load(Path(config) if config else None, {"url": given})
     addresses = parse_addresses(settings.url)
     if addresses[0].tls:
         return addresses

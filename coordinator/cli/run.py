@@ -15,6 +15,8 @@ from broker.messages import AskRun
 from broker.topics import Topics
 from coordinator.cli import EXIT_REFUSED, NotDone, printable
 from coordinator.cli.common import json_option, timeout_option, where, where_options
+from coordinator.cli.complete import complete_host
+from coordinator.cli.words import say
 
 # option -> key of a [[jobs]] table, where they are not called alike
 _KEYS = {"on": "allowed_hosts", "not_on": "denied_hosts", "train_host": "train_hosts",
@@ -60,8 +62,10 @@ def _value(text: str) -> Any:
 @click.option("--min-ram-gib", type=float, metavar="GIB", help="RAM that must be available.")
 @click.option("--min-vram-gib", type=float, metavar="GIB", help="VRAM that must be free.")
 @click.option("--min-cores", type=int, metavar="N", help="Physical cores of the host.")
-@click.option("--on", multiple=True, metavar="HOST", help="Only on this host, or these.")
-@click.option("--not-on", multiple=True, metavar="HOST", help="Not on this host.")
+@click.option("--on", multiple=True, metavar="HOST", shell_complete=complete_host,
+              help="Only on this host, or these.")  # fmt: skip
+@click.option("--not-on", multiple=True, metavar="HOST", shell_complete=complete_host,
+              help="Not on this host.")  # fmt: skip
 @click.option("--seed", type=int, metavar="N", help="Seed of everything random.")
 @click.option("--split", metavar="RECIPE", help="How test data is held out: host, sample, time.")
 @click.option("--train-host", multiple=True, metavar="NAME", help="Telemetry hosts to train on.")
@@ -86,8 +90,9 @@ def run_command(
     it is there already.
 
     \b
-    Example: fleet run --model gbt --mode realistic -H max_depth=4 --wait
-             fleet run --model mlp --mode oracle --min-ram-gib 8 --get models
+    Examples:
+      fleet run --model gbt --mode realistic -H max_depth=4 --wait
+      fleet run --model mlp --mode oracle --min-ram-gib 8 --get models
     """  # noqa: D301 - \b is click's
     at = {name: options.pop(name) for name in ("broker", "root", "identity", "plain", "config")}
     settings = where(**at)
@@ -141,9 +146,9 @@ def _refused(refusal: NotDone, *, as_json: bool) -> int:
 
         render.print_json({"ok": False, "message": str(refusal), "errors": errors})
         return EXIT_REFUSED
-    click.echo(f"error: {printable(str(refusal))}", err=True)
+    say(f"error: {printable(str(refusal))}", err=True)
     for error in errors:
-        click.echo(f"  {_option(error['key'])}: {printable(error['message'])}", err=True)
+        say(f"  {_option(error['key'])}: {printable(error['message'])}", err=True, indent=4)
     return EXIT_REFUSED
 
 
@@ -163,6 +168,6 @@ def _say(data: dict[str, Any], *, quiet: bool) -> None:
     click.echo(f"{data['name']} ({data['job_id'][:12]}) is{there} {data['state']}{where_}")
     if data["differs"]:
         names = ", ".join(data["differs"])
-        click.echo(f"left as it is, and not as asked for now: {names}", err=True)
+        say(f"left as it is, and not as asked for now: {names}", err=True)
     if data["state"] in {"failed", "cancelled"}:
         click.echo(f"`fleet requeue {data['name']}` tries it again", err=True)

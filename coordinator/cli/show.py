@@ -67,7 +67,7 @@ def _event(event: dict[str, Any]) -> tuple[Any, ...]:
         event["event"],
         event["attempt"] or "-",
         event["host"] or "-",
-        "host" if event["who"].startswith("host:") else event["who"],  # which one stands beside it
+        render.by(event),
         render.first_line(event["why"], 200),
     )
 
@@ -101,7 +101,7 @@ def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
     if data["artifact_id"]:
         facts.append(("Artifact", data["artifact_id"]))
     if data["error"]:
-        facts.append(("Error", render.Text(render.printable(data["error"]), style="red")))
+        facts.append(("Error", render.Text(render.told(data["error"]), style="red")))
     return facts
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from broker.machine import new_id
 from broker.messages import AskAttempts
-from coordinator.cli.common import client_options, json_option
 from coordinator.cli.events import moment
+from coordinator.cli.views import View, viewing
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -70,11 +71,8 @@ class Account:
               help="Add up by this only; may be repeated.  [default: host, model]")  # fmt: skip
 @click.option("--since", callback=moment, default="30d", show_default=True, metavar="TIME",
               help="So long ago (90s, 30m, 1h, 7d, 2w), or a local time.")  # fmt: skip
-@json_option
-@client_options
-def stats_command(
-    client: OperatorClient, keys: tuple[str, ...], since: float, as_json: bool
-) -> None:
+@viewing
+def stats_command(client: OperatorClient, keys: tuple[str, ...], since: float) -> View:
     """What the fleet has done: hours of training, how jobs ended, how long they take.
 
     An attempt counts when and where it ended. SUCCESS: of the attempts that were not stopped by
@@ -82,29 +80,35 @@ def stats_command(
 
     Example: fleet stats --by day --since 2w
     """
+    return View(lambda: _read(client, keys or ("host", "model"), since), partial(_draw, since))
+
+
+def _read(client: OperatorClient, keys: Sequence[str], since_s: float) -> dict[str, Any]:
     from coordinator.cli.outlook import attempts
 
-    rows = attempts(client, AskAttempts(id=new_id(), since=since))
-    total, by = account(rows, keys or ("host", "model"))
+    rows = attempts(client, AskAttempts(id=new_id(), since=since_s))
+    total, by = account(rows, keys)
+    groups = {
+        key: [{key: name, **one.to_dict()} for name, one in found] for key, found in by.items()
+    }
+    return {"since": _utc(since_s), "total": total.to_dict(), "by": groups}
+
+
+def _draw(since_s: float, data: dict[str, Any]) -> Iterator[Any]:
     from coordinator.cli import render
 
-    if as_json:
-        groups = {
-            key: [{key: name, **one.to_dict()} for name, one in found] for key, found in by.items()
-        }
-        render.print_json({"since": _utc(since), "total": total.to_dict(), "by": groups})
+    total = data["total"]
+    if not any([*total["attempts"].values(), *total["jobs"].values()]):
+        yield f"nothing has ended since {_local(since_s)}; --since looks further back"
         return
-    if not rows:
-        click.echo(f"nothing has ended since {_local(since)}; --since looks further back")
-        return
-    out = render.console()
-    for key, found in by.items():
+    for key, rows in data["by"].items():
         columns = (key.upper(), ">HOURS", ">DONE", ">FAILED", ">LOST", ">STOPPED", ">SUCCESS",
                    ">MEDIAN")  # fmt: skip
-        out.print(render.table(columns, [_cells(name, one) for name, one in found]))
-        out.print()
-    jobs = ", ".join(f"{count} {state}" for state, count in total.jobs.items()) or "none is over"
-    out.print(f"Since {_local(since)}: {_hours(total.ran_s)} h of training; jobs: {jobs}")
+        yield render.table(columns, [_cells(row[key], row) for row in rows])
+        yield ""
+    over = [f"{count} {state}" for state, count in total["jobs"].items() if count]
+    jobs = ", ".join(over) or "none is over"
+    yield f"Since {_local(since_s)}: {total['hours']:.2f} h of training; jobs: {jobs}"
 
 
 def account(
@@ -136,25 +140,20 @@ def _by_day(one: tuple[str, Account]) -> tuple[float, str]:
     return (0.0, one[0])
 
 
-def _cells(name: str, one: Account) -> tuple[Any, ...]:
+def _cells(name: str, one: Mapping[str, Any]) -> tuple[Any, ...]:
     from coordinator.cli import render
 
-    success, median_s = one.success(), one.median_s()
+    attempts, success, median_s = one["attempts"], one["success"], one["median_s"]
     return (
         name,
-        _hours(one.ran_s),
-        one.attempts["completed"],
-        one.attempts["failed"],
-        one.attempts["lost"],
-        one.attempts["released"] + one.attempts["cancelled"],
+        f"{one['hours']:.2f}",  # alike in every row, so that points stand below points
+        attempts["completed"],
+        attempts["failed"],
+        attempts["lost"],
+        attempts["released"] + attempts["cancelled"],
         "-" if success is None else f"{success:.0%}",
         "-" if median_s is None else render.span(median_s),
     )
-
-
-def _hours(seconds: float) -> str:
-    hours = seconds / 3600
-    return f"{hours:.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 1 else f"{hours:.2f}"
 
 
 def _day(at: str) -> str:

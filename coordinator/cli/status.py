@@ -74,8 +74,8 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
 
     yield from holds.paused(data)
     who = data["coordinator"]
-    since = render.ago(who["started_at"])
-    yield f"Coordinator  {who['host']}, version {who['version']}, since {since}"
+    started = render.ago(who["started_at"])
+    yield f"Coordinator  {who['host']}, version {who['version']}, started {started}"
     yield f"Broker       {data['broker']['address']}"
     if strain := (data["broker"].get("load") or {}).get("strain"):
         said = render.Text("             ").append(render.printable(strain), "yellow")
@@ -97,7 +97,12 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
     if data["forecast"] is not None and data["forecast"]["text"]:
         yield render.Line(f"{'Outlook':<13}{data['forecast']['text']}", indent=13)
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
-        yield "\nNothing that is pending can start; `fleet why JOB` says why."
+        if starting := data.get("starting"):
+            from coordinator.cli import outlook
+
+            yield f"\nNothing that is pending can start yet: {outlook.starting(starting)}."
+        else:
+            yield "\nNothing that is pending can start; `fleet why JOB` says why."
     if data["dropped"]:
         found = ", ".join(f"{count} on {kind}" for kind, count in data["dropped"].items())
         yield f"Dropped      {found} (messages that made no sense)"
@@ -134,4 +139,4 @@ def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | N
         found = outlook.look(client).forecast()
     except (NotDone, RemoteError, Unreachable):
         return None  # the coordinator is of another version: the counts are what was asked for
-    return outlook.summary_to_dict(found, datetime.now(UTC))
+    return outlook.summary_to_dict(found, datetime.now(UTC), data.get("starting", 0))

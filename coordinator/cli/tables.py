@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.cli import printable
+from coordinator.cli.words import told
 
 GAP: Final = 2  # columns of the screen between two of a table
 LEAST: Final = 3
@@ -98,4 +98,4 @@ def _total(widths: Iterable[int]) -> int:
 
 
 def _cell(value: Any) -> Text:
-    return value if isinstance(value, Text) else Text(printable(str(value)))
+    return value if isinstance(value, Text) else Text(told(str(value)))

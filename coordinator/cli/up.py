@@ -11,7 +11,7 @@ import click
 
 from broker.address import DEFAULT_URL
 from broker.errors import ConfigError, LocalError
-from broker.settings import OPERATOR_KEY, BrokerSettings
+from broker.settings import OPERATOR_KEY, BrokerSettings, find_config, read_section
 from broker.topics import is_host
 from coordinator.cli.common import json_option, where, where_options
 from coordinator.cli.processes import Fleet
@@ -43,7 +43,8 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     """Run a whole fleet on this machine: broker, coordinator, agents.
 
     With --broker (or FLEET_BROKER) that broker is used and none is started; a broker that the
-    configuration file names is left alone. Ctrl-C stops everything cleanly; a second one at once.
+    configuration file names is left alone, and nothing listens at its `metrics` and `websocket`.
+    Ctrl-C stops everything cleanly; a second one at once.
 
     \b
     Examples:
@@ -62,7 +63,7 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
         from coordinator.cli.watch import until_stopped, watch_until_idle
 
         if not until_idle:
-            return until_stopped(fleet, settings, state)
+            return until_stopped(fleet, settings, state, _lacks(options))
         return watch_until_idle(fleet, settings, hosts, as_json=as_json)
     except KeyboardInterrupt:
         click.echo("stopping ...", err=True)
@@ -119,7 +120,8 @@ def _start(
             raise ConfigError(f"--{name} {path}: there is no such file or folder")
     if own_broker:
         listen = f"127.0.0.1:{options['port']}"
-        child = fleet.start("broker", "broker.server", ["--listen", listen])
+        # The file's other doors are the fleet proper's, which may be open on this machine.
+        child = fleet.start("broker", "broker.server", ["--listen", listen, "--no-websocket"])
         try:
             with waiting("starting the broker"):
                 port = child.wait_ready(READY_TIMEOUT_S)["port"]
@@ -144,7 +146,7 @@ def _start(
 
 
 def _coordinator(options: dict[str, Any], fleet: Fleet) -> list[str]:
-    arguments = ["--state", str(fleet.state / "coordinator")]
+    arguments = ["--state", str(fleet.state / "coordinator"), "--no-metrics"]
     if options["manifest"] is not None:
         arguments += ["--manifest", str(options["manifest"].resolve())]
     if options["prefer_cuda_grace"] is not None:
@@ -163,6 +165,19 @@ def _agent(options: dict[str, Any], fleet: Fleet, host: str) -> list[str]:
 
 def _config(options: dict[str, Any]) -> list[str]:
     return ["--config", str(options["config"].resolve())] if options["config"] else []
+
+
+def _lacks(options: dict[str, Any]) -> list[str]:
+    """Return a line for each thing that nobody has named and no job is done without."""
+    file = find_config(options["config"], os.environ)
+    lines = []
+    for name, section, lack in (
+        ("manifest", "coordinator", "none, so no job is there; name a plan with --manifest"),
+        ("data", "agent", "none, so no job can be taken; name prepared data with --data"),
+    ):
+        if options[name] is None and not (file and read_section(file, section).get(name)):
+            lines.append(f"{name:<13}{lack}")
+    return lines
 
 
 def _hosts(options: dict[str, Any]) -> list[str]:

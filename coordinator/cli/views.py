@@ -6,8 +6,8 @@ for every verb. Watching goes on while broker or coordinator are away, and says 
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import json
 import shlex
 import sys
 import time
@@ -19,7 +19,7 @@ import click
 
 from coordinator.cli import Unreachable
 from coordinator.cli.common import client_options, json_option
-from coordinator.cli.words import print_json
+from coordinator.cli.words import print_json, print_json_line, say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,10 +38,14 @@ watch_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a verb shows: `read` asks for it, `draw` makes renderables or plain lines of it."""
+    """What a verb shows: `read` asks for it, `draw` makes renderables or plain lines of it.
+
+    `code` is the exit code that what was read comes to, where it is shown once.
+    """
 
     read: Callable[[], Any]
     draw: Callable[[Any], Iterable[RenderableType]]
+    code: Callable[[Any], int] = lambda _: 0
 
 
 def viewing(function: F) -> F:
@@ -53,27 +57,26 @@ def viewing(function: F) -> F:
     @functools.wraps(function)
     def wrapped(
         client: OperatorClient, *args: Any, as_json: bool, watch: bool, **kwargs: Any
-    ) -> None:
+    ) -> int:
         view: View = function(client, *args, **kwargs)
         if not watch:
-            _show_once(view, as_json=as_json)
-            return
-        try:
+            return _show_once(view, as_json=as_json)
+        with contextlib.suppress(KeyboardInterrupt):  # the usual end of it
             _follow(client, view, _screen(as_json=as_json))
-        except KeyboardInterrupt:
-            return  # the usual end of it
+        return 0
 
     return json_option(watch_option(client_options(wrapped)))  # type: ignore[return-value] # likewise
 
 
-def _show_once(view: View, *, as_json: bool) -> None:
+def _show_once(view: View, *, as_json: bool) -> int:
     data = view.read()
     if as_json:
         print_json(data)
-        return
+        return view.code(data)
     from coordinator.cli import render
 
     render.put(render.console(), view.draw(data))
+    return view.code(data)
 
 
 def _follow(client: OperatorClient, view: View, screen: _Screen) -> None:
@@ -109,7 +112,7 @@ class _Screen:
         if data == self._shown:
             return
         if self._as_json:
-            click.echo(json.dumps(data, ensure_ascii=False))
+            print_json_line(data)
         else:
             from coordinator.cli import render
 
@@ -122,7 +125,7 @@ class _Screen:
     def lost(self, why: str) -> None:
         """Say that nobody answers, once."""
         if not self._is_lost:
-            click.echo(f"{why.splitlines()[0]}; still trying", err=True)
+            say(f"{why.splitlines()[0]}; still trying", err=True)
         self._is_lost = True
 
 

@@ -33,12 +33,16 @@ _BAR: Final = 12
 _FIRST: Final = ("running", "claimed", "failed", "pending", "completed", "cancelled")
 
 
-def until_stopped(fleet: Fleet, settings: BrokerSettings, state: Path) -> int:
-    """Say where things are, then watch over the children until somebody interrupts."""
+def until_stopped(
+    fleet: Fleet, settings: BrokerSettings, state: Path, lacks: Collection[str]
+) -> int:
+    """Say where things are and what is lacking, then watch over the children until interrupted."""
     address = text_of(parse_addresses(settings.url))  # without a password, should it have one
     click.echo(f"broker       {address}")
     click.echo(f"state        {state}")
     click.echo(f"logs         {state / 'logs'}")
+    for lack in lacks:
+        click.echo(lack)
     click.echo(f"\nLook at it:  export FLEET_BROKER={address}")
     click.echo("             fleet status | fleet list | fleet workers | fleet why JOB")
     click.echo("Ctrl-C stops everything.")

@@ -59,7 +59,7 @@ def _read(client: OperatorClient, job: str) -> dict[str, Any]:
     data["forecast"] = None
     if found is not None and one is not None:
         told = {"text": _when(one, found), "paused": found.paused}
-        data["forecast"] = outlook.to_dict(one, datetime.now(UTC)) | told
+        data["forecast"] = outlook.to_dict(one, datetime.now(UTC), paused=found.paused) | told
     return data
 
 
@@ -73,15 +73,16 @@ def _print(data: dict[str, Any], out: Any) -> None:
     from coordinator.cli import outlook, render
 
     line = render.Text(f"{data['name']} is ").append(render.state(data["state"]))
-    outlook.say(out, line.append(render.printable(_told(data["state"], data["summary"]))))
+    outlook.say(out, line.append(render.told(_told(data["state"], data["summary"]))))
     if data["forecast"] is not None and data["forecast"]["text"]:
         outlook.say(out, data["forecast"]["text"])
     for text in data["advice"]:
         outlook.say(out, text, 2)
     _print_clauses(out, data)
-    _print_hosts(out, data["hosts"])
-    if (more := data["known"] - len(data["hosts"])) > 0:
-        outlook.say(out, f"and {more} hosts with more against them", 2)
+    _print_hosts(out, data["hosts"], data["summary"])
+    if (more := data.get("known", 0) - len(data["hosts"])) > 0:
+        many = "1 host" if more == 1 else f"{more} hosts"
+        outlook.say(out, f"and {many} with more against them", 2)
 
 
 def _told(state: str, summary: str) -> str:
@@ -115,7 +116,9 @@ def _when(one: Outlook, found: Forecast) -> str:
             return "How long it will take is unknown: nothing like it was ever completed."
         case "starts":
             text = _start(one, found, by)
-            return f"Once the fleet goes on: {text}" if found.paused else text
+            return (
+                f"If the fleet goes on now, it{text.removeprefix('It')}" if found.paused else text
+            )
         case _:
             return ""
 
@@ -189,23 +192,31 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
-def _print_hosts(out: Any, hosts: list[dict[str, Any]]) -> None:
-    """Print the hosts, those together that have the same against them."""
+def _print_hosts(out: Any, hosts: list[dict[str, Any]], summary: str) -> None:
+    """Print the hosts, those together that have the same against them.
+
+    What is against all of them, and was said by the summary, is not said of each again.
+    """
     from coordinator.cli import outlook, render
 
+    said = {
+        reason
+        for reason in (hosts[0]["reasons"] if len(hosts) > 1 else ())
+        if reason in summary and all(reason in host["reasons"] for host in hosts)
+    }
     alike: dict[tuple[str, ...], list[str]] = {}
     for host in hosts:
-        alike.setdefault(tuple(host["reasons"]), []).append(host["host"])
+        own = tuple(reason for reason in host["reasons"] if reason not in said)
+        alike.setdefault(own, []).append(host["host"])
+    nothing = "nothing else is against it" if said else "can take it"
     if hosts:
         out.print()
     for reasons, names in alike.items():
-        texts = [render.printable(reason) for reason in reasons] or ["can take it"]
+        texts = [render.told(reason) for reason in reasons] or [nothing]
         title = render.Text().append(", ".join(names), "bold")
         if len(names) > 1:
             outlook.say(out, title, 2)
             for text in texts:
                 outlook.say(out, text, 4)
             continue
-        outlook.say(out, title.append("  ").append(texts[0], "not bold"), 2)
-        for text in texts[1:]:
-            outlook.say(out, text, 4 + len(names[0]))
+        outlook.say_beside(out, title.append("  "), texts, 2)

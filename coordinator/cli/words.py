@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
+from broker.prose import laid_out
 from coordinator.cli import printable
 
 ID_CHARS: Final = 12
+# A whole time within words of the fleet: `2026-05-28 18:30 UTC`, `2026-05-28T18:30:00.000Z`.
+_MOMENT: Final = re.compile(
+    r"\b(\d{4}-\d\d-\d\d)(?: (\d\d:\d\d) UTC|T(\d\d:\d\d)(?::\d\d(?:\.\d{1,6})?)?Z)(?!\w)"
+)
+
+
+def say(text: str, *, err: bool = False, indent: int = 0) -> None:
+    """Print sentences, to standard error if `err`; on a terminal lines are broken between words.
+
+    What does not fit goes on after `indent` blanks. Commands to copy are for `click.echo`.
+    """
+    click.echo(laid_out(text, sys.stderr if err else sys.stdout, indent=indent), err=err)
+
+
+def print_json_line(data: Any) -> None:
+    """Print JSON on one line: one of several documents."""
+    click.echo(json.dumps(data, ensure_ascii=False))
 
 
 def print_json(data: Any) -> None:
@@ -38,9 +58,43 @@ def span(seconds: float) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
+def moment(at: str | datetime) -> str:
+    """Return a time by this machine's clock, with its zone: `2026-05-28 20:30 CEST`.
+
+    `at` is RFC 3339, or knows its zone.
+    """
+    then = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone()
+    zone = then.tzname() or ""
+    if not (zone.isalpha() and zone.isascii() and len(zone) <= 5):  # as on Windows
+        zone = f"UTC{then:%z}"
+    return f"{then:%Y-%m-%d %H:%M} {zone}"
+
+
+def told(text: str) -> str:
+    """Return what the fleet says in words: made printable, its times by this machine's clock."""
+    return _MOMENT.sub(_moment, printable(text))
+
+
+def _moment(found: re.Match[str]) -> str:
+    day, plain, iso = found.groups()
+    try:
+        return moment(f"{day}T{plain or iso}:00+00:00")
+    except (ValueError, OverflowError):  # `2026-99-99 10:00 UTC`, as a trainer may have said it
+        return found[0]
+
+
 def local(at: str) -> str:
-    """Return an RFC 3339 time by this machine's clock: `05-28 20:30:00`."""
-    return f"{datetime.fromisoformat(at).astimezone():%m-%d %H:%M:%S}"
+    """Return an RFC 3339 time by this machine's clock: `05-28 20:30:00`; what is none, as it is."""
+    try:
+        return f"{datetime.fromisoformat(at).astimezone():%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError):
+        return printable(at)
+
+
+def by(event: Mapping[str, Any]) -> str:
+    """Return who did it: `operator:al`, `coordinator`; `host` where it is the one that is named."""
+    who = str(event["who"])
+    return "host" if event["host"] and who == f"host:{event['host']}" else who
 
 
 def took(row: dict[str, Any]) -> str:
@@ -101,5 +155,5 @@ def left(row: dict[str, Any]) -> str:
 
 def first_line(text: str | None, limit: int = 60) -> str:
     """Return the first line of a text, cut where it is long."""
-    line = printable(text or "").strip().partition("\n")[0]
+    line = told(text or "").strip().partition("\n")[0]
     return line if len(line) <= limit else line[: limit - 1] + "…"

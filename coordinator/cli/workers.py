@@ -100,11 +100,11 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
         render.state(row["presence"]),
         _doing(row),
         capability.get("physical_cores", "-"),
-        "-" if cpu is None else f"{cpu:.0f} %",
+        "-" if cpu is None else f"{cpu:.0f}%",
         render.size(ram),
         _gpu_names(gpus),
         render.size(max(free)) if free else "-",
-        f"{sum(use) / len(use):.0f} %" if use else "-",
+        f"{sum(use) / len(use):.0f}%" if use else "-",
         f"{sum(power):.0f} W" if power else "-",
         capability.get("agent_version") or "-",
     )
@@ -115,7 +115,7 @@ def _doing(row: dict[str, Any]) -> str:
     from coordinator.cli import render
 
     if row["status"] != "online":
-        return f"last seen {render.ago(row['last_seen'])}"
+        return f"last seen {render.ago(row['last_seen'])}" if row["last_seen"] else "never seen"
     return ", ".join(_held(held) for held in row["jobs"]) or "idle"
 
 

@@ -36,6 +36,7 @@ from broker.settings import BrokerSettings
 from broker.topics import Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator import hostpages
+from coordinator.live.contact import Contact, Outage
 from coordinator.live.mirror import Mirror, Snapshot
 
 REPEAT_S: Final = 1.0
@@ -57,12 +58,17 @@ class AskedInVain(FleetError):  # noqa: N818 - a state of the world, not a mista
         self.data = data
 
 
+class Unanswered(AskedInVain):
+    """Nobody answered within the deadline; a command that was sent may still be carried out."""
+
+
 @dataclass(slots=True)
 class _Asked:
     request: OperatorRequest
     answer: Future[Any]
     deadline_s: float
     repeat_s: float = 0.0
+    sent: bool = False
 
 
 @dataclass(slots=True)
@@ -95,10 +101,12 @@ class Watcher:
         self.user = access.user
         self.connected = False
         self.why = "connecting"
+        self.outage: Outage | None = None  # as of the last turn; any thread may read it
         self._settings = settings
         self._clock = clock
         self._on_change = on_change
         self._mirror = Mirror()
+        self._contact = Contact()
         self._lock = threading.Lock()
         self._asked: dict[str, _Asked] = {}
         self._loads = {
@@ -113,7 +121,7 @@ class Watcher:
         self._client = f"{access.user}/{name}"
         filters = [*self.topics.for_operator(self._client), *self.topics.for_watcher()]
         self._link = Link(
-            LinkSettings(access.addresses, name, filters, tls=access.tls),
+            LinkSettings(access.addresses, self.topics.client_id(name), filters, tls=access.tls),
             feed(self._mailbox),
             will=None,
             new_id=new_id,
@@ -123,6 +131,9 @@ class Watcher:
 
     def start(self) -> None:
         """Connect, and go on trying."""
+        now_s = self._clock().mono_s
+        self._contact.on_start(now_s)
+        self.outage = self._contact.outage(now_s)
         self._link.start()
         self._thread.start()
 
@@ -137,6 +148,11 @@ class Watcher:
         """What `snapshot().version` would be; it costs nothing to ask."""
         return self._mirror.version
 
+    def silent_s(self) -> float:
+        """Return for how many seconds the coordinator has answered nothing that it was asked."""
+        with self._lock:
+            return self._contact.silent_s(self._clock().mono_s)
+
     def snapshot(self) -> Snapshot:
         """Return what is known now; any thread may."""
         with self._lock:
@@ -150,8 +166,9 @@ class Watcher:
     def ask(self, request: OperatorRequest, timeout_s: float = TIMEOUT_S) -> Future[Any]:
         """Ask the coordinator; the future bears its data, or `AskedInVain`. Any thread may.
 
-        Commands are signed where there is an operator key. Raises `ConfigError` for an unusable
-        one.
+        Commands are signed where there is an operator key. One that nobody has answered in time
+        (`Unanswered`) may still be carried out: the coordinator allows a minute beyond its expiry
+        (`authority.EXPIRY_SLACK_S`). Raises `ConfigError` for an unusable key.
         """
         answer: Future[Any] = Future()
         asked = _Asked(request, answer, self._clock().mono_s + timeout_s)
@@ -160,6 +177,7 @@ class Watcher:
                 answer.set_exception(AskedInVain("too much is asked at once; try again"))
                 return answer
             self._asked[request.id] = asked
+            self._contact.on_asked(self._clock().mono_s)
         try:
             self._send(asked, self._clock())
         except ConfigError:
@@ -173,7 +191,8 @@ class Watcher:
         request = asked.request
         key = self._settings.operator_key() if isinstance(request, Command) else None
         asked.repeat_s = now.mono_s + REPEAT_S
-        self._link.publish(Outgoing(topic, encode(signed_by(key, topic, request, now.wall_s))))
+        payload = encode(signed_by(key, topic, request, now.wall_s))
+        asked.sent |= self._link.publish(Outgoing(topic, payload))
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -187,20 +206,28 @@ class Watcher:
                 _settle(asked, response)
             self._repeat(now)
             self._load(now)
+            with self._lock:
+                outage = self._contact.outage(now.mono_s)
+            changed |= outage != self.outage
+            self.outage = outage
             if changed or any(not isinstance(event, Incoming) for event in events):
                 self._on_change()
         with self._lock:
             left = list(self._asked.values())
             self._asked.clear()
         for asked in left:
-            _fail(asked, AskedInVain("the connection was closed"))
+            _fail(asked, _unanswered(asked, "the connection was closed"))
 
     def _on_event(self, event: LinkEvent, now: Now) -> tuple[_Asked, OperatorResponse] | None:
         if isinstance(event, Connected):
             self.connected, self.why = True, ""
+            self._contact.on_connected()
+            if self._asked:  # what was asked on the last connection is repeated on this one
+                self._contact.on_asked(now.mono_s)
             self._reload(now)
         elif isinstance(event, Disconnected):
             self.connected, self.why = False, event.why
+            self._contact.on_disconnected(event.why, now.mono_s)
         else:
             return self._on_message(event, now)
         return None
@@ -209,7 +236,7 @@ class Watcher:
         try:
             topic = self.topics.parse(event.topic)
             if topic.kind is Kind.OPERATOR_RESPONSE:
-                return self._on_response(event)
+                return self._on_response(event, now)
         except (BadTopic, BadMessage):
             self._mirror.garbage += 1
             return None
@@ -217,7 +244,7 @@ class Watcher:
             self._follow(topic, now)
         return None
 
-    def _on_response(self, event: Incoming) -> tuple[_Asked, OperatorResponse] | None:
+    def _on_response(self, event: Incoming, now: Now) -> tuple[_Asked, OperatorResponse] | None:
         response = decode(OPERATOR_RESPONSE, event.payload)
         asked = self._asked.get(response.id)
         if asked is None:
@@ -227,20 +254,28 @@ class Watcher:
             self._mirror.garbage += 1  # forged, or of a coordinator with another key
             return None
         del self._asked[response.id]
+        self._contact.on_answered(now.mono_s)
         return asked, response
 
     def _follow(self, topic: Topic, now: Now) -> None:
         """Ask how the coordinator takes what has just been heard."""
-        coordinator = self._mirror.coordinator
         if topic.kind is Kind.STATUS:
-            hosts = self._loads["workers"]
-            soon_s = SETTLE_S + A_HOST_S * len(self._mirror.hosts)
-            hosts.next_s = min(hosts.next_s, now.mono_s + soon_s)
-        elif topic.kind is not Kind.COORDINATOR_STATUS or coordinator is None:
-            return
-        elif coordinator.state == "online" and coordinator.session != self._session:
-            self._session = coordinator.session
-            self._reload(now)
+            self._ask_hosts_soon(now)
+        elif topic.kind is Kind.SUMMARY:
+            summary = self._mirror.summary
+            if summary and summary.paused is not bool(self._mirror.status.get("paused")):
+                self._ask_hosts_soon(now)  # the answer tells who did it
+        elif topic.kind is Kind.COORDINATOR_STATUS and (coordinator := self._mirror.coordinator):
+            is_online = coordinator.state == "online"
+            self._contact.on_coordinator(online=is_online, now_s=now.mono_s)
+            if is_online and coordinator.session != self._session:
+                self._session = coordinator.session
+                self._reload(now)
+
+    def _ask_hosts_soon(self, now: Now) -> None:
+        hosts = self._loads["workers"]
+        soon_s = SETTLE_S + A_HOST_S * len(self._mirror.hosts)
+        hosts.next_s = min(hosts.next_s, now.mono_s + soon_s)
 
     def _reload(self, now: Now) -> None:
         self._knows_hosts = False
@@ -254,7 +289,7 @@ class Watcher:
             again = [asked for asked in self._asked.values() if asked.repeat_s <= now.mono_s]
         for asked in given_up:
             why = "no coordinator answered" if self.connected else f"not connected: {self.why}"
-            _fail(asked, AskedInVain(why))
+            _fail(asked, _unanswered(asked, why))
         for asked in again:
             try:
                 self._send(asked, now)
@@ -310,6 +345,11 @@ class Watcher:
             with self._lock:
                 self._mirror.load_status(done.result())
             self._on_change()
+
+
+def _unanswered(asked: _Asked, why: str) -> Unanswered:
+    late = asked.sent and isinstance(asked.request, Command)
+    return Unanswered(f"{why}; it may still be done within a minute" if late else why)
 
 
 def _settle(asked: _Asked, response: OperatorResponse) -> None:

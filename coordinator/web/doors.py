@@ -19,7 +19,7 @@ from starlette.responses import (
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from broker.errors import FleetError
+from broker.errors import FleetError, plain
 from coordinator.web.guard import COOKIE, session_word
 from coordinator.web.sessions import SESSION_S, local_path
 from coordinator.web.site import Site
@@ -47,18 +47,19 @@ addEventListener("DOMContentLoaded", () => document.body.classList.toggle("body-
 <h1>Log in</h1>
 <p class="note" id="hint">{hint}</p>
 {problem}
-<input type="hidden" name="next" value="{path}">
-<label class="field" for="password">Password</label>
-<input id="password" type="password" name="password" autocomplete="current-password" required
-  autofocus aria-describedby="hint">
-<button class="button primary" type="submit">Log in</button>
+{fields}
 <p><a href="/">Look without logging in</a></p>
 </form></section></main></body></html>
 """
+_FIELDS: Final = """<input type="hidden" name="next" value="{path}">
+<label class="field" for="password">Password</label>
+<input id="password" type="password" name="password" autocomplete="current-password" required
+  autofocus aria-describedby="hint">
+<button class="button primary" type="submit">Log in</button>"""
 HINT: Final = (
-    "Who logs in may cancel and requeue jobs, and drain hosts. The password is the one that "
-    "<code>fleet dashboard</code> printed when it started, or that is in its "
-    "<code>--password-file</code>."
+    "Who logs in may cancel and requeue jobs, drain and snooze hosts, and pause the fleet. The "
+    "password is the one that <code>fleet dashboard</code> printed when it started, or that is in "
+    "its <code>--password-file</code>."
 )
 NOBODY: Final = (
     "Nobody can: this page is <b>read only</b>. The process that serves it is {user} to the fleet, "
@@ -87,7 +88,8 @@ def routes(site: Site) -> list[BaseRoute]:
         answer = RedirectResponse(path, 303)
         answer.set_cookie(
             COOKIE, word, max_age=round(SESSION_S), httponly=True, samesite="strict",
-            secure=site.settings.scheme == "https",
+            # The guard has checked what the browser calls us: behind a proxy, its address.
+            secure=request.headers.get("origin", "").startswith("https:"),
         )  # fmt: skip
         return answer
 
@@ -104,7 +106,7 @@ def routes(site: Site) -> list[BaseRoute]:
         try:
             path = await site.artifacts.get(row.job_id, row.artifact_id)
         except (FleetError, OSError) as error:
-            return PlainTextResponse(f"the artifact did not come: {error}\n", 502)
+            return PlainTextResponse(f"the artifact did not come: {plain(error)}\n", 502)
         name = _PLAIN.sub("_", row.name)[:80].lstrip("._") or row.job_id[:12]
         return FileResponse(
             path, media_type="application/zstd", filename=f"{name}.tar.zst",
@@ -136,9 +138,9 @@ def _page(site: Site, path: str, problem: str = "", code: int = 200) -> HTMLResp
     may = site.hub.is_operator() and site.door.password is not None
     said = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
     hint = HINT if may else NOBODY.format(user=escape(site.hub.user))
-    text = _LOGIN.replace("{hint}", hint).replace("{problem}", said)
-    headers = {"cache-control": "no-store"}
-    return HTMLResponse(text.replace("{path}", escape(path)), code, headers)
+    fields = _FIELDS.replace("{path}", escape(path)) if may else ""
+    text = _LOGIN.replace("{hint}", hint).replace("{problem}", said).replace("{fields}", fields)
+    return HTMLResponse(text, code, {"cache-control": "no-store"})
 
 
 async def _form(request: Request) -> dict[str, str]:

@@ -50,10 +50,10 @@ def job_columns() -> list[dict[str, Any]]:
         _column("State", "state", "state", width=104, live=True),
         _column("Host", "host", "host", wide=2, width=110, from_px=560),
         _column("Progress", "share", "share", wide=2, width=110, live=True, from_px=480),
-        _column("Model", "model", wide=1, width=90, from_px=760),
+        _column("Model", "model", wide=1, width=90, from_px=820),
         _column("Mode", "mode", width=90, from_px=900),
-        _column("Loss", "loss", "loss", width=90, right=True, from_px=1160),
-        _column("Metric", "value", "metric", wide=2, width=120, live=True, from_px=700),
+        _column("Loss", "loss", "loss", width=90, right=True, from_px=1240),
+        _column("Metric", "value", "metric", wide=2, width=164, live=True, from_px=740),
         _column("Began", "started", "ago", width=104, time=True, from_px=640),
         _column("Took", "finished", "took", width=80, time=True, live=True, from_px=1000),
         _column("Ends", "ends", "until", width=96, time=True, from_px=1080),
@@ -91,9 +91,13 @@ def host_columns() -> list[dict[str, Any]]:
 
 
 def grid(
-    label: str, columns: list[dict[str, Any]], rows: list[Row], *, height: str, keeps: str = ""
-) -> ui.aggrid:
-    """Return a table. `label` is its name for screen readers, `keeps` a filter of `fleet`'s."""
+    label: str, columns: list[dict[str, Any]], rows: list[Row], *, height: str, empty: str,
+    keeps: str = "",
+) -> ui.aggrid:  # fmt: skip
+    """Return a table. `label` is its name for screen readers, `keeps` a filter of `fleet`'s.
+
+    `empty` is what is said where there are no rows.
+    """
     options: dict[str, Any] = {
         "columnDefs": columns,
         "rowData": rows,
@@ -109,7 +113,7 @@ def grid(
         "suppressDragLeaveHidesColumns": True,
         "suppressMovableColumns": True,
         "overlayNoRowsTemplate": "",
-        "localeText": {"noRowsToShow": "nothing here"},
+        "localeText": {"noRowsToShow": empty},
         "context": {"label": label},
     }
     if keeps == "filter":

@@ -4,7 +4,8 @@
   machine (DNS rebinding), and its scripts would then read along.
 - What changes something, and every websocket, has to come from our own pages (`Origin`): NiceGUI's
   websocket takes any origin by itself.
-- Headers that proxies set are dropped, since nobody here vouches for them.
+- Headers that proxies set are dropped, since nobody here vouches for them; by what address browsers
+  come through a proxy, the settings say.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ class Guard:
         self._settings = settings
         self._door = door
         own = machine.casefold().rstrip(".")
+        self._public_name = urlsplit(settings.public_url).hostname or ""
         names = {"localhost", settings.host.casefold(), own, own.partition(".")[0]}
-        names |= {f"{own.partition('.')[0]}.local", *(name.casefold() for name in settings.names)}
+        names |= {f"{own.partition('.')[0]}.local", self._public_name}
+        names |= {name.casefold().rstrip(".") for name in settings.names}
         self._names = frozenset(names - {""})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,9 +97,21 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is None:
             return "no Origin: a browser says where it comes from" if changes else ""
-        if changes and origin != f"{self._settings.scheme}://{host}":
-            return "this was sent from another site"
-        return ""
+        if not changes or origin in self._origins(host):
+            return ""
+        where = f" than {self._settings.public_origin}" if self._is_public(host) else ""
+        return f"this was sent from another site{where}"
+
+    def _origins(self, host: str) -> set[str]:
+        """Return from where a page that is called by this `Host` may send something."""
+        own, public = f"{self._settings.scheme}://{host}", self._settings.public_origin
+        if not self._settings.public_url:
+            return {own}
+        # A page of the public name without TLS is made by anybody who is on the way to it.
+        return {public} if self._is_public(host) else {own, public}
+
+    def _is_public(self, host: str) -> bool:
+        return bool(self._public_name) and _name(host) == self._public_name
 
     def _is_ours(self, host: str) -> bool:
         name = _name(host)

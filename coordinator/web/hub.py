@@ -17,9 +17,10 @@ from typing import Any, Final
 from broker.acl import Principal, Role
 from broker.clock import Clock
 from broker.errors import ConfigError
-from broker.messages import Heartbeat, OperatorRequest
+from broker.messages import Command, Heartbeat, OperatorRequest
+from coordinator.live.contact import Outage
 from coordinator.live.mirror import Snapshot
-from coordinator.live.watcher import Watcher
+from coordinator.live.watcher import TIMEOUT_S, Watcher
 from coordinator.web.rows import Delta, Tables
 
 GAP_S: Final = 0.1
@@ -53,6 +54,8 @@ class Hub:
         self.clock = clock
         self.tables = Tables()
         self.seen = watcher.snapshot()
+        self.tables.update(self.seen, clock())
+        self.outage: Outage | None = watcher.outage
         self.beats: dict[str, deque[Beat]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due = False
@@ -72,6 +75,20 @@ class Hub:
         except ConfigError:
             return False
 
+    @property
+    def paused(self) -> str:
+        """Why no new jobs are given out, as far as it is known; empty when they are."""
+        summary = self.seen.summary
+        said = str(self.seen.status.get("paused") or "")
+        if summary is None:
+            return said
+        return (said or "the fleet is paused") if summary.paused else ""
+
+    def epoch_ms(self, mono_s: float | None) -> int | None:
+        """Return a time of the monotonic clock in milliseconds since the epoch."""
+        now = self.clock()
+        return None if mono_s is None else round((now.wall_s - (now.mono_s - mono_s)) * 1000)
+
     def start(self) -> None:
         """Begin to listen, on the running loop."""
         self._loop = asyncio.get_running_loop()
@@ -85,18 +102,27 @@ class Hub:
                 loop.call_soon_threadsafe(self._wake)
 
     def follow(self, listener: Callable[[News], object]) -> Callable[[], None]:
-        """Tell `listener` what changes from now on; return what ends that."""
-        self.refresh()
+        """Tell `listener` what changes from now on; return what ends that.
+
+        It does not look anew: what has changed since the page was made would be told to all others
+        and never to this one.
+        """
         key = self._next
         self._next += 1
         self._listeners[key] = listener
         return lambda: (self._listeners.pop(key, None), None)[1]
 
+    def catch_up(self) -> None:
+        """Look now, if anything has changed since; a page that is being made begins with it."""
+        if self.watcher.version != self.seen.version or self.watcher.outage != self.outage:
+            self.refresh()
+
     def refresh(self) -> None:
-        """Look now, and tell everybody."""
+        """Look now, and tell everybody. It takes milliseconds for each thousand jobs."""
         now = self.clock()
         self._last_s = now.mono_s
         before, self.seen = self.seen, self.watcher.snapshot()
+        self.outage = self.watcher.outage
         self._keep_beats(before)
         jobs, hosts = self.tables.update(self.seen, now)
         news = News(self.seen, jobs, hosts)
@@ -104,7 +130,15 @@ class Hub:
             listener(news)
 
     async def ask(self, request: OperatorRequest) -> Any:
-        """Ask the coordinator. Raises `AskedInVain`, or `ConfigError` for an unusable key."""
+        """Ask the coordinator. Raises `AskedInVain`, or `ConfigError` for an unusable key.
+
+        A command expires when nobody waits for its answer any more. A coordinator that comes to
+        itself within a minute of that carries it out all the same, since it allows that much for
+        clocks that differ; whoever gave it is told so.
+        """
+        if isinstance(request, Command):
+            expires_at = self.clock().wall_s + TIMEOUT_S
+            request = request.model_copy(update={"expires_at": expires_at})
         return await asyncio.wrap_future(self.watcher.ask(request))
 
     def _wake(self) -> None:

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 from broker.clock import Now
 from broker.messages import Gpu, JobRow, Progress
+from coordinator import setaside
 from coordinator.live.mirror import HostSeen, Snapshot
 
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
 HELD: Final = frozenset({"claimed", "running"})
-MAIN_METRICS: Final = ("auroc", "f1", "macro_f1", "accuracy", "r2", "reconstruction_error")
 ERROR_CHARS: Final = 200
+BARS: Final = ("drained", "quarantine", "snoozed", "revoked")
 
 Row = dict[str, Any]
 
@@ -181,11 +182,10 @@ def ends_ms(progress: Progress, now: Now) -> int | None:
 
 def main_metric(metrics: Mapping[str, Any] | None) -> tuple[str, float | None, str]:
     """Return a result's most telling metric: its name, its value, its 95 % interval in words."""
-    for name in MAIN_METRICS:
-        value = (metrics or {}).get(name)
-        if isinstance(value, int | float):
-            return name, round(float(value), 4), interval_of((metrics or {}).get(f"{name}_ci"))
-    return "", None, ""
+    name = setaside.main_metric(metrics)
+    if metrics is None or name is None:
+        return "", None, ""
+    return name, round(float(metrics[name]), 4), interval_of(metrics.get(f"{name}_ci"))
 
 
 def interval_of(interval: Any) -> str:
@@ -217,7 +217,7 @@ def host_row(host: HostSeen, job: Row | None, now: Now) -> Row:
         "online": host.online,
         "barred": "; ".join([*barred, *([refuses] if refuses else [])]),
         "takes": not (barred or refuses),
-        "without": "barred" if barred else "refusing" if refuses else "",
+        "without": _without(barred, refuses),
         "cpu": beat.cpu_percent if beat else None,
         "ram_used": max(0, total - free) if total is not None and free is not None else None,
         "ram_total": total,
@@ -235,6 +235,13 @@ def host_row(host: HostSeen, job: Row | None, now: Now) -> Row:
         "seen": seen_ms(host, now),
         "what": made.description if made else "",
     }
+
+
+def _without(barred: list[str], refuses: str) -> str:
+    """Return in one word why a host is given no jobs; empty when it is."""
+    if barred:
+        return next((word for word in BARS if word in barred[0]), "barred")
+    return "refusing" if refuses else ""
 
 
 def seen_ms(host: HostSeen, now: Now) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from broker import private
 from broker.errors import ConfigError
@@ -21,7 +22,7 @@ class WebSettings:
     """Where to listen (port 0 takes a free one), with which certificate, for whom.
 
     `names` are further host names that browsers may use for it. `private`: nobody looks without
-    the password.
+    the password. `public_url` is what browsers call it, where a proxy stands before it.
     """
 
     host: str = "127.0.0.1"
@@ -31,6 +32,7 @@ class WebSettings:
     plain: bool = False
     private: bool = False
     names: tuple[str, ...] = ()
+    public_url: str = ""
 
     @property
     def scheme(self) -> str:
@@ -41,6 +43,12 @@ class WebSettings:
         """Return its address for this machine's browser, once the port is known."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - read, not bound
         return f"{self.scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+
+    @property
+    def public_origin(self) -> str:
+        """What browsers send as `Origin` through the proxy."""
+        parts = urlsplit(self.public_url.lower())
+        return f"{parts.scheme}://{parts.netloc.removesuffix(':443')}"
 
     def is_loopback(self) -> bool:
         """Whether this machine alone can reach it."""
@@ -54,6 +62,12 @@ class WebSettings:
         where = f"--listen {self.host}:{self.port}"
         if not self.host or not 0 <= self.port <= 65_535:
             raise ConfigError(f"{where}: write it as HOST:PORT, such as {DEFAULT_LISTEN}")
+        if self.public_url and not _is_site(self.public_url):
+            raise ConfigError(
+                f"--public-url {self.public_url}: write it as https://NAME or https://NAME:PORT, "
+                "without a dot at the name's end; the page needs a name of its own, and no path "
+                "below another's"
+            )
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("--certificate and --key go together: name both, or none")
         if self.certificate is not None and self.key is not None:
@@ -65,6 +79,18 @@ class WebSettings:
                 "and come by `ssh -L 8086:127.0.0.1:8086 THIS-MACHINE`, or say --plain where the "
                 "network is to be trusted"
             )
+
+
+def _is_site(url: str) -> bool:
+    """Whether an address is that of a whole site, over HTTPS."""
+    try:
+        parts = urlsplit(url)
+        name = parts.hostname or ""
+        told = bool(name) and not name.endswith(".") and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    plain = parts.path in {"", "/"} and not (parts.query or parts.fragment or "@" in parts.netloc)
+    return told and plain and parts.scheme == "https" and url.isprintable()
 
 
 def parse_listen(text: str) -> tuple[str, int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -14,10 +14,11 @@ from broker.clock import Clock
 from broker.errors import FleetError
 from broker.messages import OperatorRequest
 from coordinator.web.artifacts import Artifacts
+from coordinator.web.bands import outage_words, show_outage, show_pause
 from coordinator.web.guard import session_word
 from coordinator.web.hub import Hub, News
-from coordinator.web.parts import Tag, link, notify
-from coordinator.web.question import Question
+from coordinator.web.parts import Tag, button, link, notify
+from coordinator.web.question import Answers, Question
 from coordinator.web.sessions import Door
 from coordinator.web.settings import WebSettings
 
@@ -37,7 +38,8 @@ class Site:
     clock: Clock
 
     def visit(self) -> Visit:
-        """Return who has opened the page that is being made."""
+        """Return who has opened the page that is being made, of the fleet as it is now."""
+        self.hub.catch_up()
         client = ui.context.client
         return Visit(self, client, session_word(client.request.headers.get("cookie", "")))
 
@@ -50,6 +52,8 @@ class Visit:
     client: Client
     word: str | None
     _question: Question | None = None
+    _acts: list[Tag] = field(default_factory=list)
+    _is_able: bool = True
 
     def may_act(self) -> bool:
         """Whether this browser may give commands now; asked again at each of them."""
@@ -61,23 +65,46 @@ class Visit:
         end = self.site.hub.follow(listener)
         self.client.on_delete(end)
 
+    def act_button(
+        self, text: str, act: Callable[[], Awaitable[None] | None], classes: str = "button"
+    ) -> Tag:
+        """Return a button for a command: it is disabled while nobody would carry that out."""
+        made = button(text, act, classes)
+        self._is_able = self.site.hub.outage is None
+        self._acts = [*(one for one in self._acts if not one.is_deleted), made]
+        _enable(made, on=self._is_able)
+        return made
+
+    def tell_acts(self, _: News) -> None:
+        """Enable the buttons for commands, or disable them, as the fleet is."""
+        is_able = self.site.hub.outage is None
+        if is_able is not self._is_able:
+            self._is_able = is_able
+            for one in self._acts:
+                if not one.is_deleted:
+                    _enable(one, on=is_able)
+
     def confirm(
-        self, title: str, text: str, verb: str, request: Callable[[], OperatorRequest]
-    ) -> None:
-        """Ask whether it is meant, and have it done."""
+        self, title: str, text: str, verb: str, request: Callable[[Answers], OperatorRequest],
+        fields: Callable[[], None] | None = None, *, danger: bool = True,
+    ) -> None:  # fmt: skip
+        """Ask whether it is meant, and have it done; `request` is made of what `fields` say."""
         if self._question is None:
             with self.client.content:
                 self._question = Question()
 
-        async def act() -> None:
-            await self.command(request(), f"{title.rstrip('?')}: done")
+        async def act(answers: Answers) -> None:
+            await self.command(request(answers), f"{title.rstrip('?')}: done")
 
-        self._question.ask(title, text, verb, act)
+        self._question.ask(title, text, verb, act, fields, danger=danger)
 
     async def command(self, request: OperatorRequest, done: str) -> None:
         """Give a command in this process's name, and say what came of it."""
         if not self.may_act():
             notify(self.client, "log in first; this session is over", bad=True)
+            return
+        if (outage := self.site.hub.outage) is not None:
+            notify(self.client, f"nothing was done: {outage_words(outage)}", bad=True)
             return
         try:
             await self.site.hub.ask(request)
@@ -104,7 +131,11 @@ def frame(visit: Visit, title: str, active: str = "") -> Iterator[Tag]:
                 Tag("a", name, href=path, aria_current="page" if path == active else None)
         with Tag("div", classes="who"):
             _who(visit)
+    visit.follow(visit.tell_acts)
+    outage = show_outage(visit)
+    show_pause(visit)
     with Tag("div", id="main", classes="page", role="main", tabindex="-1") as main:
+        outage.mark(main)
         yield main
     Tag("div", classes="notice", id="notice", role="status", aria_live="polite")
 
@@ -150,9 +181,16 @@ def _who(visit: Visit) -> None:
 
 def _connection(hub: Hub) -> str:
     """Say in a few words whether what is shown is current."""
-    if not hub.watcher.connected:
-        return "no broker"
-    coordinator = hub.seen.coordinator
-    if coordinator is None or coordinator.state != "online":
-        return "no coordinator"
-    return "live"
+    if hub.outage is None:
+        return "live"
+    return {"broker": "no broker", "coordinator": "no coordinator", "answer": "no answer"}.get(
+        hub.outage.what, "asking …"
+    )
+
+
+def _enable(made: Tag, *, on: bool) -> None:
+    if on:
+        made.props.pop("disabled", None)
+    else:
+        made.props["disabled"] = True
+    made.update()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker import certificates as certs
 from broker import identity as ids
 from broker import messages as m
 from broker.ca import Authority
@@ -42,9 +43,9 @@ def _certificate(attacked: Any, how: str) -> ssl.SSLContext | None:
             return attacked.tls(folder)
         case "self-signed":
             other = Authority.create(attacked.tmp / "other-ca", time.time())
-            key = ids.new_key()
+            key = certs.new_key()
             made = other.issue(key.public_key(), "pi", time.time())
-            ids.write_identity(attacked.tmp / "forged", other.pem, made, ids.key_pem(key))
+            ids.write_identity(attacked.tmp / "forged", other.pem, made, certs.key_pem(key))
             return attacked.tls(attacked.tmp / "forged")
         case "none":
             broker = house.folder / "broker" / "ca.crt"

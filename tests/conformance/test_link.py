@@ -37,12 +37,16 @@ class Ear:
                 parse_addresses(url), name, [(one, 1) for one in filters],
                 backoff_base_s=0.1, backoff_cap_s=0.5, if_twin=if_twin,
             ),
-            self.events.put,
+            self._put,
             will=(lambda session: Outgoing(will, session.encode(), 1)) if will else None,
             new_id=new_id,
             rng=random.Random(1),
         )  # fmt: skip
         self.link.start()
+
+    def _put(self, *events: LinkEvent) -> None:
+        for event in events:
+            self.events.put(event)
 
     def next(self, kind: type[Any]) -> Any:
         """The next event of a kind; events of other kinds before it are passed over."""

@@ -21,6 +21,7 @@ from broker.errors import ConfigError
 from broker.identity import DAY_S, Identity, load_identity
 from broker.link import Link, LinkSettings
 from broker.machine import new_id
+from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from tests.harness.brokers import BrokerProcess
 from tests.harness.secure import House, mosquitto_tls
@@ -53,12 +54,16 @@ class Visitor:
                 parse_addresses(url), client_id, [("t/#", 1)],
                 backoff_base_s=0.1, backoff_cap_s=0.2, tls=who.context,
             ),
-            self.events.put,
+            self._put,
             will=None,
             new_id=new_id,
             rng=random.Random(1),
         )  # fmt: skip
         self.link.start()
+
+    def _put(self, *events: LinkEvent) -> None:
+        for event in events:
+            self.events.put(event)
 
     def next(self) -> LinkEvent:
         """How the connection goes."""
@@ -73,12 +78,12 @@ class Visitor:
 
 @pytest.fixture
 def visit(broker: BrokerProcess) -> Iterator[Callable[..., Visitor]]:
-    """`visit(identity, client_id="", url="")`: somebody connects; all are stopped at the end."""
+    """`visit(identity, name="", url="")`: somebody connects; all are stopped at the end."""
     made: list[Visitor] = []
 
-    def go(who: Path | Identity, client_id: str = "", url: str = "") -> Visitor:
+    def go(who: Path | Identity, name: str = "", url: str = "") -> Visitor:
         known = who if isinstance(who, Identity) else load_identity(who, time.time())
-        made.append(Visitor(url or broker.url, known, client_id or known.name))
+        made.append(Visitor(url or broker.url, known, Topics("t").client_id(name or known.name)))
         return made[-1]
 
     yield go
@@ -200,7 +205,7 @@ def test_the_brokers_certificate_does_not_do_for_a_client(house: House, visit: A
         (parts / "broker.crt").read_bytes(),
         (parts / "broker.key").read_bytes(),
     )
-    with pytest.raises(ConfigError, match="'fleet broker' is nobody's name"):
+    with pytest.raises(ConfigError, match="is not a client's certificate"):
         load_identity(folder, time.time())
     assert "is it revoked" in visit(Identity(folder, "coordinator", 0, 0)).refused()
 

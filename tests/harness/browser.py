@@ -141,6 +141,10 @@ class Page:
             deviceScaleFactor=1, mobile=width < 600,
         )  # fmt: skip
 
+    def trust_everybody(self) -> None:
+        """Take any certificate."""
+        self._cdp.call("Security.setIgnoreCertificateErrors", ignore=True)
+
     def dark(self, *, on: bool) -> None:
         """Say what the system prefers."""
         value = "dark" if on else "light"

@@ -15,7 +15,14 @@ from coordinator.core import Core
 from coordinator.effects import ManifestRead, OpenPart, PartOpened, PartStored, Tick, VerifyStored
 from coordinator.jobs import Change, Job
 from coordinator.plan import JobSpec, Plan, job_id
-from coordinator.records import Action, FleetRecord, HostForgotten, HostRecord
+from coordinator.records import (
+    Action,
+    BundleKept,
+    BundlesFiled,
+    FleetRecord,
+    HostForgotten,
+    HostRecord,
+)
 from coordinator.world import CoreSettings
 
 HEX = "5a" * 32
@@ -60,6 +67,7 @@ class Fleet:
         self.sent: list[tuple[Any, Any]] = []
         self.effects: list[Any] = []
         self.stored: dict[str, int] = {}
+        self.bundles: list[BundleKept | BundlesFiled] = []
         self.start()
         self.plan(*specs)
 
@@ -100,6 +108,9 @@ class Fleet:
                 continue
             if isinstance(change, FleetRecord):
                 self.fleet_record = change
+                continue
+            if isinstance(change, BundleKept | BundlesFiled):
+                self.bundles.append(change)
                 continue
             if isinstance(change, Action):
                 self.actions.append(change)
@@ -170,8 +181,8 @@ class Host:
     def says(self, topic: str, message: m.Wire, *, retained: bool = False) -> None:
         self.fleet.handle(Incoming(topic, m.encode(message), retained))
 
-    def joins(self, **capability: Any) -> Host:
-        """Birth: status, capability, heartbeat."""
+    def joins(self, *jobs: tuple[str, int, str], **capability: Any) -> Host:
+        """Birth: status, capability, heartbeat, which lists (job id, attempt, phase)."""
         topics = self.fleet.topics
         self.status("online", "birth")
         fields: dict[str, Any] = {
@@ -182,7 +193,7 @@ class Host:
             session=self.session, instance=self.instance, os="o", arch="a", python="3",
             **(fields | capability),
         ))  # fmt: skip
-        self.beats()
+        self.beats(*jobs)
         return self
 
     def status(self, state: Any, reason: Any, session: str | None = None) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from broker import certificates as certs
 from broker import identity as ids
 from broker import private
 from broker.ca import CRL_FILE, Authority
@@ -29,10 +30,10 @@ class House:
     def make(cls, folder: Path, names: tuple[str, ...] = LOOPBACK) -> House:
         """A CA, a month old, and a broker's certificate."""
         house = cls(folder, Authority.create(folder / "ca", time.time() - 30 * ids.DAY_S))
-        key = ids.new_key()
+        key = certs.new_key()
         broker = house.authority.issue_broker(key.public_key(), names, time.time())
         private.private_folder(folder / "broker")
-        private.write(folder / "broker" / "broker.key", ids.key_pem(key))
+        private.write(folder / "broker" / "broker.key", certs.key_pem(key))
         private.write(folder / "broker" / "broker.crt", broker)
         private.write(folder / "broker" / "ca.crt", house.authority.pem)
         house.publish()
@@ -42,11 +43,11 @@ class House:
         self, name: str, *, at_s: float | None = None, days: float = 365, folder: str = ""
     ) -> Path:
         """A client's folder; issued at another time than now if told."""
-        key = ids.new_key()
+        key = certs.new_key()
         now_s = time.time() if at_s is None else at_s
         made = self.authority.issue(key.public_key(), name, now_s, days=days, replace=True)
         where = self.folder / "identities" / (folder or ids.folder_name(name))
-        ids.write_identity(where, self.authority.pem, made, ids.key_pem(key))
+        ids.write_identity(where, self.authority.pem, made, certs.key_pem(key))
         return where
 
     def publish(self) -> None:

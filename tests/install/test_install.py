@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from broker import certificates as certs
 from broker import identity as ids
 from broker import private
 from broker.bundle import Bundle
@@ -193,11 +194,11 @@ def test_a_bundle_makes_the_agent_somebody(
     )
     try:
         url = f"mqtts://127.0.0.1:{broker.port}"
-        key = ids.new_key()
+        key = certs.new_key()
         made = house.authority.issue(key.public_key(), "attic", time.time())
         bundle = tmp_path / "attic.fleet"
         private.write(
-            bundle, Bundle("attic", url, house.authority.pem, made, ids.key_pem(key)).encode()
+            bundle, Bundle("attic", url, house.authority.pem, made, certs.key_pem(key)).encode()
         )
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
         root = tmp_path / "root"
@@ -212,9 +213,9 @@ def test_a_bundle_makes_the_agent_somebody(
         assert "HOME=/var/lib/fleet\n" in unit
         assert "XDG_CONFIG_HOME" not in unit
 
-        request = ids.request_pem(key, "attic")
+        request = certs.request_pem(key, "attic")
         renewed = house.authority.renew(request, "attic", time.time())
-        ids.write_identity(identity, house.authority.pem, renewed, ids.key_pem(key))
+        ids.write_identity(identity, house.authority.pem, renewed, certs.key_pem(key))
         before = _tree(root)
         again = install("agent", *options, "--bundle", str(bundle))
         assert again.returncode == 0, again.stdout + again.stderr

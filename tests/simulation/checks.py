@@ -14,6 +14,7 @@ from coordinator.jobs import Change, Job
 from coordinator.matchmaking import HostView, Reason
 from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey
 from coordinator.states import FINAL, Event, JobState
+from coordinator.submit import SWEPT
 
 if TYPE_CHECKING:
     from .nodes import AgentNode, SimTrainer
@@ -40,7 +41,9 @@ class Violation(AssertionError):  # noqa: N818 - what it is called
 
 
 def _is_by_command(change: Change) -> bool:
-    """Whether it stands for a command of its own, other than a reload."""
+    """Whether it stands for a command of its own, other than a reload, and beside its answer."""
+    if _is_swept(change):
+        return False
     if change.event in {Event.ADDED, Event.ADOPTED}:
         before = change.before
         return change.after.submitted_by is not None and (before is None or not before.submitted_by)
@@ -53,11 +56,14 @@ def _moves(action: Action) -> int:
     match action.action:
         case "cancel" | "requeue":
             return int(action.outcome == "done")
-        case "cancel-pending":
-            return int(data["cancelled"]) if data else 0
         case "run":
             return int(bool(data and data["added"]))
     return 0
+
+
+def _is_swept(change: Change) -> bool:
+    """Whether it is one of many that one command cancels, over several commits."""
+    return change.event is Event.CANCELLED and change.why == SWEPT
 
 
 class Checker:
@@ -76,6 +82,7 @@ class Checker:
         self.hosts: dict[str, HostRecord] = {}
         self._barred: dict[str, str] = {}  # host, or "" for the whole fleet, and why
         self._answered: set[RequestKey | None] = set()
+        self._swept = 0  # jobs, and no answer has said so yet
 
     def committed(self, changes: Sequence[Change | Record]) -> None:
         """The ledger has taken these changes, in one commit."""
@@ -175,10 +182,20 @@ class Checker:
         done = sum(map(_moves, actions))
         if moved != done:
             raise Violation("commands once", f"{done} answers in a commit with {moved} moves")
+        self._swept += sum(isinstance(one, Change) and _is_swept(one) for one in changes)
         for one in actions:
+            if one.action == "cancel-pending" and one.outcome == "done":
+                self._is_swept_out(one)
             if one.key in self._answered:
                 raise Violation("commands once", f"{one.action} {one.key} is done a second time")
             self._answered.add(one.key)
+
+    def _is_swept_out(self, action: Action) -> None:
+        """An answer counts what was cancelled; a crash may have taken a count, no cancellation."""
+        data: Any = action.answer.data if action.answer else None
+        if data["cancelled"] > self._swept:
+            raise Violation("commands once", f"{data} were cancelled, but {self._swept}")
+        self._swept = 0
 
     def _one(self, change: Change) -> None:
         before, after, job_id = change.before, change.after, change.after.job_id
@@ -205,9 +222,10 @@ class Checker:
             self._stored(after)
 
     def _stored(self, job: Job) -> None:
-        store = self._run.coordinator.store
-        path = store.path_of(job.artifact_id or "") if store else None
-        data = self._run.coordinator.machine.disk.bytes_of(path) if path else None
+        coordinator = self._run.coordinator
+        kept = coordinator.ledger.bundle(job.artifact_id or "")
+        path = coordinator.store.path_of(job.artifact_id or "") if coordinator.store else None
+        data = coordinator.machine.disk.bytes_of(path) if path else kept and kept.data
         if data is None or hashlib.sha256(data).hexdigest() != job.artifact_id:
             raise Violation(
                 "completed means stored", f"{job.spec.name} has no whole artifact", job.job_id
@@ -314,8 +332,9 @@ class Checker:
             del self._promises[key]
 
     def _is_stored(self, artifact_id: str) -> bool:
-        store = self._run.coordinator.store
-        return store is not None and store.has(artifact_id)
+        store, ledger = self._run.coordinator.store, self._run.coordinator.ledger
+        filed = store is not None and store.has(artifact_id)
+        return filed or ledger.bundle(artifact_id) is not None
 
     def settled(self) -> bool:
         """Whether there is nothing left to be done: asked in the quiet after the faults."""
@@ -324,7 +343,7 @@ class Checker:
         if not run.coordinator.up or shell is None or not all(node.up for node in run.agents):
             return False
         world, now = shell.core.world, run.coordinator.machine.now()
-        if world.downloads:
+        if world.downloads or run.coordinator.ledger.bundle_sizes():
             return False
         here = {node.host.name for node in run.agents}
         for job in world.book.all():

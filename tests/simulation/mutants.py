@@ -17,11 +17,11 @@ from agent.shell import Shell as AgentShell
 from agent.spool import Spool
 from agent.state import State
 from broker.clock import Now
-from coordinator import assignment, handover, presence, release
+from coordinator import assignment, filing, handover, presence, release
 from coordinator.core import Core
 from coordinator.jobs import Job
 from coordinator.ledger import Ledger
-from coordinator.records import FleetRecord
+from coordinator.records import BundlesFiled, FleetRecord
 from coordinator.shell import Shell
 from coordinator.states import FINAL, Event, JobState
 from coordinator.store import Part, Store
@@ -118,6 +118,20 @@ def _completed_when_finished(patch: Patch) -> None:
         real(world, host, report, now)
 
     patch(handover, "on_finished", on_finished)
+
+
+def _ledger_lets_go_at_once(patch: Patch) -> None:
+    real = filing.keep
+
+    def keep(world: World, job: Job, artifact_id: str, data: bytes) -> None:
+        real(world, job, artifact_id, data)
+        world.remember(BundlesFiled((artifact_id,)))
+
+    patch(filing, "keep", keep)
+
+
+def _kept_bundles_not_filed(patch: Patch) -> None:
+    patch(filing, "on_loaded", lambda world, kept: None)
 
 
 def _assignments_not_deduplicated(patch: Patch) -> None:
@@ -242,6 +256,8 @@ MUTANTS = (
     Mutant("names not synced", 600, _names_not_synced),
     Mutant("hash not checked", 100, _hash_not_checked),
     Mutant("completed when finished", 50, _completed_when_finished),
+    Mutant("the ledger lets go at once", 50, _ledger_lets_go_at_once),
+    Mutant("kept bundles not filed", 600, _kept_bundles_not_filed),
     Mutant("assignments not deduplicated", 50, _assignments_not_deduplicated),
     Mutant("ended attempts forgotten", 300, _ended_attempts_forgotten),
     Mutant("instance not checked", 1000, _instance_not_checked),

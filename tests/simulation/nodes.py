@@ -37,7 +37,15 @@ from broker.disk import Disk, read, write_atomically
 from broker.errors import StorageError
 from broker.link import feed
 from broker.mailbox import Mailbox
-from broker.messages import AGENT_RESPONSE, Capability, Finished, Gpu, TrainerInfo, decode
+from broker.messages import (
+    AGENT_RESPONSE,
+    MAX_SMALL_BYTES,
+    Capability,
+    Finished,
+    Gpu,
+    TrainerInfo,
+    decode,
+)
 from broker.topics import Topics
 from broker.wire import Outgoing
 from coordinator.effects import ManifestRead
@@ -314,6 +322,7 @@ class CoordinatorNode(Node):
             instance=new_id(), boot_id=self.machine.boot_id, manifest="plan.toml",
             stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_bytes=4096,
             crash_grace_s=60.0, sleep_grace_s=240.0, max_attempts=2, receipt_key=b"a key",
+            cancel_at_once=2,
         )  # fmt: skip
         keep = Retention(events_s=100.0, events_per_job=4, artifacts_s=50.0, parts_s=300.0)
         self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now, keep)
@@ -572,7 +581,8 @@ class AgentNode(Node):
         disk = self.machine.disk
         with disk.open(making, "wb") as file:
             file.write(data)
-            disk.sync(file)
+            if len(data) > MAX_SMALL_BYTES:
+                disk.sync(file)
         disk.replace(making, out)
         artifact_id = hashlib.sha256(data).hexdigest()
         self.run.checker.bundled(self, job_id, int(attempt), artifact_id)

@@ -134,6 +134,11 @@ def test_logs_follow_a_job_to_its_end(fleet: Any, cli: Any, short: str) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "done"
     assert cli("logs", "gbt-oracle", "-n", "1").stdout == "done\n"
+    lines = [
+        json.loads(line)["line"]
+        for line in cli("logs", "gbt-oracle", "-n", "2", "--follow", "--json").stdout.splitlines()
+    ]
+    assert lines[-1] == "done"
 
 
 def test_refusals_have_exit_code_one(fleet: Any, cli: Any) -> None:
@@ -160,6 +165,101 @@ def test_refusals_have_exit_code_one(fleet: Any, cli: Any) -> None:
     assert "schema_version" in reload.stderr
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo terminals")
+def test_a_requeue_asks_on_a_terminal_before_a_result_is_set_aside(
+    fleet: Any, cli: Any, short: str
+) -> None:
+    """With what there is to lose, and how to keep it; no leaves all as it is."""
+    fleet.plan(short)
+    fleet.coordinator()
+    fleet.agent()
+    row = fleet.until("gbt-oracle", "completed")
+    artifact = f"artifact {row['artifact_id'][:12]}"
+    refused = _at_a_terminal(fleet, "n\n", "requeue", "gbt-oracle")
+    assert refused.returncode == 1
+    assert "AUROC" in refused.stderr
+    assert artifact in refused.stderr
+    assert "`fleet get gbt-oracle` first keeps it" in refused.stderr
+    assert fleet.show("gbt-oracle")["state"] == "completed"
+    assert cli("get", "gbt-oracle", "-o", str(fleet.tmp / "kept")).returncode == 0
+    done = cli("requeue", "gbt-oracle")
+    assert artifact in done.stdout
+    assert "`fleet get` it before" in done.stderr
+    events = fleet.show("gbt-oracle")["events"]
+    assert [artifact in event["why"] for event in events if event["event"] == "requeued"] == [True]
+    again = fleet.until("gbt-oracle", "completed")
+    agreed = _at_a_terminal(fleet, "y\n", "requeue", "gbt-oracle")
+    assert agreed.returncode == 0, agreed.stderr
+    fleet.until("gbt-oracle", lambda row: row["attempt"] > again["attempt"])
+
+
+def _at_a_terminal(
+    fleet: Any, typed: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    ours, theirs = os.openpty()
+    try:
+        os.write(ours, typed.encode())
+        environment = {**os.environ, "FLEET_BROKER": fleet.broker_url, "COLUMNS": "80"}
+        return subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *arguments],
+            stdin=theirs,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment | {"FLEET_TOPIC_ROOT": fleet.root},
+            cwd=ROOT,
+            check=False,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_run_and_wait_says_what_it_waits_for(fleet: Any, cli: Any, short: str) -> None:
+    """The reason, and that the job stays when the waiting is ended."""
+    fleet.plan(short)
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("gbt-oracle", "completed")
+    job = ("--model", "gbt", "--mode", "oracle", "--seed", "9", "--require-cuda", "--name", "mine")
+    with subprocess.Popen(
+        [sys.executable, "-m", "coordinator.cli", "run", *job, "--wait"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root},
+        cwd=ROOT,
+    ) as waiting:
+        assert waiting.stderr is not None
+        try:
+            said = [waiting.stderr.readline().strip() for _ in range(2)]
+            assert cli("cancel", "mine").returncode == 0
+            assert waiting.wait(60) == 1
+        finally:
+            waiting.kill()
+    assert said == [
+        "it waits: the only known host cannot take it: needs CUDA; this host has none",
+        "Ctrl-C stops waiting, the job stays",
+    ]
+
+
+def test_a_plan_says_that_its_manifest_has_changed(fleet: Any, cli: Any, short: str) -> None:
+    """A reload would change something; without a change not a word."""
+    fleet.plan(short)
+    fleet.coordinator()
+    fleet.until("gbt-oracle", "pending")
+    before = cli("plan")
+    assert (before.returncode, before.stderr) == (0, "")
+    assert before.stdout.splitlines()[0].strip()
+    fleet.plan(short + "\npriority = 7")
+    after = cli("plan")
+    assert f"`fleet plan {fleet.manifest}`" in after.stderr
+    assert _json(cli("plan", "--json"))["warnings"]
+    fleet.manifest.write_text("schema_version = 2\n", "utf-8")
+    assert f"`fleet check {fleet.manifest}`" in cli("plan").stderr
+    assert cli("reload").returncode == 1
+
+
 def test_unreachable_has_exit_code_three(fleet: Any, cli: Any) -> None:
     """No broker, and a broker without a coordinator, are told apart."""
     nobody = _run("status", "--broker", "mqtt://127.0.0.1:1", "--timeout", "2")
@@ -168,6 +268,28 @@ def test_unreachable_has_exit_code_three(fleet: Any, cli: Any) -> None:
     alone = cli("list", "--timeout", "1")
     assert alone.returncode == 3
     assert "no coordinator" in alone.stderr
+    assert alone.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["list", "--timeout", "1"], 3, "no coordinator"),
+        (["status", "--broker", "mqtt://127.0.0.1:1"], 3, "not reachable"),
+        (["list", "--status", "lost"], 2, "'lost' is not one of"),
+        (["status", "--broker", "http://x"], 2, "http"),
+    ],
+)
+def test_whoever_asks_for_json_is_told_faults_in_it(
+    cli: Any, arguments: list[str], code: int, says: str
+) -> None:
+    """With the exit code and the words that everybody is told."""
+    done = cli(*arguments, "--json")
+    assert done.returncode == code, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["ok"], answer["errors"]) == (False, [])
+    assert says in answer["message"]
+    assert says in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -233,7 +355,11 @@ def test_a_folder_of_the_same_name_is_not_taken_for_ours(tmp_path: Path) -> None
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 2
-    assert "--host: must be lower-case" in done.stderr
+    assert "--host: is no host's name" in done.stderr
+    assert "'upper', not 'UPPER'" in done.stderr
+
+
+_NOWHERE = ("--broker", "mqtt://127.0.0.1:1")
 
 
 def test_a_wrong_address_is_told_by_check_as_well(tmp_path: Path) -> None:
@@ -241,14 +367,20 @@ def test_a_wrong_address_is_told_by_check_as_well(tmp_path: Path) -> None:
     example = str(ROOT / "etc" / "training_manifest.toml.example")
     assert _run("check", example, "--broker", "http://x").returncode == 2
     assert _run("check", example, "--config", str(tmp_path / "none.toml")).returncode == 2
-    assert _run("check", example, "--broker", "mqtt://127.0.0.1:1").returncode == 0
+    assert _run("check", example, *_NOWHERE).returncode == 0
 
 
 def test_check_needs_nobody_and_reports_all_errors_at_once(tmp_path: Path) -> None:
     """Good and bad manifests, for people and for scripts."""
     example = ROOT / "etc" / "training_manifest.toml.example"
     good = _run("check", str(example), "--offline", "--json")
-    assert _json(good) == {"ok": True, "jobs": 14, "errors": []}
+    assert _json(good) == {"ok": True, "jobs": 14, "errors": [], "warnings": []}
+    named = tmp_path / "named.toml"
+    named.write_text("schema_version = 1\n[hosts.pi]\nslots = 1\n", "utf-8")
+    assert _json(_run("check", str(named), "--offline", "--json"))["warnings"] is None
+    for how, why in (("--offline",), "--offline"), (_NOWHERE, "no coordinator answered"):
+        said = _run("check", str(named), *how).stdout
+        assert f"names of hosts were not checked: {why}" in said
     bad = tmp_path / "bad.toml"
     bad.write_text(
         'schema_version = 1\n[[jobs]]\nmodel = "gpt"\nmode = "oracle"\n[[jobs]]\nmodel = "cnn"\n'

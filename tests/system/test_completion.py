@@ -69,6 +69,8 @@ def test_jobs_and_hosts_are_completed(fleet: Any, tab: Any) -> None:
     assert tab(f"fleet why {row['job_id'][:4]}") == f"plain,{row['job_id'][:12]}\n"
     assert tab("fleet cancel ") == "plain,cnn-realistic\n"
     assert tab("fleet drain at") == "plain,attic-pi\n"
+    assert tab("fleet snooze at") == "plain,attic-pi\n"
+    assert tab("fleet run --on at") == "plain,attic-pi\n"
     assert tab("fleet events --host at") == "plain,attic-pi\n"
     assert tab("fleet events --job gru") == "plain,gru-oracle\n"
     assert "gru-oracle\ncancelled" in tab("fleet requeue gru", "zsh")

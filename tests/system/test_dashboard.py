@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -23,9 +24,11 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from broker import messages as m
+from broker.machine import new_id
 from broker.topics import Topics
-from tests.harness.browser import Browser, Page, find_chromium
-from tests.harness.fleet import Fleet, Program
+from tests.harness.browser import Browser, find_chromium
+from tests.harness.fleet import Fleet
+from tests.harness.shown import PASSWORD, Shown
 from tests.harness.swarm import Swarm
 
 pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
@@ -33,72 +36,9 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
 ]
-PASSWORD = "a password for the tests"  # noqa: S105 - of a fleet that lives a minute
 EVIL = "<img src=x onerror=\"window.hurt='yes'\">`${window.hurt='yes'}`</script>"
 PAGES = ("/", "/jobs", "/curves", "/timeline")
 WORKERS, JOBS = 6, 40
-
-
-class Shown:
-    """A fleet, its dashboard, and a browser."""
-
-    def __init__(self, fleet: Fleet, browser: Browser, *options: str) -> None:
-        self.fleet, self.browser = fleet, browser
-        password = fleet.tmp / "password"
-        password.write_text(PASSWORD, "utf-8")
-        password.chmod(0o600)
-        self.program = Program(
-            "coordinator.cli",
-            ["dashboard", "--listen", "127.0.0.1:0", "--password-file", str(password), *options],
-            fleet.environment | {"PYTHONUNBUFFERED": "1"},
-            fleet.tmp / "dashboard.log",
-        )
-        self.program.start(wait=False)
-        assert self.program.process.stdout is not None
-        line = self.program.process.stdout.readline().decode()
-        found = re.search(r"http://\S+", line)
-        assert found, f"{line!r}\n{self.program.said()}"
-        self.url = found[0].rstrip("/")
-
-    def page(self, path: str = "/", **options: Any) -> Page:
-        """A new browser window at a page."""
-        page = self.browser.page(**options)
-        page.open(self.url + path)
-        return page
-
-    def log_in(self, page: Page, path: str = "/") -> None:
-        """Give the password, as a person would."""
-        page.open(f"{self.url}/login?next={path}")
-        page.until("document.activeElement?.id === 'password'")
-        page.type(PASSWORD)
-        page.run("window.stale = true; 1")
-        page.click("button", "Log in")
-        page.until("!window.stale && document.readyState === 'complete'")
-        page.until_text("Log out")
-
-    def confirm(self, page: Page) -> None:
-        """Press the button that does it, once the question stands and has the focus."""
-        page.until("document.activeElement?.innerText === 'No, leave it'", "the question")
-        page.click("#confirm")
-
-    def job(self, state: str, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
-        """A job in a state, waited for."""
-        end_s = time.monotonic() + 60
-        while time.monotonic() < end_s:
-            found = [
-                row for row in self.fleet.client.list_jobs([state]) if row["name"] not in skip
-            ]  # fmt: skip
-            if found:
-                return found[0]
-            self.fleet.look(0.2)
-        raise AssertionError(f"no job became {state}")
-
-    def until_ledger(self, job: str, state: str, page: Page) -> None:
-        """Wait until the coordinator says that a job is in a state."""
-        end_s = time.monotonic() + 60
-        while (found := self.fleet.show(job)["state"]) != state:
-            assert time.monotonic() < end_s, f"{found}: {page.text()}"
-            self.fleet.look(0.2)
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +147,10 @@ def test_who_says_no_changes_nothing_and_may_say_yes_at_once(shown: Shown) -> No
     page.click(".dialog button", "No, leave it")
     page.until("!document.querySelector('.dialog')")
     assert shown.fleet.show(job["job_id"])["state"] == "running"
+    page.click("button", "Requeue")
+    page.until_text(f"on {job['host']}, and begins again", ".dialog")
+    page.click(".dialog button", "No, leave it")
+    page.until("!document.querySelector('.dialog')")
     page.click("button", "Cancel")
     page.click("#confirm")
     shown.until_ledger(job["job_id"], "cancelled", page)
@@ -230,6 +174,46 @@ def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
     page.until("![...document.querySelectorAll('.warn')].some(one => one.checkVisibility())")
     hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
     assert hosts["lab-ws-1"]["barred"] == []
+
+
+def test_a_host_is_snoozed_for_as_long_as_is_chosen(shown: Shown) -> None:
+    """And may finish what runs, if that is ticked; `Resume` ends it."""
+    page = shown.browser.page()
+    shown.log_in(page, "/host/laptop-1")
+    page.click("button", "Snooze")
+    page.until("document.activeElement?.innerText === 'No, leave it'", "the question")
+    page.click(".choices label", "3 hours")
+    page.click(".tick")
+    page.click("#confirm")
+    page.until_text("snoozed until", ".warn")
+    hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
+    said = re.search(r"snoozed until (.+) UTC by operator:local", hosts["laptop-1"]["snoozed"])
+    assert said, hosts["laptop-1"]
+    left_s = datetime.fromisoformat(f"{said[1]}+00:00").timestamp() - time.time()
+    assert 2.9 * 3600 < left_s <= 3 * 3600
+    page.click("button", "Resume")
+    shown.confirm(page)
+    page.until("![...document.querySelectorAll('.warn')].some(one => one.checkVisibility())")
+    hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
+    assert hosts["laptop-1"]["snoozed"] == ""
+
+
+def test_the_fleet_is_paused_and_goes_on(shown: Shown) -> None:
+    """Every open page says so, to those as well who may only look."""
+    page, visitor = shown.browser.page(), shown.page("/jobs")
+    shown.log_in(page)
+    page.click("button", "Pause the fleet")
+    shown.confirm(page)
+    page.until_text("the fleet was paused by operator:local", ".band")
+    visitor.until_text("`fleet pause --off` lifts it", ".band")
+    assert visitor.run("document.querySelectorAll('.button').length") == 0
+    assert "paused by operator:local" in shown.fleet.client.ask(m.AskStatus(id=new_id()))["paused"]
+    page.click(".band button", "Give jobs out again")
+    shown.confirm(page)
+    gone = "![...document.querySelectorAll('.band')].some(one => one.checkVisibility())"
+    page.until(gone, "the band to go")
+    visitor.until(gone, "the band to go")
+    assert shown.fleet.client.ask(m.AskStatus(id=new_id()))["paused"] == ""
 
 
 def test_a_logout_in_one_window_ends_the_other_windows_rights(shown: Shown) -> None:
@@ -285,6 +269,40 @@ def test_words_from_the_wire_are_shown_as_words(shown: Shown, client: Callable[.
         assert page.run("document.querySelectorAll('img[src=x]').length") == 0
     finally:
         somebody.publish(topics.job(bad_id), b"", retain=True)
+
+
+def test_a_metric_with_its_interval_is_whole_and_an_orphan_is_told_from_its_namesake(
+    shown: Shown, client: Callable[..., Any]
+) -> None:
+    """Where all other columns are shown as well, and empty."""
+    port = int(shown.fleet.broker_url.rpartition(":")[2])
+    somebody = client(port, f"orphan-{shown.fleet.root}")
+    topics, orphan = Topics(shown.fleet.root), "0e" * 32
+    row = m.JobRow(
+        job_id=orphan, name="gbt-00", model="gbt", mode="oracle", state="completed", priority=0,
+        attempt=1, host="lab-ws-1", artifact_id=None, error=None, in_plan=False,
+        metrics={"auroc": 0.945, "auroc_ci": [0.9012, 0.9712]},
+        created_at="2026-05-28T20:26:57Z", started_at="2026-05-28T20:26:57Z",
+        finished_at="2026-05-28T20:46:57Z",
+    )  # fmt: skip
+    somebody.publish(topics.job(orphan), m.encode(row), retain=True)
+    try:
+        page = shown.page("/jobs?text=gbt-00", width=1200)
+        page.until_text("0.901\N{EN DASH}0.971", ".ag-cell[col-id=value-metric]")
+        cut = (
+            "(cell => { const inside = document.createRange(); inside.selectNodeContents(cell); "
+            "return inside.getBoundingClientRect().right > cell.getBoundingClientRect().right; })"
+        )
+        cells = "[...document.querySelectorAll('.ag-cell[col-id=value-metric]')]"
+        for width in (1200, 1250, 1300):
+            page.resize(width, 800)
+            page.until(f"window.innerWidth === {width} && !{cells}.some({cut})")
+        names = "[...document.querySelectorAll('.ag-row .ag-cell[col-id=name-job]')]"
+        page.until(f"{names}.length === 2")
+        said = page.run(f"{names}.map(one => one.innerText).join('; ')")
+        assert sorted(said.split("; ")) == ["gbt-00", "orphaned gbt-00"]
+    finally:
+        somebody.publish(topics.job(orphan), b"", retain=True)
 
 
 def test_jobs_are_filtered_searched_and_sorted(shown: Shown) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import io
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from agent.gpucheck import check_gpu
 from broker.ca import Authority
 from broker.checks import check_clock, check_lock, check_state
 from broker.clock import Now
+from broker.findings import tell, warn
 from coordinator.doctor import check_ca
 from tests.harness.brokers import BrokerProcess, mosquitto
 from tests.harness.fleet import ROOT, Program
@@ -360,6 +362,32 @@ def test_a_gpu_without_any_driver_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_clock_that_woke_up_in_1970_is_told() -> None:
     """A board without a battery has the time of its epoch until NTP comes."""
     assert check_clock(Now(0.0, 0.0)).level == "fail"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [
+        (
+            _Terminal(),
+            ["warn  clock        it is late, and nothing", " " * 19 + "keeps it right; set it"],
+        ),
+        (io.StringIO(), ["warn  clock        it is late, and nothing keeps it right; set it"]),
+    ],
+    ids=["terminal", "pipe"],
+)
+def test_a_finding_goes_on_below_its_own_words(
+    monkeypatch: pytest.MonkeyPatch, out: io.StringIO, says: list[str]
+) -> None:
+    """Where somebody reads it; for a program it stays one line."""
+    monkeypatch.setenv("COLUMNS", "45")
+    found = [warn("clock", "it is late, and nothing keeps it right", "set it")]
+    assert tell("agent", found, out, as_json=False) == 0
+    assert out.getvalue().splitlines() == says
 
 
 def test_an_option_of_the_other_role_is_refused() -> None:

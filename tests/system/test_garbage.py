@@ -63,7 +63,7 @@ class _Stranger:
         self._link.start()
         assert self._connected.wait(10)
 
-    def _on_event(self, _event: LinkEvent) -> None:
+    def _on_event(self, *_: LinkEvent) -> None:
         self._connected.set()
 
     def publish(self, topic: str, payload: bytes) -> None:

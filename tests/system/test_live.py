@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.clock import Now
 from broker.errors import ConfigError
-from broker.machine import new_id
+from broker.machine import new_id, system_clock
 from broker.messages import AskCancel, AskRequeue, AskShow, AskStatus
 from broker.settings import BrokerSettings
+from coordinator.live.contact import SILENT_S
 from coordinator.live.mirror import Snapshot
-from coordinator.live.watcher import AskedInVain, Watcher
+from coordinator.live.watcher import AskedInVain, Unanswered, Watcher
+from tests.harness.brokers import BrokerProcess
 
 DEADLINE_S = 30.0
 
@@ -114,3 +119,53 @@ def test_nobody_waits_for_ever(watcher: Watcher) -> None:
     answer = watcher.ask(AskShow(id=new_id(), job="x"), timeout_s=0.3)
     with pytest.raises(AskedInVain, match=r"no coordinator answered|not connected"):
         answer.result(DEADLINE_S)
+
+
+def test_a_command_that_nobody_answered_may_still_be_done(
+    fleet: Any, watcher: Watcher, short: str, wait_for: Callable[..., None]
+) -> None:
+    """Whoever gave it is told so: a coordinator that comes to itself carries it out."""
+    fleet.plan(short)
+    coordinator = fleet.coordinator()
+    wait_for(lambda: _states(watcher.snapshot()) == {"gbt-oracle": "pending"}, "the job")
+    coordinator.process.send_signal(signal.SIGSTOP)
+    try:
+        ask = AskCancel(id=new_id(), job="gbt-oracle", expires_at=time.time() + 0.5)
+        words = r"^no coordinator answered; it may still be done within a minute$"
+        with pytest.raises(Unanswered, match=words):
+            watcher.ask(ask, timeout_s=0.5).result(DEADLINE_S)
+        with pytest.raises(Unanswered, match=r"^no coordinator answered$"):
+            watcher.ask(AskStatus(id=new_id()), timeout_s=0.5).result(DEADLINE_S)
+    finally:
+        coordinator.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: _states(watcher.snapshot()) == {"gbt-oracle": "cancelled"}, "what was asked")
+
+
+def test_a_coordinator_that_is_silent_after_a_reconnect_is_told_from_one_that_is_asked_first(
+    new_broker: Callable[[str], BrokerProcess], wait_for: Callable[..., None]
+) -> None:
+    """What was asked on the old connection is asked on the new one: the silence begins there."""
+    ahead_s = [0.0]
+
+    def clock() -> Now:
+        now = system_clock()
+        return Now(now.mono_s + ahead_s[0], now.wall_s + ahead_s[0])
+
+    broker = new_broker("embedded")
+    watcher = Watcher(BrokerSettings(url=broker.url), clock=clock)
+    watcher.start()
+    try:
+        wait_for(lambda: watcher.silent_s() > 0.0, "the first question")
+        broker.end(signal.SIGKILL)
+        wait_for(lambda: _missing(watcher) == "broker", "a broker that is gone")
+        broker.start()
+        wait_for(lambda: _missing(watcher) == "first", "the connection")
+        ahead_s[0] = SILENT_S
+        assert watcher.silent_s() > SILENT_S
+        wait_for(lambda: _missing(watcher) == "answer", "that nobody answers")
+    finally:
+        watcher.stop()
+
+
+def _missing(watcher: Watcher) -> str:
+    return "" if watcher.outage is None else watcher.outage.what

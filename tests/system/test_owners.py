@@ -47,7 +47,7 @@ def test_a_job_moves_away_from_a_host_that_is_wanted_back(fleet: Any, cli: Any, 
     assert "it gives back gbt-oracle" in _done(cli("drain", "one", "--now"))
     second = fleet.until("gbt-oracle", lambda row: row["state"] == "running" and row["attempt"] > 1)
     assert second["host"] == "two"
-    _done(cli("resume", "one"))
+    assert "it was drained by operator:local at " in _done(cli("resume", "one"))
     state = str(fleet.tmp / "two")
     assert "takes no jobs until " in _done(cli("snooze", "--here", "3h", "--state", state))
     third = fleet.until("gbt-oracle", lambda row: row["state"] == "running" and row["attempt"] > 2)

@@ -67,6 +67,7 @@ def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
     said = owner.run("revoke", "pi", "--broker", url)
     assert (said.returncode, said.stderr) == (0, "")
     assert "the coordinator gives it nothing more; it held no job\n" in said.stdout
+    assert "stop the agent on that machine" in said.stdout
     wait_until(lambda: _presences(owner, url) == {"pi": "revoked"}, "it is shown as revoked")
     told = rows(owner, "events", "--broker", url)
     assert [(row["who"], row["event"], row["host"]) for row in told] == [

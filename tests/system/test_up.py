@@ -153,11 +153,15 @@ def test_a_service_that_dies_is_told_with_the_end_of_its_log(
     """A port that is taken: one message that says what to do, exit code 1, nothing left."""
     port = system_broker.rsplit(":", 1)[1]
     command = _command(tmp_path, data, "state")
+    logs = tmp_path / "state" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "broker.log").write_text("ERROR: of an earlier run\n")
     command[command.index("--port") + 1] = port
     done = _run(command, _environment())
     assert done.returncode == 1
     assert "--port 0" in done.stderr
     assert "Traceback" not in done.stderr
+    assert "of an earlier run" not in done.stderr
     assert not _left_of(tmp_path)
 
 
@@ -181,4 +185,50 @@ def test_the_fleet_of_the_configuration_file_is_left_alone(
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
+    assert not _left_of(tmp_path)
     assert (tmp_path / "state" / "logs" / "broker.log").exists()
+
+
+def test_doors_of_the_configuration_file_are_left_to_its_fleet(tmp_path: Path) -> None:
+    """The fleet proper may serve metrics and websockets on this very machine."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
+        (tmp_path / "fleet.toml").write_text(
+            f"[broker]\nwebsocket = {one.getsockname()[1]}\n"
+            f"[coordinator]\nmetrics = '127.0.0.1:{two.getsockname()[1]}'\n",
+            "utf-8",
+        )
+        command = [
+            sys.executable, "-m", "coordinator.cli", "up", "--agents", "0", "--port", "0",
+            "--state", str(tmp_path / "state"), "--until-idle", "--json",
+        ]  # fmt: skip
+        done = _run(command, _environment(FLEET_CONFIG=str(tmp_path / "fleet.toml")))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+
+
+def test_what_keeps_every_job_away_is_said_at_the_start(tmp_path: Path) -> None:
+    """No plan, no data: it starts, and says so; the configuration file may name them."""
+    file = tmp_path / "fleet.toml"
+    for section, lacks in (
+        ("", {"manifest", "data"}),
+        (f"[agent]\ndata = '{tmp_path}'", {"manifest"}),
+    ):
+        file.write_text(section, "utf-8")
+        command = [
+            sys.executable, "-m", "coordinator.cli", "up", "--agents", "0", "--port", "0",
+            "--state", str(tmp_path / "state"), "--config", str(file),
+        ]  # fmt: skip
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=_environment(), cwd=ROOT
+        ) as up:
+            assert up.stdout is not None
+            said = ""
+            while "Ctrl-C" not in said:
+                line = up.stdout.readline()
+                assert line, "fleet up ended by itself"
+                said += line
+            up.terminate()
+        assert {name for name in ("manifest", "data") if f"--{name}" in said} == lacks

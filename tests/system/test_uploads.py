@@ -23,7 +23,7 @@ from broker.mailbox import Mailbox
 from broker.messages import GRANT, Finished, Offer, decode, encode
 from broker.stream import Done, SendChunk, Sender, SendOffer
 from broker.topics import Kind, Topics
-from broker.wire import Incoming, LinkEvent, Outgoing
+from broker.wire import Connected, Incoming, LinkEvent, Outgoing
 from coordinator.receipts import load_key, receipt
 
 MIB = 1024 * 1024
@@ -270,10 +270,9 @@ class _Watcher:
     def __init__(self, fleet: Any, name: str, into: list[str]) -> None:
         connected = threading.Event()
 
-        def put(event: LinkEvent) -> None:
-            if isinstance(event, Incoming):
-                into.append(event.topic)
-            else:
+        def put(*events: LinkEvent) -> None:
+            into.extend(event.topic for event in events if isinstance(event, Incoming))
+            if any(isinstance(event, Connected) for event in events):
                 connected.set()
 
         self._link = Link(

@@ -60,3 +60,33 @@ def test_why_is_told_again_when_it_has_changed(fleet: Any, start: Start) -> None
 
     told = start("why", "gru-oracle").communicate()[0]
     assert told.startswith("gru-oracle is cancelled: ")
+
+
+def test_a_plan_and_its_account_are_told_again(fleet: Any, start: Start, tmp_path: Path) -> None:
+    """A manifest is judged while it is written: with an error, and without; what is done, added."""
+    fleet.plan('model = "gru"\nmode = "oracle"')
+    fleet.coordinator()
+    wanted = tmp_path / "wanted.toml"
+    good = fleet.manifest.read_text("utf-8")
+    wanted.write_text(good.replace('"gru"', '"grru"'), "utf-8")
+    watching = start("plan", str(wanted), "--watch", "--json")
+    assert watching.stdout is not None
+    first = json.loads(watching.stdout.readline())
+    assert not first["ok"]
+    assert "did you mean 'gru'" in first["errors"][0]["message"]
+    beside = tmp_path / "beside.toml"
+    beside.write_text(good.replace('"gru"', '"lstm"'), "utf-8")
+    beside.replace(wanted)
+    told = (json.loads(line) for line in watching.stdout)
+    changes = next(one["changes"] for one in told if one["ok"])
+    assert (changes["add"], changes["orphan"]) == (1, 1)
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(DEADLINE_S) == 0
+
+    watching = start("stats", "--watch", "--json")
+    assert watching.stdout is not None
+    assert json.loads(watching.stdout.readline())["total"]["jobs"]["cancelled"] == 0
+    fleet.cancel("gru-oracle")
+    assert json.loads(watching.stdout.readline())["total"]["jobs"]["cancelled"] == 1
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(DEADLINE_S) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from broker.access import AGENT, COORDINATOR, PEOPLE, open_access
 from broker.address import text_of
 from broker.bundle import Bundle, install
 from broker.ca import Authority
+from broker.certificates import key_pem, new_key
 from broker.errors import ConfigError
-from broker.identity import key_pem, new_key
 from broker.settings import BrokerSettings, config_home, state_home
+from coordinator.cli import Unreachable
+from coordinator.cli.client import OperatorClient
 
 
 @pytest.fixture
@@ -93,6 +96,21 @@ def test_the_owner_finds_the_agent_that_its_certificate_names(
     assert snooze.main(["--end"]) == 0
 
 
+def test_a_wrong_identity_is_told_of_to_the_owner(
+    authority: Authority, identities: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing is, and a person's: not as a folder of state that is missing."""
+    _join(authority, identities / "operator@anna", "operator:anna", "mqtts://pi.lan:8883")
+    for folder, said in (
+        (tmp_path / "none", f"{tmp_path / 'none'}"),
+        (identities / "operator@anna", "this is the identity of 'operator:anna', and that of"),
+    ):
+        assert snooze.main(["--time", "3h", "--identity", str(folder)]) == 2
+        told = capsys.readouterr().err
+        assert said in told
+        assert "no agent has kept its state" not in told
+
+
 def test_an_observer_beside_an_operator_changes_nothing(
     authority: Authority, identities: Path
 ) -> None:
@@ -105,3 +123,23 @@ def test_an_observer_beside_an_operator_changes_nothing(
     _join(authority, identities / "operator@bob", "operator:bob", url)
     with pytest.raises(ConfigError, match="several identities"):
         open_access(BrokerSettings(url=url), PEOPLE, time.time())
+
+
+def test_a_person_on_a_hosts_machine_is_told_whose_identity_is_there(
+    authority: Authority, identities: Path
+) -> None:
+    """Not that a broker of this machine's is missing: nobody wants one there."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    unsaid = BrokerSettings.model_construct(set(), url=f"mqtt://127.0.0.1:{port}")
+    with pytest.raises(Unreachable, match="fleet up"):
+        OperatorClient(unsaid, 5.0).__enter__()
+    _join(authority, identities / "gaming-pc", "gaming-pc", "mqtts://pi.lan:8883")
+    with pytest.raises(
+        ConfigError, match=r"host \(gaming-pc\) alone.*`fleet enroll operator:NAME`"
+    ):
+        OperatorClient(unsaid, 5.0).__enter__()
+    said = BrokerSettings(url=f"mqtt://127.0.0.1:{port}")
+    with pytest.raises(Unreachable, match="--broker names another"):
+        OperatorClient(said, 5.0).__enter__()

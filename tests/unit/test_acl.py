@@ -268,7 +268,8 @@ def test_a_filter_is_nothing_to_publish_to(topic: str, who: Principal) -> None:
         ("a" * 64, "it has 64 characters, and 63 are the most"),
         ("operator:" + "a" * 70, "it has 70 characters, and 63 are the most"),
         ("\u00dcn\u00ef", "write it with a-z, 0-9"),
-        ("operator:Ann", "write it with a-z, 0-9"),
+        ("operator:Ann", "a letter or a digit first: 'operator:ann'"),
+        ("Gaming-PC", "a letter or a digit first: 'gaming-pc'"),
         ("captain:ann", "a person like 'operator:alice'"),
         ("operator:", "a person like 'operator:alice'"),
         ("", "a host is called like 'gaming-pc'"),
@@ -279,3 +280,12 @@ def test_a_name_that_is_nobodys_is_told_why(name: str, fault: str) -> None:
     with pytest.raises(ConfigError, match="is nobody's name: ") as said:
         Principal.parse(name)
     assert fault in str(said.value)
+
+
+def test_client_ids_differ_by_root_and_name() -> None:
+    """T4: however root and name are cut, and however long the root is."""
+    roots = ("a", "a/b", "a-b", "/".join(["r" * 64] * 5), "/".join(["r" * 64] * 4 + ["s"]))
+    ids = {Topics(root).client_id(name) for root in roots for name in ("b", "b-c", "coordinator")}
+    assert len(ids) == 3 * len(roots)
+    assert all(one.startswith("fleet-") and len(one) < 140 for one in ids)
+    assert Topics("fleet").client_id("pi") == "fleet-fleet/pi"

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from broker import identity as ids
+from broker import certificates as certs
 from broker.acl import Principal, covers, rights_of
 from broker.ca import Authority
 from broker.deploy import RENDERERS, Site
@@ -168,7 +168,7 @@ def test_whoever_was_enrolled_is_known(tmp_path: Path, capsys: pytest.CaptureFix
     now_s = time.time()
     authority = Authority.create(tmp_path / "home" / "ca", now_s)
     for name in ("coordinator", "operator:alice", "observer:bob", "pi", "gpu"):
-        authority.issue(ids.new_key().public_key(), name, now_s)
+        authority.issue(certs.new_key().public_key(), name, now_s)
     authority.revoke("gpu", now_s)
     authority.revoke("observer:bob", now_s)
     (tmp_path / "home" / "ca" / "ca.key").unlink()

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from broker import certificates as certs
 from broker import identity as ids
 from broker.acl import Principal
 from broker.ca import Authority, alternative_names, is_node
@@ -21,7 +22,7 @@ from broker.errors import ConfigError
 from broker.identity import DAY_S
 
 NOW_S = 1.8e9
-PUBLIC = ids.new_key().public_key()
+PUBLIC = certs.new_key().public_key()
 
 
 @pytest.fixture
@@ -55,15 +56,15 @@ def test_the_ca_signs_and_lets_nobody_below_it_sign(authority: Authority) -> Non
     public = certificate.public_key()
     assert isinstance(public, ec.EllipticCurvePublicKey)
     assert isinstance(public.curve, ec.SECP256R1)
-    assert ids.validity_s(certificate)[1] == NOW_S + 3650 * DAY_S
+    assert certs.validity_s(certificate)[1] == NOW_S + 3650 * DAY_S
 
 
 def test_a_certificate_says_who_and_is_good_for_one_thing(authority: Authority) -> None:
     """A client's for clients, the broker's for servers, neither for signing; a node's for both."""
     client = _load(authority.issue(PUBLIC, "operator:alice", NOW_S))
-    assert ids.common_name(client) == "operator:alice"
+    assert certs.common_name(client) == "operator:alice"
     assert _use(client) == [ExtendedKeyUsageOID.CLIENT_AUTH]
-    begins_s, ends_s = ids.validity_s(client)
+    begins_s, ends_s = certs.validity_s(client)
     assert begins_s <= NOW_S
     assert ends_s == NOW_S + 365 * DAY_S
     server = _load(authority.issue_broker(PUBLIC, ["pi.lan", "192.0.2.7", "::1"], NOW_S))
@@ -72,7 +73,7 @@ def test_a_certificate_says_who_and_is_good_for_one_thing(authority: Authority) 
     assert _use(node) == [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     assert (is_node(server), is_node(node)) == (False, True)
     with pytest.raises(ConfigError, match="is nobody's name"):
-        Principal.parse(ids.common_name(node))
+        Principal.parse(certs.common_name(node))
     assert alternative_names(server) == ["pi.lan", "192.0.2.7", "::1"]
     for one in (client, server):
         assert not one.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -82,7 +83,7 @@ def test_a_certificate_says_who_and_is_good_for_one_thing(authority: Authority) 
 def test_nothing_outlives_the_ca(authority: Authority) -> None:
     """And when it has ended, it says so."""
     late_s = NOW_S + 3600 * DAY_S
-    assert ids.validity_s(_load(authority.issue(PUBLIC, "pi", late_s)))[1] == NOW_S + 3650 * DAY_S
+    assert certs.validity_s(_load(authority.issue(PUBLIC, "pi", late_s)))[1] == NOW_S + 3650 * DAY_S
     with pytest.raises(ConfigError, match="the CA ended"):
         authority.issue(PUBLIC, "gpu", NOW_S + 3700 * DAY_S)
 
@@ -100,7 +101,7 @@ def test_nobodys_name_gets_no_certificate(authority: Authority, name: str) -> No
 
 def test_of_a_request_only_the_key_counts(authority: Authority) -> None:
     """A host cannot ask to be the coordinator, a CA or a server."""
-    key = ids.new_key()
+    key = certs.new_key()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coordinator")])
     request = (
         x509.CertificateSigningRequestBuilder()
@@ -112,7 +113,7 @@ def test_of_a_request_only_the_key_counts(authority: Authority) -> None:
         .public_bytes(serialization.Encoding.PEM)
     )
     made = _load(authority.sign_request(request, "pi", NOW_S))
-    assert ids.common_name(made) == "pi"
+    assert certs.common_name(made) == "pi"
     assert made.public_key() == key.public_key()
     assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert alternative_names(made) == []
@@ -126,7 +127,7 @@ def _rsa_request() -> bytes:
 
 
 def _forged_request() -> bytes:
-    lines = ids.request_pem(ids.new_key(), "pi").splitlines()
+    lines = certs.request_pem(certs.new_key(), "pi").splitlines()
     body = bytearray(lines[-2])
     body[4] = ord("A") if body[4] != ord("A") else ord("B")
     return b"\n".join([*lines[:-2], bytes(body), lines[-1]])
@@ -160,7 +161,7 @@ def test_what_is_revoked_is_on_the_list_and_stays_there(authority: Authority) ->
     made = _load(authority.issue(PUBLIC, "pi", NOW_S))
     (ended,) = authority.revoke("pi", NOW_S + 10)
     assert (ended.name, int(ended.serial, 16)) == ("pi", made.serial_number)
-    assert ended.fingerprint == ids.fingerprint(made).hex()
+    assert ended.fingerprint == certs.fingerprint(made).hex()
     again = Authority(authority.folder)
     assert again.revoke("pi", NOW_S + 20) == []
     assert _revoked(again) == {made.serial_number}

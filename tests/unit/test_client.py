@@ -32,6 +32,7 @@ from broker.messages import (
     AskStatus,
     AskWorkers,
     OperatorResponse,
+    Status,
     Stored,
     decode,
     encode,
@@ -256,7 +257,39 @@ def test_a_broker_without_a_coordinator_is_told(where: BrokerSettings) -> None:
     assert "answers, but no coordinator did" in str(gone.value)
     assert "`fleet coordinator`" in str(gone.value)
     assert "its log says what keeps it" in str(gone.value)  # it may be there, with a full disk
+    assert "may still be done" not in str(gone.value)  # it was but a question
     assert time.monotonic() - began_s < 3
+
+
+def test_a_command_that_nobody_answered_is_not_said_to_be_void(where: BrokerSettings) -> None:
+    """A coordinator that comes to itself takes it for a minute longer than it was waited for."""
+    ask = AskCancel(id=new_id(), job="x", expires_at=time.time() + 1.0)
+    with OperatorClient(where, 1.0) as client, pytest.raises(Unreachable) as gone:
+        client.ask(ask)
+    assert str(gone.value).endswith("\nwhat was asked may still be done within a minute")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "says"),
+    [
+        ("online", "birth", r"coordinator has been silent for 1 s, though it is online.*--timeout"),
+        ("offline", "lost", r"no coordinator did in 1 s: it is offline \(its connection was lost"),
+        ("offline", "goodbye", r"it is offline \(it was stopped\).*`fleet coordinator`"),
+    ],
+)
+def test_a_silent_coordinator_is_told_by_its_status(
+    where: BrokerSettings, topics: Topics, peer: Any, state: Any, reason: Any, says: str
+) -> None:
+    """One that runs and hangs is not one that is missing, and needs another step."""
+    status = Status(state=state, reason=reason, session="s", instance="i", boot_id="b")
+    told = Outgoing(topics.coordinator_status(), encode(status), 1, retain=True)
+    peer(lambda *_: [told])
+    with OperatorClient(where, 1.0) as client:
+        with pytest.raises(Unreachable, match=f"(?s){says}"):
+            client.ask(AskStatus(id=new_id()))
+        if state == "online":
+            with pytest.raises(Unreachable, match="silent for 2 s"):  # all in all
+                client.ask(AskStatus(id=new_id()))
 
 
 def test_no_broker_is_told_at_once() -> None:

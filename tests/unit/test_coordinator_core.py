@@ -24,7 +24,7 @@ from coordinator.jobs import Change
 from coordinator.manifest import Problem
 from coordinator.plan import HostPolicy, Plan
 from coordinator.states import Event
-from tests.harness.coordinator import HEX, Fleet, spec
+from tests.harness.coordinator import HEX, OPERATOR, Fleet, spec
 
 
 def test_the_highest_priority_goes_first_and_one_job_fills_one_slot() -> None:
@@ -185,6 +185,21 @@ def test_a_host_that_nobody_knows_is_asked_who_it_is() -> None:
     fleet.passes(6)
     pi.beats()
     fleet.passes(6)
+    assert len(pi.heard(m.Rebirth)) == 1
+
+
+def test_nobody_is_asked_who_they_are_while_a_fleet_comes_in() -> None:
+    """P5: the birth may wait behind those of others; not for ever."""
+    fleet = Fleet()
+    pi = fleet.host()
+    pi.beats()
+    for batch in range(10):
+        fleet.passes(0.5)
+        for number in range(40):
+            fleet.host(f"other-{batch}-{number}").joins()
+    fleet.passes(2)
+    assert not pi.heard(m.Rebirth), "after 7 s, of which 5 were the crowd's"
+    fleet.passes(1)
     assert len(pi.heard(m.Rebirth)) == 1
 
 
@@ -481,14 +496,13 @@ def test_a_coordinator_that_restarts_goes_on(state: str) -> None:
     fleet.sent.clear()
     fleet.start()
     fleet.plan(spec())
-    pi.joins()
-    if state in {"pending", "claimed"}:
+    held = {"running": "running", "finished": "reporting"}.get(state)
+    pi.joins(*([(fleet.job().job_id, 1, held)] if held else []))
+    if held is None:
         fleet.passes(3)
         pi.heard(m.Rebirth)
         (assign, *_) = pi.heard(m.Assign)
         pi.reports(m.Accepted, fleet.job(), request_id=assign.id)
-    else:
-        pi.beats((fleet.job().job_id, 1, "running" if state == "running" else "reporting"))
     assert fleet.job().attempt == 1
     assert pi.finishes(fleet.job()) == "wanted"
     pi.uploads(fleet.job())
@@ -590,3 +604,17 @@ def test_jobs_that_need_the_same_are_still_judged_each_for_itself() -> None:
     assert first.name == "three"
     pi.reports(m.Refused, fleet.job("three"), request_id=first.id, reasons=("not now",))
     assert [one.name for one in pi.heard(m.Assign)] == ["z"]
+
+
+def test_what_a_host_waits_for_is_said_before_the_rows() -> None:
+    """Of a job that moves twice in a turn there is one row, as it then is, after all else."""
+    fleet = Fleet()
+    pi = fleet.host().joins()
+    fleet.sent.clear()
+    ask = m.AskRun(id="r", job={"name": "asked", "model": "gbt", "mode": "oracle"})
+    fleet.handle(Incoming(fleet.topics.operator_request(OPERATOR), m.encode(ask)))
+    kinds = [topic.kind for topic, _ in fleet.sent]
+    assert kinds[-1] is Kind.JOB
+    assert kinds.count(Kind.JOB) == 1
+    assert fleet.sent[-1][1].state == "claimed"
+    assert pi.heard(m.Assign)

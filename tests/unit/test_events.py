@@ -92,3 +92,25 @@ def test_what_was_refused_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
         "                signed with another key, or altered",
         "",
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"name": "transformer_ssl-realistic-0055", "host": "gaming-pc-1", "who": "coordinator"},
+            ["transformer_ssl-realistic-0055", "on gaming-pc-1: why not"],
+        ),
+        ({"host": None, "who": "host:gaming-pc-1"}, ["host", "gbt-oracle on gaming-pc-1  why not"]),
+    ],
+    ids=["a long name", "the host has it no more"],
+)
+def test_the_host_is_never_cut(
+    change: Any, says: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It goes on in the next line, and stands at one place."""
+    event = {"outcome": "done", "event": "assigned", "why": "why not"}
+    render.print_event({**ROW, **event, **change})
+    out = capsys.readouterr().out
+    assert all(part in out for part in says), out
+    assert "host:" not in out

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
+import random
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -74,6 +78,38 @@ def test_what_is_no_file_is_not_bundled(tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     with pytest.raises(StorageError, match="wrote nothing"):
         make_bundle(tmp_path / "nothing", tmp_path / "b")
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from agent.bundle import make_bundle
+limit_bytes = int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+try:
+    print(make_bundle(Path(sys.argv[1]), Path(sys.argv[2])))
+except OSError as error:
+    print("OSError", error.errno)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
+@pytest.mark.parametrize(
+    ("size_bytes", "limit_bytes"),
+    [(3_000_000, 1_000_000), (3_000_000, 2_990_000), (100_000, 60_000), (100_000, 0)],
+    ids=["in the middle", "at the end", "of one write", "of nothing"],
+)
+def test_a_bundle_that_the_disk_does_not_take_whole_is_none(
+    tmp_path: Path, size_bytes: int, limit_bytes: int
+) -> None:
+    """What the disk said is what the caller is told, wherever in the bundle it said so."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "weights").write_bytes(random.Random(1).randbytes(size_bytes))
+    bundle = tmp_path / "bundle"
+    words = [sys.executable, "-c", LIMITED, tmp_path / "out", bundle, str(limit_bytes)]
+    said = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert said.stdout == f"OSError {errno.EFBIG}\n", said.stderr
+    assert not bundle.exists()
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -329,6 +365,29 @@ def test_dead_parts_are_collected(tmp_path: Path) -> None:
     assert store.collect_parts(100, modified_s + 99) == 0
     assert store.collect_parts(100, modified_s + 101) == 1
     assert not list((tmp_path / "incoming").iterdir())
+
+
+@pytest.mark.parametrize("left", [None, b"", b"torn"], ids=["gone", "empty", "torn"])
+def test_a_small_bundle_survives_a_power_cut_in_its_report(
+    tmp_path: Path, left: bytes | None
+) -> None:
+    """Its own file was not flushed: whatever became of that, it is handed over."""
+    spool = Spool(tmp_path)
+    fill(spool.work("1b" * 32, 1) / "out")
+    artifact_id, size_bytes = spool.make_bundle("1b" * 32, 1)
+    data = spool.read(artifact_id, 0, size_bytes)
+    about = {"id": "r", "session": "s", "instance": "i", "job_id": "1b" * 32, "attempt": 1}
+    finished = Finished(**about, artifact_id=artifact_id, size_bytes=size_bytes)
+    spool.keep(finished, data)
+    spool.close()
+    if left is None:
+        spool.bundle_path(artifact_id).unlink()
+    else:
+        spool.bundle_path(artifact_id).write_bytes(left)
+    again = Spool(tmp_path)
+    assert again.load() == [finished]
+    assert again.read(artifact_id, 0, size_bytes) == data
+    again.close()
 
 
 def test_the_spool_outlives_its_process(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -127,3 +129,135 @@ def test_a_value_that_looks_like_an_option_is_one_all_the_same(home: Path) -> No
     assert "usage:" not in ran.stderr
     assert "-x" in ran.stderr
     assert "host" in ran.stderr
+
+
+def test_scripts_can_make_a_fleet(home: Path, done: Say, tmp_path: Path) -> None:
+    """Each verb of the certificates answers in JSON, with what comes next."""
+    away = {"FLEET_BROKER": "mqtts://127.0.0.1:1"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in away.items():
+            patch.setenv(name, value)
+        said = json.loads(done("init", "--broker", "pi.lan", "--operator", "alice", "--json"))
+        assert said["ok"]
+        assert [Path(one["path"]).name for one in said["made"]] == [
+            "ca", "broker", "coordinator", "operator@alice"
+        ]  # fmt: skip
+        assert said["next"]["hosts"] == ["fleet enroll HOST"]
+        file, folder = tmp_path / "pi.fleet", tmp_path / "pi"
+        said = json.loads(done("enroll", "pi", "-o", str(file), "--json"))
+        assert said == {"ok": True, "name": "pi", "file": str(file), "run": "fleet join pi.fleet"}
+        said = json.loads(done("join", str(file), "-o", str(folder), "--json"))
+        assert (said["name"], said["made"]) == ("pi", True)
+        assert said["next"] == f"fleet agent --identity {folder} --data DIR"
+        said = json.loads(done("revoke", "pi", "--json"))
+        assert [one["revoked_now"] for one in said["certificates"]] == [True]
+        assert (said["jobs"], said["connection"]) == (None, "unreachable")
+    said = json.loads(done("operator-key", "-o", str(tmp_path / "key"), "--json"))
+    assert said == {"ok": True, "file": str(tmp_path / "key"), "config": str(home / "fleet.toml")}
+
+
+def test_an_enrolment_is_two_lines_of_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is to be run, at once; and what came of it, here that nobody came."""
+    assert main(["init", "--broker", "pi.lan", "--operator", "alice"]) == 0
+    capsys.readouterr()
+    wait = ("--address", "127.0.0.1:0", "--for", "0.1s", "--json")
+    assert main(["enroll", "pi", *wait]) == 1
+    first, last = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first["run"].startswith("fleet join 127.0.0.1:")
+    assert (first["name"], first["within_s"]) == ("pi", 0.1)
+    assert not last["ok"]
+    assert "nobody has come for the certificate of pi" in last["message"]
+
+
+def test_a_person_has_a_machine_and_a_host_is_one(home: Path, done: Say, tmp_path: Path) -> None:
+    """Nothing can be run on `operator:bob`; and a second operator is no riddle to the next verb."""
+    done("init", "--broker", "pi.lan", "--operator", "alice")
+    said = done("enroll", "operator:bob", "-o", str(tmp_path / "bob.fleet"))
+    assert "carry it to the machine of operator:bob, and there\n" in said
+    done("join", str(tmp_path / "bob.fleet"))
+    said = done("enroll", "pi", "-o", str(tmp_path / "pi.fleet"))
+    assert "carry it to pi, and there\n" in said
+
+
+def test_several_operators_on_the_machine_of_the_ca_are_no_riddle(
+    home: Path, done: Say, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The coordinator is told as one of them: here there is none, and that is what is said."""
+    monkeypatch.setenv("FLEET_BROKER", "mqtts://127.0.0.1:1")
+    done("init", "--broker", "pi.lan", "--operator", "alice")
+    done("enroll", "operator:bob", "-o", str(tmp_path / "bob.fleet"))
+    done("join", str(tmp_path / "bob.fleet"))
+    assert main(["enroll", "pi", "-o", str(tmp_path / "pi.fleet")]) == 0
+    said = capsys.readouterr().err
+    assert "not recorded at the coordinator yet: the broker is not reachable" in said
+    assert "several identities" not in said
+
+
+@pytest.mark.parametrize("verb", [("fsck",), ("backup", "copy.db")], ids=lambda one: one[0])
+def test_what_becomes_another_program_answers_in_json_as_well(
+    home: Path, verb: tuple[str, ...]
+) -> None:
+    """That there is no ledger, here."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", *verb, "--state", str(home), "--json"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    said = json.loads(ran.stdout)
+    assert (said["ok"], said["errors"]) == (False, [])
+    assert "no ledger is here" in said["message"]
+
+
+def test_a_folder_of_data_that_is_not_there_is_no_start(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the command line it is mistyped, and would keep every job from this host."""
+    run = importlib.import_module("agent.service").main
+    assert run(["--state", str(home / "state"), "--data", str(home / "nope")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: --data {home / 'nope'}: there is no such folder; ")
+    assert not (home / "state").exists()
+
+
+def test_a_snooze_ends_by_off_where_pause_does(home: Path, refused: Say) -> None:
+    """The owner's at once; for an operator's, the command that ends it is named."""
+    assert "`fleet resume gaming-pc` ends a snooze, and a drain with it" in refused(
+        "snooze", "gaming-pc", "--off"
+    )
+    assert "say neither a time" in refused("snooze", "--here", "3h", "--off")
+    state = home / "agent"
+    state.mkdir()
+    (state / "snooze").touch()
+    command = [sys.executable, "-m", "coordinator.cli", "snooze", "--here", "--off", "--state"]
+    ran = subprocess.run(
+        [*command, str(state)], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
+    assert (ran.returncode, ran.stdout) == (0, f"the agent of {state} takes jobs again\n")
+    assert not (state / "snooze").exists()
+
+
+@pytest.mark.parametrize("program", ["coordinator", "agent"])
+def test_a_broker_that_is_not_there_is_told_once_with_what_to_do(
+    home: Path, tmp_path: Path, program: str
+) -> None:
+    """At the first failure: is that its address; and of a host, whether it has joined."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"mqtt://127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", f"{program}.service", "--broker", url]
+    with subprocess.Popen(
+        [*command, "--state", str(tmp_path / "s")],
+        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    ) as ran:  # fmt: skip
+        assert home.is_dir()
+        assert ran.stderr is not None
+        said: list[str] = []
+        while sum("trying again" in line for line in said) < 2:
+            said.append(ran.stderr.readline())
+            assert said[-1], "it ended by itself"
+        ran.terminate()
+    advice = [line for line in said if "is that its address" in line]
+    assert len(advice) == 1
+    assert "--broker names another" in advice[0]
+    assert ("fleet join" in advice[0]) == (program == "agent")

@@ -34,6 +34,19 @@ def test_every_help_has_an_example(verb: str, command: click.Command) -> None:
             assert option.help, f"fleet {verb} {option.opts[0]}: has no help"
 
 
+def test_every_verb_answers_in_json_and_what_is_shown_can_be_watched() -> None:
+    """But what runs until it is stopped, and what prints a script or files."""
+    options = {
+        name: {option.opts[0] for option in command.params if isinstance(option, click.Option)}
+        for name, command in _commands()
+    }
+    mute = {name for name, known in options.items() if "--json" not in known}
+    services = {"broker", "coordinator", "agent", "dashboard", "top"}
+    assert mute == services | {"broker config", "completion"}
+    watched = {name for name, known in options.items() if "--watch" in known}
+    assert watched == {"status", "list", "show", "why", "workers", "plan", "stats"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "next_step"),
     [

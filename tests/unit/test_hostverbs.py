@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker import messages as m
+from coordinator.cli.status import _draw
 from coordinator.effects import ManifestRead
 from coordinator.ledger import Ledger
 from coordinator.plan import HostPolicy, Plan
@@ -265,3 +266,17 @@ def test_rules_that_the_manifest_gives_up_are_taken_back() -> None:
     fleet.passes(6)
     pi.beats()
     assert not pi.heard(m.Rules)
+
+
+def test_while_a_host_is_starting_nobody_is_told_that_nothing_can_start() -> None:
+    """It has yet to say what it is; once it has, there is nothing left to wait for."""
+    fleet = Fleet(spec("one", require_cuda=True))
+    pi = fleet.host()
+    pi.status("online", "birth")
+    status: Any = _ask(fleet, m.AskStatus).data
+    assert status["starting"] == 1
+    assert "can start yet: 1 host is starting." in [*_draw(status | {"forecast": None})][-1]
+    pi.joins()
+    status = _ask(fleet, m.AskStatus).data
+    assert status["starting"] == 0
+    assert "can start; `fleet why JOB`" in [*_draw(status | {"forecast": None})][-1]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker import messages as m
+from tests.harness.secure import House
 
 # None of these is for the daemons, nor for a command that shows a few lines.
 HEAVY = {
@@ -20,6 +21,8 @@ HEAVY = {
     "uvicorn", "websockets", "xgboost", "yaml",
 }  # fmt: skip
 BUNDLES = {"tarfile", "zstandard", "cryptography"}
+# What libraries would import for uses that nobody makes of them here (`broker/lean.py`).
+NEEDLESS = {"email", "http", "importlib.metadata", "tempfile", "urllib.request", "zipfile"}
 OTHERS_MESSAGES = {"broker.messages.homeassistant", "broker.messages.jobs"}
 _ASKING = "import coordinator.cli.client"
 _VIEWS = f"{_ASKING}, coordinator.cli.render"
@@ -36,17 +39,36 @@ def loaded(program: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
+def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> None:
+    """The agent as it runs, over TLS, from its start to its end: what it has loaded by then."""
+    who = House.make(tmp_path / "house").identity("pi")
+    (tmp_path / "data").mkdir()
+    options = ["--broker", "mqtts://127.0.0.1:1", "--identity", str(who), "--state", str(tmp_path)]
+    names = loaded(
+        "import os, signal\n"
+        "from agent import service\n"
+        "probed = service.Service._probe\n"
+        "def probe(agent):\n"
+        "    probed(agent)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "service.Service._probe = probe\n"
+        f"assert service.main({[*options, '--data', str(tmp_path / 'data')]!r}) == 0"
+    )
+    assert "broker.identity" in names
+    assert not names & (HEAVY | BUNDLES | NEEDLESS | {"asyncio", "click", "rich", "sqlite3"})
+
+
 @pytest.mark.parametrize(("program", "never"), [
-    ("import agent.service", HEAVY | BUNDLES | {
-        "agent.certificate", "asyncio", "broker.messages.homeassistant",
+    ("import agent.service", HEAVY | BUNDLES | NEEDLESS | {
+        "agent.trainer.config", "asyncio", "broker.messages.homeassistant",
         "broker.messages.operators", "click", "coordinator", "rich", "sqlite3",
     }),
     ("import coordinator.service", HEAVY | BUNDLES | {
         "agent", "asyncio", "broker.ca", "click", "coordinator.cli", "rich",
     }),
     (f"{_VIEWS}, coordinator.cli.status, coordinator.cli.outlook", HEAVY | BUNDLES | OTHERS_MESSAGES
-     | {"agent", "asyncio", "difflib", "rich.live", "rich.markdown", "rich.syntax", "sqlite3",
-        "tomllib"}),
+     | NEEDLESS | {"agent", "asyncio", "difflib", "rich.live", "rich.markdown", "rich.syntax",
+        "sqlite3", "tomllib"}),
     (f"{_ASKING}, coordinator.cli.status, coordinator.cli.outlook",
      {"rich", "coordinator.cli.render"}),
     (f"{_VIEWS}, coordinator.cli.list_, coordinator.cli.workers", HEAVY | BUNDLES | OTHERS_MESSAGES

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from agent.spool import Spool
 from broker import messages as m
 from broker.clock import Now
 from broker.disk import RealDisk
+from broker.wire import Incoming, Outgoing
 from tests.harness.agent import HEX, JOB, Agent
 
 
@@ -204,6 +207,92 @@ class FullDisk(RealDisk):
         super().unlink(path)
 
 
+class WatchedDisk(RealDisk):
+    """A disk that knows what was opened."""
+
+    def __init__(self) -> None:
+        self.opened: list[Any] = []
+
+    def open(self, path: Path, mode: str) -> Any:
+        """See `Disk`."""
+        self.opened.append(super().open(path, mode))
+        return self.opened[-1]
+
+
+def test_a_worker_leaves_no_bundle_open(tmp_path: Path) -> None:
+    """Those that are open are the deciding thread's: it closes them, and moves in them."""
+    agent, disk = Agent(), WatchedDisk()
+    works: list[Any] = []
+    events: deque[Any] = deque()
+    around = Surroundings(
+        agent.topics, publish=lambda _: True, put=events.append, background=works.append,
+        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
+    )  # fmt: skip
+    spool = Spool(tmp_path, disk)
+    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+    agent.runs()
+    out = spool.work(JOB, 1) / "out"
+    out.mkdir(parents=True)
+    (out / "weights").write_bytes(b"weights")
+    shell.turn([TrainerExited(JOB, 1, 0)], Now(600.0, 600.0))
+    for work in works:
+        worker = threading.Thread(target=work)
+        worker.start()
+        worker.join()
+    (made,) = (one for one in events if isinstance(one, BundleMade))
+    assert len(made.data) == made.size_bytes > 0
+    assert disk.opened
+    assert all(file.closed for file in disk.opened)
+
+
+def _broken(*_: object) -> BundleInfo:
+    """A bundler with a fault that nobody has thought of."""
+    raise ZeroDivisionError("a fault of ours")
+
+
+def test_a_fault_while_bundling_is_the_jobs_error(tmp_path: Path) -> None:
+    """The slot is free for the next job, and whoever looks at this one is told."""
+    agent = Agent()
+    events: deque[Any] = deque()
+    around = Surroundings(
+        agent.topics, publish=lambda _: True, put=events.append, background=lambda work: work(),
+        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
+    )  # fmt: skip
+    shell = Shell(agent.core, around, Spool(tmp_path, bundler=_broken), Checkpoints(tmp_path))
+    agent.runs()
+    shell.turn([TrainerExited(JOB, 1, 0)], Now(600.0, 600.0))
+    shell.turn([events.popleft()], Now(600.0, 600.0))
+    (failed,) = Spool(tmp_path).load()
+    assert isinstance(failed, m.Failed)
+    assert "ZeroDivisionError: a fault of ours" in failed.error
+    assert not agent.core.state.runs
+
+
+def test_a_fault_while_bundling_a_checkpoint_gives_the_job_back_without(tmp_path: Path) -> None:
+    """Somebody else begins anew; nobody waits for this host."""
+    agent = Agent()
+    events: deque[Any] = deque()
+    published: list[Outgoing] = []
+    around = Surroundings(
+        agent.topics, publish=published.append, put=events.append,
+        background=lambda work: work(), measure=lambda _: None, look=lambda _: None,
+        start=lambda _: None,
+    )  # fmt: skip
+    checkpoints = Checkpoints(tmp_path, bundler=_broken)
+    shell = Shell(agent.core, around, Spool(tmp_path), checkpoints)
+    agent.runs()
+    checkpoints.begin(JOB, 1)
+    (checkpoints.files(JOB) / "state").write_bytes(b"x")
+    agent.hears(m.Release(id="r", job_id=JOB, attempt=1, why="drained by al"))
+    shell.turn([TrainerExited(JOB, 1, 75)], Now(600.0, 600.0))
+    shell.turn([events.popleft()], Now(600.0, 600.0))
+    topic = agent.topics.response("pi")
+    said = [m.decode(m.AGENT_RESPONSE, one.payload) for one in published if one.topic == topic]
+    (released,) = [one for one in said if isinstance(one, m.Released)]
+    assert released.artifact_id is None
+    assert not agent.core.state.runs
+
+
 def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
     """A report that could not be kept is kept, a bundle that could not be deleted is deleted."""
     agent, disk = Agent(), FullDisk()
@@ -224,8 +313,6 @@ def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
     assert [report.job_id for report in Spool(tmp_path).load()] == [JOB]
     disk.full = True
     cancel = m.Cancel(id="c", job_id=JOB, attempt=1)
-    from broker.wire import Incoming
-
     request = Incoming(agent.topics.request("pi"), m.encode(cancel))
     shell.turn([request], Now(700.0, 700.0))
     assert bundle.exists()

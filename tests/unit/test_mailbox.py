@@ -68,6 +68,26 @@ def test_take_wakes_up_for_a_message_and_at_its_deadline() -> None:
     assert box.take(0, at_most=3) == [0, 1, 2]
 
 
+def test_heartbeats_wait_for_others_and_nothing_else_does() -> None:
+    """What is urgent ends the wait; a backlog with something urgent in it is not waited on."""
+    box: Mailbox[str] = Mailbox()
+    taken: list[list[str]] = []
+    reader = threading.Thread(target=lambda: taken.append(box.take(60, gather_s=60)), daemon=True)
+    reader.start()
+    box.put("pi", Lane.LATEST, "pi")
+    box.put_all([("attic", Lane.LATEST, "attic", 0), ("pi again", Lane.LATEST, "pi", 0)])
+    reader.join(0.2)
+    assert reader.is_alive()
+    box.put("a question", Lane.CONTROL)
+    reader.join(10)
+    assert taken == [["pi again", "attic", "a question"]]
+    box.put("stop")
+    box.put("pi", Lane.LATEST, "pi")
+    assert box.take(60, gather_s=60) == ["stop", "pi"]
+    box.put("pi", Lane.LATEST, "pi")
+    assert box.take(60, gather_s=0.01) == ["pi"]
+
+
 def test_what_is_dropped_is_dropped_by_its_bytes_as_well() -> None:
     """A flood of large chunks takes no more memory than many small ones."""
     mailbox: Mailbox[int] = Mailbox()

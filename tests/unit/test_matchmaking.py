@@ -64,7 +64,7 @@ def why(one: JobSpec, view: HostView, waited_s: float = 0, grace_s: float = 300)
 @pytest.mark.parametrize(
     ("one", "view", "text", "passing"),
     [
-        (job(), host(online=False, why="goodbye"), "offline (goodbye)", True),
+        (job(), host(online=False, why="left"), "offline (left)", True),
         (job(), host(joined=False), "has just come; its first heartbeat is awaited", True),
         (job(), host(beat={"ram_available_bytes": GIB, "refuses": "it is starting"}),
          "takes no jobs now: it is starting", True),

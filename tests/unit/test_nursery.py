@@ -20,12 +20,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is for Linux
 
 DEADLINE_S = 20.0
 SLEEP = "import time; print('here', flush=True); time.sleep(600)"
-FAMILY = f"""
+CHILD = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={{}})
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={})
 print(child.pid, flush=True)
-{SLEEP}
 """
+FAMILY = f"{CHILD}{SLEEP}"
 
 
 @pytest.fixture
@@ -62,6 +62,14 @@ def is_over(process: psutil.Process) -> bool:
         return True
 
 
+def await_end(process: psutil.Process) -> None:
+    """Wait until a process that is not ours has ended."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not is_over(process):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
 def program() -> psutil.Process:
     """The one program that stands ready for this process."""
     (found,) = (one for one in psutil.Process().children() if one.cmdline()[-1:] == ["nursery"])
@@ -70,10 +78,66 @@ def program() -> psutil.Process:
 
 def test_one_program_starts_them_all(nursery: Nursery, tmp_path: Path) -> None:
     """Their groups are their own, and each has its own exit code."""
-    runs = [Watched(nursery, tmp_path / str(n), f"import sys; sys.exit({n})") for n in range(3)]
+    waits = (
+        "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [15]);"
+        "print('here', flush=True); signal.sigwait([15])"
+    )
+    runs = [Watched(nursery, tmp_path / str(n), f"{waits}; sys.exit({n})") for n in range(3)]
+    assert [run.line() for run in runs] == ["here"] * 3
+    assert len({run.trainer.pid for run in runs}) == 3
+    for run in runs:
+        run.trainer.send_signal(kill=False)
     assert [run.code() for run in runs] == [0, 1, 2]
     assert program().is_running()
-    assert len({run.trainer.pid for run in runs}) == 3
+
+
+def test_a_keeper_keeps_the_next_trainer(nursery: Nursery, tmp_path: Path) -> None:
+    """In its own folder and environment, with an exit code of its own, and nobody else's signal."""
+    first = Watched(nursery, tmp_path / "a", "import os; os._exit(3)")
+    assert first.code() == 3
+    tells = "import os; print(os.getcwd(), os.environ['TRAINER_WORK_FOLDER'], flush=True)"
+    second = Watched(nursery, tmp_path / "b", f"{tells}; {SLEEP}")
+    assert second.line() == f"{tmp_path / 'b'} {tmp_path / 'b'}"
+    assert second.trainer.pid == first.trainer.pid
+    first.trainer.send_signal(kill=True)  # it has ended: nothing
+    second.trainer.send_signal(kill=False)
+    assert second.code() == -signal.SIGTERM
+    third = Watched(nursery, tmp_path / "c", "print('on')")
+    assert (third.line(), third.code()) == ("on", 0)
+
+
+def test_a_keeper_whose_trainer_left_somebody_goes_with_them(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """What was left has ended before the end is told, and the next trainer has another keeper."""
+    run = Watched(nursery, tmp_path / "a", f"{CHILD}sys.exit(5)")
+    child = psutil.Process(int(run.line()))
+    assert run.code() == 5
+    other = Watched(nursery, tmp_path / "b", "pass")
+    assert other.code() == 0
+    assert other.trainer.pid != run.trainer.pid
+    await_end(child)
+
+
+def test_a_trainers_priority_is_its_own(nursery: Nursery, tmp_path: Path) -> None:
+    """Whatever it has done to its whole group: the next one starts with the agent's."""
+    was = os.getpriority(os.PRIO_PROCESS, 0)
+    nice = f"import os; os.setpriority(os.PRIO_PGRP, 0, {min(was + 1, 19)})"
+    assert Watched(nursery, tmp_path / "a", nice).code() == 0
+    tells = "import os; print(os.getpriority(os.PRIO_PROCESS, 0), flush=True)"
+    other = Watched(nursery, tmp_path / "b", tells)
+    assert (other.line(), other.code()) == (str(was), 0)
+
+
+def test_a_keeper_that_was_killed_while_it_waited_is_replaced(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """The system may end it for its memory; the next trainer is started all the same."""
+    run = Watched(nursery, tmp_path / "a", "pass")
+    assert run.code() == 0
+    os.kill(run.trainer.pid, signal.SIGKILL)
+    other = Watched(nursery, tmp_path / "b", "print('again')")
+    assert (other.line(), other.code()) == ("again", 0)
 
 
 def test_when_it_is_killed_its_trainers_end_and_another_comes(
@@ -85,10 +149,7 @@ def test_when_it_is_killed_its_trainers_end_and_another_comes(
     assert run.line() == "here"
     program().kill()
     assert run.code() == -signal.SIGKILL
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not is_over(child):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    await_end(child)
     other = Watched(nursery, tmp_path / "b", "print('again')")
     assert other.line() == "again"
     assert other.code() == 0

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from broker import messages as m
 from coordinator import hostpages
-from coordinator.cli.outlook import about, at, end_of_plan
-from coordinator.cli.why import _advice, _told, _when
+from coordinator.cli import render
+from coordinator.cli.outlook import about, at, end_of_plan, summary_to_dict, to_dict
+from coordinator.cli.plan import _print_times
+from coordinator.cli.why import _advice, _print_hosts, _told, _when
 from coordinator.durations import Span
-from coordinator.forecast import Forecast
+from coordinator.forecast import Forecast, Held
 from coordinator.plan import spec_from_dict
 from tests.harness.coordinator import Fleet, spec
 from tests.unit.test_forecast import host as view
@@ -128,6 +132,7 @@ def test_the_end_of_a_plan_is_one_line() -> None:
     said = end_of_plan(found)
     assert said.startswith("about 2 min left, until ")
     assert said.endswith("; 1 job no known host can run")
+    assert end_of_plan(found, 2).endswith("no known host can run yet (2 hosts are starting)")
     away = whole(waits("a"), views=[view("pi", online=False)])
     assert end_of_plan(away) == "1 job waits for a host to come back"
 
@@ -196,7 +201,9 @@ def test_a_job_that_does_not_wait_has_no_conditions_to_tell() -> None:
     fleet = Fleet(replace(spec(retries=0, min_cores=1), allowed_hosts=("pi",)))
     pi = fleet.host("pi").joins()
     job = pi.runs()
-    assert fleet.asks(m.AskWhy(id="w", job=job.job_id)).data["clauses"] == []
+    held = fleet.asks(m.AskWhy(id="w", job=job.job_id)).data
+    assert held["clauses"] == []
+    assert "known" not in held, "no host was looked at"
     pi.reports(m.Failed, job, error="boom")
     assert fleet.asks(m.AskWhy(id="x", job=job.job_id)).data["clauses"] == []
 
@@ -211,11 +218,28 @@ def test_while_the_fleet_is_paused_a_prediction_says_so_and_the_remedy_is_to_end
     assert why["remedies"] == ["after `fleet pause --off`, pi could take it"]
     assert "paused" in plan(fleet)["paused"]
     found = replace(whole(waits("a"), views=[view("pi")]), paused=True)
-    assert end_of_plan(found).endswith("; as if the fleet went on now, which is paused")
+    assert end_of_plan(found).startswith("paused; if it went on now: ")
     (one,) = found.outlooks.values()
-    assert _when(one, found).startswith("Once the fleet goes on: It will likely start now")
+    assert _when(one, found).startswith("If the fleet goes on now, it will likely start now")
     assert fleet.asks(m.AskPause(id="off", off=True)).ok
     assert plan(fleet)["paused"] == ""
+
+
+def test_the_plan_of_a_paused_fleet_names_no_hour(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing starts now: what would follow is told as a distance from when the pause ends."""
+    runs = Held(waits("runs").spec, "pi", 10.0, 0.5, 600.0, uses_slot=True)
+    found = replace(whole(waits("a"), held=[runs], views=[view("pi")]), paused=True)
+    _print_times(render.console(), found, 10)
+    running, pending = capsys.readouterr().out.splitlines()[-3:-1]
+    assert ("running" in running, ":" in running) == (True, True)
+    assert "+10 min" in pending
+    assert ":" not in pending
+    free = replace(whole(waits("a"), views=[view("pi")]), paused=True)
+    _print_times(render.console(), free, 10)
+    said = capsys.readouterr().out
+    assert "paused, until `fleet pause --off`" in said
+    assert "paused" in said.splitlines()[-2]
+    assert "now" not in said
 
 
 @pytest.mark.parametrize(
@@ -245,4 +269,51 @@ def test_nothing_is_said_twice_and_one_is_one() -> None:
     fleet = Fleet(spec(min_cores=9))
     fleet.host("pi").joins()
     said = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
-    assert said == "the only known host cannot take it now"
+    assert said == "the only known host cannot take it"
+
+
+def test_what_no_waiting_ends_comes_first_and_is_not_told_as_passing() -> None:
+    """`now` where waiting helps alone; a busy slot is the least of a host without CUDA."""
+    fleet = Fleet(spec("first", priority=1), spec("second"), spec("gru", require_cuda=True))
+    pi = fleet.host("pi").joins()
+    pi.runs("first")
+    never = fleet.asks(m.AskWhy(id="w1", job="gru")).data
+    assert never["summary"] == "the only known host cannot take it"
+    (host,) = never["hosts"]
+    assert host["reasons"] == ["needs CUDA; this host has none", "its only slot is busy"]
+    soon = fleet.asks(m.AskWhy(id="w2", job="second")).data
+    assert soon["summary"] == "the only known host cannot take it now"
+
+
+def test_scripts_learn_no_hour_of_what_waits_for_a_paused_fleet() -> None:
+    """Only the distance from when it goes on; what runs ends when it ends."""
+    runs = Held(waits("runs").spec, "pi", 10.0, 0.5, 600.0, uses_slot=True)
+    views = [view("pi"), view("attic")]
+    found = replace(whole(waits("a"), held=[runs], views=views), paused=True)
+    rows = {one.spec.name: to_dict(one, NOON, paused=True) for one in found.outlooks.values()}
+    assert (rows["a"]["starts_at"], rows["a"]["ends_at"]) == (None, None)
+    assert rows["a"]["starts_in_s"]["median"] == 0.0
+    assert rows["runs"]["ends_at"] == "2026-11-21T12:10:00Z"
+    assert summary_to_dict(found, NOON)["ends_at"] is None
+    goes_on = replace(found, paused=False)
+    assert to_dict(goes_on.outlooks[waits("a").spec.job_id], NOON, paused=False)["starts_at"]
+
+
+def test_what_the_summary_says_of_all_hosts_is_not_said_of_each() -> None:
+    """The pause, once; and how a host is has one name, in its reasons and in the list of hosts."""
+    fleet = Fleet()
+    fleet.host("pi").joins()
+    desk = fleet.host("desk").joins()
+    fleet.plan(spec(min_cores=64))
+    desk.status("offline", "lost")
+    assert fleet.asks(m.AskPause(id="pause")).ok
+    data = fleet.asks(m.AskWhy(id="w", job="job")).data
+    (row,) = (row for row in fleet.asks(m.AskWorkers(id="k")).data["workers"]
+              if row["host"] == "desk")  # fmt: skip
+    assert f"offline ({row['presence']})" in data["hosts"][0]["reasons"]
+    out = Console(file=io.StringIO(), width=1000)
+    _print_hosts(out, data["hosts"], data["summary"])
+    said = out.file.getvalue()  # type: ignore[attr-defined] # it is a StringIO
+    assert "paused" in data["summary"]
+    assert "paused" not in said
+    assert "needs 64 cores" in said

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from coordinator.cli import logs, printable, render, watch
+from coordinator.cli import logs, outlook, printable, render, watch
 from coordinator.cli.render import Text
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
@@ -39,6 +41,59 @@ def _print(thing: Any, width: int = 80, **console: Any) -> str:
 def test_times_are_relative(at: str | None, said: str) -> None:
     """As people say them."""
     assert render.ago(at, NOW) == said
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This machine's clock is Berlin's."""
+    if not hasattr(time, "tzset"):
+        pytest.skip("Windows has no TZ")
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("snoozed until 2026-07-01 23:30 UTC by al", "snoozed until 2026-07-02 01:30 CEST by al"),
+        ("until 2026-11-24T01:50:26.584Z; it", "until 2026-11-24 02:50 CET; it"),
+        ("at 2026-11-24 01:50 CET", "at 2026-11-24 01:50 CET"),
+        ("no such day: 2026-13-99 01:50 UTC", "no such day: 2026-13-99 01:50 UTC"),
+        ("quiet hours until 22:00", "quiet hours until 22:00"),  # the host's own clock
+        ("run-2026-11-24T01:50:26Zulu", "run-2026-11-24T01:50:26Zulu"),
+    ],
+)
+def test_times_within_words_are_those_of_the_reader(words: str, said: str) -> None:
+    """With the zone, whoever wrote them: tables, lines and sentences say the same hour."""
+    assert render.told(words) == said
+    assert _print(render.Line(words)).strip() == said
+    assert _print(render.table(["WHY"], [(words,)])).splitlines()[-1].strip() == said
+
+
+@pytest.mark.usefixtures("in_berlin")
+def test_a_time_of_its_own_has_its_zone() -> None:
+    """The one in an answer is the one in the reasons."""
+    assert render.moment("2026-07-01T23:30:00.000Z") == "2026-07-02 01:30 CEST"
+    assert render.local("2026-07-01T23:30:00.000Z") == "07-02 01:30:00"
+    assert render.local("at some time") == "at some time"
+
+
+def test_reasons_hang_beside_their_host() -> None:
+    """On a terminal what does not fit goes on below itself, not below the host."""
+    out = Console(file=io.StringIO(), force_terminal=True, width=40, color_system=None)
+    outlook.say_beside(
+        out, Text("pi  "), ["snoozed until Monday; `fleet resume pi` ends it", "b"], 2
+    )
+    lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined] # it is a StringIO
+    assert [line.rstrip() for line in lines] == [
+        "  pi  snoozed until Monday; `fleet",
+        "      resume pi` ends it",
+        "      b",
+    ]
 
 
 @pytest.mark.parametrize(

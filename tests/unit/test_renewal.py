@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from agent.certificate import Certificate
+from agent.certificate import Certificate, make_request
 from agent.renewal import Renewal
+from broker import certificates as certs
 from broker import identity as ids
+from broker import private
 from broker.ca import MAX_HELD, Authority
 from broker.clock import Now
 from broker.errors import ConfigError
@@ -40,18 +42,22 @@ class Host:
         self.authority = Authority.create(folder / "ca", NOW_S)
         self.wall_s = NOW_S
         self.folder = folder / "pi"
-        self.key = ids.new_key()
+        self.key = certs.new_key()
         made = self.authority.issue(self.key.public_key(), "pi", NOW_S)
-        ids.write_identity(self.folder, self.authority.pem, made, ids.key_pem(self.key))
+        ids.write_identity(self.folder, self.authority.pem, made, certs.key_pem(self.key))
+        self.prepared: list[Identity] = []
         self.asked: list[Outgoing] = []
         self.answers: list[Outgoing] = []
         self.renewals = Renewals(
             self.authority, TOPICS, self._answered, self._at_once, lambda: self.now
         )
         self.certificate = Certificate(
-            load_identity(self.folder, NOW_S), TOPICS, self._ask, random.Random(1)
+            load_identity(self.folder, NOW_S), TOPICS, self._ask, self._prepare, random.Random(1)
         )
         self.certificate.turn([Connected("s")], self.now)
+
+    def _prepare(self, identity: Identity) -> None:
+        self.prepared.append(identity)
 
     @property
     def now(self) -> Now:
@@ -75,7 +81,15 @@ class Host:
         while (due_s := self.certificate.next_deadline()) is not None and due_s <= end_s:
             self.wall_s = max(self.wall_s, due_s)
             self.certificate.turn([], self.now)
+            while self.prepared:
+                self.certificate.turn([make_request(self.prepared.pop())], self.now)
         self.wall_s = end_s
+
+    def passes_until_prepared(self) -> None:
+        """Time passes until a request is to be made."""
+        while not self.prepared:
+            self.wall_s = max(self.wall_s, self.certificate.next_deadline() or 0.0)
+            self.certificate.turn([], self.now)
 
     def serve(self) -> list[CertificateResponse]:
         """The coordinator gets what was asked; its answers."""
@@ -92,7 +106,7 @@ class Host:
 
     def present(self) -> x509.Certificate:
         """What is in its folder."""
-        return ids.read_certificate(self.folder / "client.crt")
+        return certs.read_certificate(self.folder / "client.crt")
 
 
 @pytest.fixture
@@ -119,6 +133,20 @@ def test_a_host_asks_when_a_third_is_left_and_gets_the_next_one(host: Host) -> N
     assert host.certificate.expires_at.startswith(ids.day(host.wall_s + YEAR_S))
     host.passes(YEAR_S * 0.6)
     assert host.asked == []
+
+
+def test_connections_that_come_and_go_make_one_request(host: Host) -> None:
+    """While one is being made no other is begun; after it the same is sent again."""
+    host.wall_s += YEAR_S * 0.7
+    for _ in range(3):
+        host.certificate.turn([Disconnected("gone")], host.now)
+        host.certificate.turn([Connected("s")], host.now)
+    assert len(host.prepared) == 1
+    host.certificate.turn([make_request(host.prepared.pop())], host.now)
+    host.certificate.turn([Disconnected("gone"), Connected("s")], host.now)
+    assert host.prepared == []
+    assert len(host.asked) == 2
+    assert len(set(host.asked)) == 1
 
 
 def test_it_asks_again_ever_more_seldom_and_in_the_same_words(host: Host) -> None:
@@ -165,7 +193,7 @@ def test_a_revoked_host_gets_none_over_the_connection_that_it_has(host: Host) ->
     first = host.asked[:]
     (given,) = {one.error for one in host.serve()}
     assert given == "pi has no certificate of this key that holds"
-    host.authority.issue(ids.new_key().public_key(), "pi", host.wall_s)
+    host.authority.issue(certs.new_key().public_key(), "pi", host.wall_s)
     host.answers.clear()
     host.asked = first
     assert all(one.certificate is None for one in host.serve())
@@ -176,7 +204,7 @@ def test_the_name_in_the_topic_counts(host: Host) -> None:
     """A host's request for another's name has no key there; brokers do not let it publish that."""
     host.passes(YEAR_S * 0.7)
     payload = host.asked[0].payload
-    host.authority.issue(ids.new_key().public_key(), "gpu", host.wall_s)
+    host.authority.issue(certs.new_key().public_key(), "gpu", host.wall_s)
     host.renewals.put(Incoming(TOPICS.identity_request("gpu"), payload, False))
     answer = decode(CERTIFICATE_RESPONSE, host.answers[0].payload)
     assert host.answers[0].topic == "fleet/gpu/identity/response"
@@ -213,7 +241,7 @@ def test_a_host_takes_its_own_certificate_alone(host: Host, tmp_path: Path) -> N
     late_s, own = host.wall_s, host.key.public_key()
     wrong = {
         "name": host.authority.issue(own, "gpu", late_s),
-        "key": host.authority.issue(ids.new_key().public_key(), "pi", late_s, replace=True),
+        "key": host.authority.issue(certs.new_key().public_key(), "pi", late_s, replace=True),
         "ca": other.issue(own, "pi", late_s),
         "older": host.authority.issue(own, "pi", late_s, days=1, replace=True),
         "server": host.authority.issue_broker(own, ["pi"], late_s),
@@ -240,7 +268,7 @@ def test_a_host_takes_its_own_certificate_alone(host: Host, tmp_path: Path) -> N
 def test_lost_answers_do_not_fill_the_registry(host: Host) -> None:
     """A host that asks on and on, each time in other words."""
     for number in range(MAX_HELD - 1):
-        request = ids.request_pem(host.key, f"n{number}")
+        request = certs.request_pem(host.key, f"n{number}")
         host.authority.renew(request, "pi", host.wall_s)
     with pytest.raises(ConfigError, match="take `fleet enroll`"):
         host.authority.renew(request, "pi", host.wall_s)
@@ -261,11 +289,20 @@ def test_a_ca_that_cannot_be_used_is_told_without_its_place(
     assert answer.error == "the CA cannot be used"
 
 
-def test_an_identity_whose_key_is_gone_does_not_end_the_agent(host: Host) -> None:
-    """It says so and goes on."""
+def test_an_identity_whose_key_is_gone_does_not_end_the_agent(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says so and goes on; when the key is back, it asks."""
+    key = (host.folder / "client.key").read_bytes()
     (host.folder / "client.key").unlink()
-    host.passes(YEAR_S * 0.71)
+    host.passes_until_prepared()
+    assert not host.certificate.turn([make_request(host.prepared.pop())], host.now)
     assert host.asked == []
+    assert "client.key: cannot be read: No such file" in caplog.text
+    private.write(host.folder / "client.key", key)
+    host.passes_until_prepared()
+    host.certificate.turn([make_request(host.prepared.pop())], host.now)
+    assert len(host.asked) == 1
 
 
 def test_an_unknown_identity_has_no_folder() -> None:

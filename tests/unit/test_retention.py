@@ -46,7 +46,7 @@ def test_only_what_is_named_and_old_is_deleted(tmp_path: Path) -> None:
     fresh = store.path_of(young)
     assert fresh is not None
     now_s = fresh.stat().st_mtime
-    assert store.collect_artifacts([old, young], DAY_S, now_s) == {young: 5}
+    assert store.collect_artifacts([old, young], frozenset(), DAY_S, now_s) == {young: 5}
     assert not path.parent.exists()
     assert not store.has(old)
     assert store.has(result), "old, but nobody named it"
@@ -57,7 +57,7 @@ def test_a_checkpoint_that_no_job_goes_on_from_is_deleted_at_once(tmp_path: Path
     """It is large, and of no use to anybody."""
     store = Store(tmp_path)
     result, checkpoint = _put(store, b"result"), _put(store, b"checkpoint", CHECKPOINTS)
-    assert store.collect_artifacts([result, checkpoint], DAY_S, 0.0) == {result: 6}
+    assert store.collect_artifacts([result, checkpoint], frozenset(), DAY_S, 0.0) == {result: 6}
     assert not store.has(checkpoint)
 
 
@@ -70,7 +70,7 @@ def test_the_index_follows(tmp_path: Path) -> None:
     found = store.path_of(old)
     assert found is not None
     os.utime(found, (0, 0))
-    store.collect_artifacts([old], DAY_S, 1e9)
+    store.collect_artifacts([old], frozenset(), DAY_S, 1e9)
     assert _rows(tmp_path) == [(result, 3)]
     store.append_index(_row(result, 3))
     store.append_index(_row(result, 4))

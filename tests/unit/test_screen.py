@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from broker.clock import Now
 from broker.messages import Gpu, Heartbeat, HeldJob, JobRow, Progress, Status, encode
 from broker.topics import Topics
 from coordinator.cli.screen import headline, hosts, jobs, layout, pages
+from coordinator.cli.screen.dialogs import KEYS, _keys
 from coordinator.cli.screen.headline import Connection
 from coordinator.live.mirror import Mirror, Snapshot
 
@@ -72,7 +76,7 @@ def _cells(line: Any, columns: Any, window: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("columns", [hosts.COLUMNS, jobs.COLUMNS], ids=["hosts", "jobs"])
-@pytest.mark.parametrize("window", [77, 80, 100, 120, 157, 240])
+@pytest.mark.parametrize("window", [37, 57, 77, 80, 100, 120, 157, 240])
 def test_the_columns_fit_the_window(columns: Any, window: int) -> None:
     """From a small terminal on; a wide one has more of them, and no room is left unused."""
     fitted = layout.fit(columns, window)
@@ -81,6 +85,70 @@ def test_the_columns_fit_the_window(columns: Any, window: int) -> None:
     grown = all(width >= column.most for column, width in fitted if column.grows)
     assert total == window or grown
     assert len(layout.fit(columns, 160)) > len(layout.fit(columns, 80))
+
+
+def test_a_narrow_window_keeps_what_matters_most() -> None:
+    """Whole columns and words, fewer of them."""
+    titles = [column.title for column, _ in layout.fit(hosts.COLUMNS, 57)]
+    assert titles == ["HOST", "STATUS", "CPU", "GPU", "JOB"]
+    titles = [column.title for column, _ in layout.fit(jobs.COLUMNS, 57)]
+    assert titles == ["JOB", "STATE", "HOST", "PROGRESS"]
+    fleet = _Fleet()
+    fleet.hears(TOPICS.coordinator_status(), _status())
+    for number, state in enumerate(("running", "pending", "failed", "completed", "cancelled")):
+        fleet.job(f"job-{number}", state)
+    said = ["".join(text for text, _ in headline.counts(fleet.seen, width)) for width in (58, 100)]
+    assert said[0] == "hosts 0 online  jobs 1 running 1 pending 1 failed …"
+    assert said[1].endswith("1 failed 1 completed 1 cancelled")
+    said = ["".join(text for text, _ in headline.where(fleet.seen, LINK, width))
+            for width in (24, 38, 58, 100)]  # fmt: skip
+    assert said == [
+        "fleet top online",
+        "fleet top  coordinator online",
+        "fleet top  mqtt://pi.lan:1883  coordinator online",
+        "fleet top  mqtt://pi.lan:1883 fleet  coordinator online  operator:local",
+    ]
+
+
+def _shown(what: Any, window: int) -> str:
+    out = Console(file=io.StringIO(), width=window)
+    out.print(what)
+    return str(out.file.getvalue())  # type: ignore[attr-defined] # it is a StringIO
+
+
+def test_a_history_is_read_in_any_window() -> None:
+    """Words that do not fit go on below themselves; in a narrow window, below their row."""
+    why = "its certificate was revoked by operator:alice, and it is given nothing more"
+    event = {"at": "2026-01-02T12:00:00Z", "event": "released", "host": "media-box-4", "why": why,
+             "who": "operator:root"}  # fmt: skip
+    history = pages.history({"events": [event]})
+    head, *body = _shown(history, 90).splitlines()
+    indent = head.index("WHY")
+    assert body[0].index("its certificate") == indent
+    assert body[1].startswith(" " * indent + "operator:alice")
+    head, *body = _shown(history, 51).splitlines()[2:]
+    assert head.startswith("0"), "a row begins at the edge"
+    assert body[0].startswith("     operator:root  its certificate")
+    assert all(line.startswith("     ") for line in body)
+    assert " ".join(" ".join(body).split()) == f"operator:root {why}"
+
+
+@pytest.mark.parametrize("window", [51, 70])
+def test_the_help_goes_on_beside_its_keys(window: int) -> None:
+    """A deed that is too long does not begin again below the key."""
+    lines = _shown(_keys(KEYS), window).splitlines()
+    keys = [line for line in lines if not line.startswith(" ")]
+    assert [line.split("  ")[0] for line in keys] == [key.split("  ")[0] for key, _ in KEYS]
+
+
+def test_a_jobs_history_names_the_operator() -> None:
+    """As `fleet events` does; of a host it is enough that it was one."""
+    event = {"at": "2026-01-02T12:00:00Z", "event": "cancelled", "host": "pi", "why": ""}
+    rows = [event | {"who": who} for who in ("operator:root", "host:pi", "host:elsewhere")]
+    text = _shown(pages.history({"events": rows}), 80)
+    assert "operator:root" in text
+    assert "host:elsewhere" in text
+    assert "host:pi" not in text
 
 
 def test_a_cell_has_its_width_in_any_script() -> None:
@@ -185,7 +253,7 @@ def test_a_barred_host_says_so() -> None:
     cells = _cells(line, hosts.COLUMNS, 160)
     assert (cells["STATUS"], cells["JOB"]) == ("drained", why)
     assert hosts.is_of(line, "barred")
-    assert "1 barred" in "".join(text for text, _ in headline.counts(fleet.seen))
+    assert "1 barred" in "".join(text for text, _ in headline.counts(fleet.seen, 80))
 
 
 def test_trouble_is_told_and_nothing_else_is() -> None:
@@ -195,6 +263,8 @@ def test_trouble_is_told_and_nothing_else_is() -> None:
     assert "NO COORDINATOR" in headline.trouble(fleet.seen, LINK, 9.0)
     fleet.hears(TOPICS.coordinator_status(), _status())
     assert headline.trouble(fleet.seen, LINK, 9.0) == ""
+    silent = replace(LINK, silent_s=70.0)
+    assert "COORDINATOR SILENT for 1m10s" in headline.trouble(fleet.seen, silent, 9.0)
     fleet.hears(TOPICS.coordinator_status(), _status("offline", "lost"))
     assert "COORDINATOR OFFLINE" in headline.trouble(fleet.seen, LINK, 9.0)
     away = Connection("mqtt://pi.lan:1883", "fleet", "operator:local", False, "refused", 0.0)

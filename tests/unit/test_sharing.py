@@ -47,6 +47,18 @@ def test_equal_trainers_are_one_object_and_the_rest_is_each_hosts_own() -> None:
     assert alike[0].trainers is alike[1].trainers
 
 
+def test_a_digest_tells_every_capability_from_others() -> None:
+    """Those that differ in their trainers alone, too; the same words have the same."""
+    shared = SharedTrainers()
+    said = [encode(capability(trainers={})), *(encode(capability({"n": n})) for n in range(3))]
+    said += [encode(capability({"n": 1}, physical_cores=5)), _twice(said[1]), b"", b"{}"]
+    for _ in range(2):
+        assert len({shared.digest(payload) for payload in said}) == len(said)
+        for payload in said[1:5]:
+            shared.read(payload)
+    assert shared.digest(said[1]) == shared.digest(bytes(bytearray(said[1])))
+
+
 def _spaced(payload: bytes) -> bytes:
     return json.dumps(json.loads(payload), indent=1).encode()
 

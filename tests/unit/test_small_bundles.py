@@ -14,7 +14,8 @@ from broker import messages as m
 from broker.disk import RealDisk
 from broker.errors import BadStream, StorageError
 from broker.wire import Incoming
-from coordinator.effects import AppendIndex, PartFailed, PartStored, StoreBundle
+from coordinator.effects import AppendIndex, StoreBundle
+from coordinator.records import BundleKept
 from coordinator.store import Store, Whole
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import Fleet, spec
@@ -83,37 +84,31 @@ def reported(fleet: Fleet, **more: object) -> None:
     pi.reports(m.Finished, job, **{**fields, **more})
 
 
-def test_it_is_stored_then_completed_then_noted() -> None:
-    """In this order, and the agent hears of it once, without asking."""
+def test_one_commit_completes_the_job_and_keeps_its_artifact() -> None:
+    """The agent hears of it once, without asking."""
     fleet = Fleet(spec())
     reported(fleet)
-    (store,) = fleet.took(StoreBundle)
-    assert (store.artifact_id, store.data, store.model) == (ID, DATA, "gbt")
-    pi = fleet.host()
-    assert not pi.heard(m.Noted)
-    assert fleet.job().state == "running"
-    fleet.handle(PartStored(ID, len(DATA)))
+    assert fleet.bundles == [BundleKept(ID, DATA, "gbt", "oracle")]
     assert fleet.job().state == "completed"
     assert fleet.took(AppendIndex)
-    assert [one.verdict for one in pi.heard(m.Noted)] == ["stored"]
+    assert [one.verdict for one in fleet.host().heard(m.Noted)] == ["stored"]
 
 
-@pytest.mark.parametrize("more", [{"bundle": "no base64!"}, {"size_bytes": 7}, {"bundle": ""}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"bundle": "no base64!"},
+        {"size_bytes": 7},
+        {"bundle": ""},
+        {"bundle": base64.b64encode(DATA[::-1]).decode()},
+    ],
+)
 def test_a_bundle_that_does_not_fit_is_asked_for(more: dict[str, object]) -> None:
     """By the stream, which checks it piece by piece."""
     fleet = Fleet(spec())
     reported(fleet, **more)
     assert not fleet.took(StoreBundle)
     assert [one.verdict for one in fleet.host().heard(m.Noted)] == ["wanted"]
-
-
-def test_a_disk_that_refuses_it_has_it_offered() -> None:
-    """The stream is patient; the job stays where it is."""
-    fleet = Fleet(spec())
-    reported(fleet)
-    fleet.handle(PartFailed(ID, "no space left"))
-    assert [one.verdict for one in fleet.host().heard(m.Noted)] == ["wanted"]
-    assert fleet.job().state == "running"
 
 
 def test_the_store_takes_what_hashes_to_its_id(tmp_path: Path) -> None:

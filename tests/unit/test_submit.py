@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -62,6 +63,14 @@ def test_asked_for_again_it_is_there_already() -> None:
     assert fleet.ledger == before
     assert _run(fleet, **JOB).data["differs"] == []  # type: ignore[index,call-overload]
     assert fleet.actions[-1].what == "mine is there already, pending"
+
+
+def test_what_was_not_asked_for_is_not_said_to_differ() -> None:
+    """A priority or a need of the job that is there is no concern of who asks without one."""
+    fleet = _fleet()
+    _run(fleet, **JOB, name="mine", priority=7, min_ram_gib=1.0)
+    again: Any = _run(fleet, **JOB, min_ram_gib=2.0).data
+    assert again["differs"] == ["min_ram_gib"]
 
 
 def test_a_reload_leaves_it_in_the_plan() -> None:
@@ -182,3 +191,47 @@ def test_all_that_is_pending_is_cancelled_and_nothing_else() -> None:
     assert states == {"runs": "running", "a": "cancelled", "b": "cancelled"}
     assert (fleet.actions[-1].action, fleet.actions[-1].what) == ("cancel-pending", "2 jobs")
     assert fleet.asks(m.AskCancelPending(id="3", most=0)).data["cancelled"] == 0
+
+
+def _many() -> Fleet:
+    return Fleet(*(spec(f"job{number}") for number in range(50)), cancel_at_once=10)
+
+
+def test_many_jobs_are_cancelled_part_by_part_and_answered_once_at_the_end() -> None:
+    """In between the fleet is heard, nothing is assigned, and a repetition starts nothing anew."""
+    fleet = _many()
+    ask = m.AskCancelPending(id="1", most=50)
+    assert fleet.asks(ask) is None
+    assert _states(fleet) == {"cancelled": 10, "pending": 40}
+    pi = fleet.host().joins(slots=4)
+    assert fleet.asks(m.AskStatus(id="s")).data["hosts"]["online"] == 1
+    assert not pi.heard(m.Assign)
+    assert fleet.asks(ask) is None
+    other = fleet.asks(m.AskCancelPending(id="2", most=50), "operator:ben/cli")
+    assert (other.ok, "already" in other.message) == (False, True)
+    fleet.passes(1)
+    (answer,) = [one for _, one in fleet.sent if isinstance(one, m.OperatorResponse)][-1:]
+    assert (answer.id, answer.data["cancelled"], len(answer.data["names"])) == ("1", 50, 20)
+    assert _states(fleet) == {"cancelled": 50}
+    assert fleet.asks(ask) == answer
+    assert [one.what for one in fleet.actions if one.action == "cancel-pending"][-1] == "50 jobs"
+    assert _run(fleet, **JOB).data["state"] == "pending"
+    assert pi.heard(m.Assign), "afterwards jobs are given out again"
+
+
+def test_a_restart_amid_many_cancellations_leaves_the_rest_to_the_repetition() -> None:
+    """What is cancelled stays so; the command was not answered, and is carried on with."""
+    fleet = _many()
+    ask = m.AskCancelPending(id="1", most=50)
+    fleet.asks(ask)
+    fleet.start()
+    fleet.passes(1)
+    assert _states(fleet) == {"cancelled": 10, "pending": 40}
+    fleet.asks(ask)
+    fleet.passes(1)
+    assert _states(fleet) == {"cancelled": 50}
+    assert fleet.asks(ask).data["cancelled"] == 40
+
+
+def _states(fleet: Fleet) -> dict[str, int]:
+    return {**Counter(job.state.value for job in fleet.ledger.values())}

@@ -10,6 +10,7 @@ import pytest
 from agent import snooze, snoozefile
 from agent.effects import Snooze
 from agent.usage import Eyes, Load, by_logind, in_words, read_pmon
+from broker.lock import FolderLock
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 NOW_S = 1_000_000.0
@@ -123,8 +124,8 @@ def test_the_local_command_begins_and_ends_it(
     at = ["--state", str(tmp_path)]
     assert snooze.main([*at, "--time", "3h", "--finish"]) == 0
     told = capsys.readouterr().out
-    assert "takes no jobs until " in told
-    assert "finishes what runs; none runs here now" in told
+    assert told.startswith(f"the agent of {tmp_path} takes no jobs until ")
+    assert "finishes what runs; its agent does not run now" in told
     now = datetime.now().astimezone()
     found = snoozefile.read(tmp_path, now)
     assert found is not None
@@ -138,3 +139,25 @@ def test_the_local_command_begins_and_ends_it(
     assert snooze.main([*at, "--time", "soon"]) == 2
     assert snooze.main(["--state", str(tmp_path / "none"), "--time", "3h"]) == 2
     assert "--state" in capsys.readouterr().err
+
+
+def test_the_local_command_names_the_host_and_when_its_agent_knows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with several, whoever said it knows which one was meant."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEET_HOST_ID", "attic")
+    state = tmp_path / "fleet" / "agent-attic"
+    state.mkdir(parents=True)
+    lock = FolderLock(state, "agent")
+    try:
+        assert snooze.main(["--time", "3h"]) == 0
+    finally:
+        lock.release()
+    told = capsys.readouterr().out
+    assert told.startswith("attic takes no jobs until ")
+    assert "its agent sees it within 5 seconds" in told
+    assert snooze.main(["--end"]) == 0
+    assert capsys.readouterr().out == "attic takes jobs again\n"

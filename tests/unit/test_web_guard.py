@@ -71,7 +71,8 @@ def test_a_name_that_somebody_made_point_here_is_refused(host: str) -> None:
     served = _Served()
     assert served.status(host=host) == 403
     assert served.through == []
-    assert _Served(names=("evil.example",)).status(host="evil.example") == 200
+    for name in ("evil.example", "Evil.example."):
+        assert _Served(names=(name,)).status(host="evil.example") == 200
 
 
 def test_what_changes_something_comes_from_our_own_pages() -> None:
@@ -133,3 +134,33 @@ def test_a_private_page_shows_nothing_without_the_password() -> None:
 def test_cookies_that_are_none_of_ours(cookies: str) -> None:
     """Whatever a browser sends."""
     assert session_word(cookies) is None
+
+
+def test_behind_a_proxy_its_address_is_ours_as_well() -> None:
+    """Whether the proxy hands the browser's Host through or not; no other site's is."""
+    served = _Served(public_url="https://Fleet.example:443/")
+    for host in ("fleet.example", "fleet.example:443", "Fleet.example.", OURS):
+        assert served.status(method="POST", host=host, origin="https://fleet.example") == 200
+        assert served.status(method="POST", host=host, origin="https://evil.example") == 403
+    assert served.status(method="POST", host=OURS, origin="http://fleet.example") == 403
+    assert served.status(method="POST", host=OURS, origin="") == 403
+    assert served.ask("websocket", host=OURS, origin="https://fleet.example")["type"] == (
+        "websocket.accept"
+    )
+
+
+def test_under_the_proxys_name_its_pages_alone_may_send_something() -> None:
+    """Who is on the way to a browser can make a page of that name without TLS."""
+    served = _Served(public_url="https://fleet.example", names=("fleet.example",))
+    for host in ("fleet.example", "fleet.example:8086"):
+        for origin in (f"http://{host}", "http://fleet.example"):
+            assert served.status(method="POST", host=host, origin=origin) == 403
+            assert served.ask("websocket", host=host, origin=origin)["type"] == "websocket.close"
+    assert served.through == []
+    own = {"host": "pi.example:8086", "origin": "http://pi.example:8086"}
+    assert served.status(method="POST", **own) == 200
+
+
+def test_without_a_proxy_an_empty_origin_is_nobodys() -> None:
+    """It is not the address of a proxy that there is none of."""
+    assert _Served().status(method="POST", host=OURS, origin="") == 403

@@ -140,7 +140,7 @@ def test_what_the_coordinator_has_from_the_host_is_said_once() -> None:
     fleet.mirror.load_hosts([row | {"barred": why}])
     fleet.update()
     shown = fleet.tables.hosts.rows["pi"]
-    assert (shown["barred"], shown["without"]) == ("drained by x; quiet hours", "barred")
+    assert (shown["barred"], shown["without"]) == ("drained by x; quiet hours", "drained")
 
 
 def test_no_name_of_a_field_comes_from_the_wire() -> None:

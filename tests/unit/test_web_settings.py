@@ -86,3 +86,16 @@ def test_without_the_extra_it_says_how_to_get_it(
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert main(["dashboard"]) == 1
     assert "pip install '.[dashboard]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["fleet.example", "http://fleet.example", "https://", "https://fleet.example/fleet/",
+     "https://fleet.example?x", "https://a:b@fleet.example", "https://fleet.example:0x1",
+     "https://fleet.example.", "https://fleet.example.:8443/"],
+)  # fmt: skip
+def test_a_proxy_s_address_is_that_of_a_whole_site_over_https(url: str) -> None:
+    """The remedy is in the words."""
+    with pytest.raises(ConfigError, match="write it as https://NAME"):
+        WebSettings(public_url=url).check()
+    WebSettings(public_url="https://fleet.example:8443/").check()

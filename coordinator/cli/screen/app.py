@@ -18,7 +18,7 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from broker.errors import FleetError
 from broker.machine import new_id, system_clock
@@ -31,8 +31,11 @@ from coordinator.cli.screen.grid import ABOVE, HOSTS, JOBS, Grid
 from coordinator.cli.screen.headline import Connection
 from coordinator.cli.screen.hosts import HostLine
 from coordinator.cli.screen.jobs import JobLine
+from coordinator.cli.screen.keys import Keys
 from coordinator.cli.screen.layout import BAD, BUSY, DIM, GOOD, WARN, Cell
-from coordinator.live.watcher import TIMEOUT_S, Watcher
+from coordinator.cli.words import told
+from coordinator.live.watcher import TIMEOUT_S, Unanswered, Watcher
+from coordinator.setaside import set_aside
 
 EVERY_S: Final = 0.5
 IDLE_EVERY_S: Final = 5.0  # while nothing is heard: ages go on
@@ -84,7 +87,7 @@ class Top(App[None]):
             "jobs", jobs.COLUMNS, jobs.ORDERS, jobs.KINDS, jobs.is_of, jobs.bears, id=JOBS
         )
         yield Input(id="filter", placeholder="text to look for; Escape: all", compact=True)
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         """Begin to follow."""
@@ -127,8 +130,9 @@ class Top(App[None]):
         seen, now_s = self.watcher.snapshot(), time.monotonic()
         self._drawn, self._drawn_s = (seen.version, link.why, link.connected), now_s
         base = self.screen_stack[0]
-        base.query_one("#where", Static).update(self._text(headline.where(seen, link)))
-        base.query_one("#counts", Static).update(self._text(headline.counts(seen)))
+        width = self.size.width - 2  # a blank on either side
+        base.query_one("#where", Static).update(self._text(headline.where(seen, link, width)))
+        base.query_one("#counts", Static).update(self._text(headline.counts(seen, width)))
         trouble = headline.trouble(seen, link, now_s)
         banner = base.query_one("#banner", Static)
         banner.display = bool(trouble)
@@ -143,7 +147,7 @@ class Top(App[None]):
         watcher = self.watcher
         now = Connection(
             watcher.address, watcher.topics.root, watcher.user, watcher.connected, watcher.why,
-            time.monotonic(),
+            time.monotonic(), watcher.silent_s(),
         )  # fmt: skip
         same = before is not None and before.connected == now.connected
         return replace(now, since_s=before.since_s) if same and before else now
@@ -166,9 +170,9 @@ class Top(App[None]):
             self.hosts.styles.height = height
 
     def on_resize(self, _event: events.Resize) -> None:
-        """Share the height anew."""
+        """Share the height anew, and say in the first lines what fits."""
         if self.screen_stack and self.screen_stack[0].query(Grid):
-            self._share_the_height()
+            self.draw()
 
     # Looking
 
@@ -251,8 +255,11 @@ class Top(App[None]):
         if (line := self._job()) is None:
             return
         name = printable(line.row.name)
-        held = line.row.state in jobs.ACTIVE
-        at = f" It is stopped on {line.row.host}, and begins anew." if held else ""
+        row = line.row
+        lost = printable(
+            set_aside(row.state, row.host, line.share, row.metrics, row.artifact_id)
+        )  # fmt: skip
+        at = f" {lost[0].upper()}{lost[1:]}." if lost else ""
         self._confirm(
             f"Requeue {name}?{at}", "Requeue it", f"{name} is in the queue again",
             lambda: AskRequeue(id=new_id(), job=line.key, expires_at=_soon()),
@@ -266,8 +273,9 @@ class Top(App[None]):
             return
         name = line.key
         if line.barred:
+            why = "\n".join(told(one).partition("; `fleet resume ")[0] for one in line.barred)
             self._confirm(
-                f"Give {name} jobs again? It is {printable(line.barred[0])}.", "Resume it",
+                f"Give {name} jobs again? It is\n{why}", "Resume it",
                 f"{name} is given jobs again",
                 lambda: AskResume(id=new_id(), host=name, expires_at=_soon()),
             )  # fmt: skip
@@ -302,7 +310,8 @@ class Top(App[None]):
         try:
             await asyncio.wrap_future(self.watcher.ask(command))  # type: ignore[arg-type] # each is
         except FleetError as error:
-            self.notify(printable(str(error)), title="Not done", severity="error", timeout=12)
+            title = "No answer" if isinstance(error, Unanswered) else "Not done"
+            self.notify(told(str(error)), title=title, severity="error", timeout=12)
         else:
             self.notify(done)
             self.draw()

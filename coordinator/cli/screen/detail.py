@@ -12,12 +12,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static, TabbedContent, TabPane
+from textual.widgets import Static, TabbedContent, TabPane
 
 from broker.errors import FleetError
 from broker.machine import new_id, system_clock
 from broker.messages import AskEvents, AskLogs, AskShow, AskWhy, JobRow
 from coordinator.cli.screen import pages
+from coordinator.cli.screen.keys import Keys
 from coordinator.live.mirror import HostSeen, Snapshot
 from coordinator.live.watcher import Watcher
 
@@ -25,7 +26,7 @@ EVERY_S = 2.0
 DAY_S = 86_400.0
 MAX_PAGES = 20  # of a host's history
 
-Loader = Callable[[], Awaitable[Text]]
+Loader = Callable[[], Awaitable[Text | pages.Rows]]
 
 
 class Detail(ModalScreen[None]):
@@ -64,7 +65,7 @@ class Detail(ModalScreen[None]):
                         VerticalScroll(id=f"scroll-{index}"),
                     ):
                         yield Static("…", id=f"text-{index}", markup=False)
-            yield Footer(show_command_palette=False)
+            yield Keys(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Begin to follow."""
@@ -100,6 +101,7 @@ class Detail(ModalScreen[None]):
             self.run_worker(self._load(index))
 
     async def _load(self, index: int) -> None:
+        text: Text | pages.Rows
         try:
             text = await list(self.loaders.values())[index]()
         except FleetError as error:
@@ -140,7 +142,7 @@ class JobDetail(Detail):
         """History, log, why."""
         return {"History": self._history, "Log": self._log, "Why": self._why}
 
-    async def _history(self) -> Text:
+    async def _history(self) -> pages.Rows:
         return pages.history(await self.ask(AskShow(id=new_id(), job=self._row.job_id)))
 
     async def _log(self) -> Text:
@@ -172,7 +174,7 @@ class HostDetail(Detail):
         """What happened on it."""
         return {"The last day": self._story}
 
-    async def _story(self) -> Text:
+    async def _story(self) -> Text | pages.Rows:
         since = system_clock().wall_s - DAY_S
         more, count = True, 0
         while more and count < MAX_PAGES:

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Final
 
+from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
-HELP = """\
- Enter          show what is selected: history, log, why
- c              cancel the job
- r              requeue the job
- d              drain the host (no new jobs), or resume it
- Tab            from the hosts to the jobs, and back
- up down  k j   select;  PgUp PgDn Home End  in leaps
- /              show only what bears a text; Escape: all again
- f              show only what is in a state; again: the next
- s              sort by something else; again: the next
- t              dark or light
- q  Ctrl-C      quit
-
- In the window of a job or host:
- 1 2 3          another page
- Escape  q      close it
-
-The curve is the loss of each epoch, on what is held out where
-that is known, from its highest to its lowest value. Commands
-are asked for again, and need the rights of an operator."""
+KEYS: Final = (
+    ("Enter", "show what is selected: history, log, why"),
+    ("c", "cancel the job"),
+    ("r", "requeue the job"),
+    ("d", "drain the host (no new jobs), or resume it"),
+    ("Tab", "from the hosts to the jobs, and back"),
+    ("up down  k j", "select;  PgUp PgDn Home End  in leaps"),
+    ("/", "show only what bears a text; Escape: all again"),
+    ("f", "show only what is in a state; again: the next"),
+    ("s", "sort by something else; again: the next"),
+    ("t", "dark or light"),
+    ("q  Ctrl-C", "quit"),
+)
+WITHIN: Final = (("1 2 3", "another page"), ("Escape  q", "close it"))
+CURVE: Final = (
+    "The curve is the loss of each epoch, on what is held out where that is known, from its "
+    "highest to its lowest value. Commands are asked for again, and need the rights of an operator."
+)
 
 
 class Confirm(ModalScreen[bool]):
@@ -74,4 +75,17 @@ class Help(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """A page of text."""
         with VerticalScroll(classes="dialog", id="help"):
-            yield Static(HELP, markup=False)
+            yield Static(_keys(KEYS))
+            yield Static("\nIn the window of a job or host:", markup=False)
+            yield Static(_keys(WITHIN))
+            yield Static(f"\n{CURVE}", markup=False)
+
+
+def _keys(rows: Sequence[tuple[str, str]]) -> Table:
+    """Return keys with what each does beside it, also where that goes on in the next line."""
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(width=max(len(key) for key, _ in KEYS), no_wrap=True)
+    made.add_column()
+    for key, deed in rows:
+        made.add_row(Text(key), Text(deed))
+    return made

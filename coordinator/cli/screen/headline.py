@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from rich.cells import cell_len
 
 from coordinator.cli.screen.jobs import STYLES
 from coordinator.cli.screen.layout import BAD, DIM, GOOD, PLAIN, WARN, Cell, clock
 from coordinator.live.mirror import Snapshot
 
 PATIENCE_S = 3.0  # for the first words of a coordinator that is there
+MORE = " …"
+SILENT_S = 5.0  # as long as every other command waits for an answer
 _STATES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How the connection is: to which broker, as whom, and since when (monotonic seconds)."""
+    """How the connection is: to which broker, as whom, and since when (monotonic seconds).
+
+    `silent_s`: for how many seconds the coordinator has answered nothing.
+    """
 
     address: str
     root: str
@@ -23,26 +31,31 @@ class Connection:
     connected: bool
     why: str
     since_s: float
+    silent_s: float = 0.0
 
 
-def where(seen: Snapshot, link: Connection) -> list[Cell]:
-    """Return what the first line says: broker, coordinator, and who is looking."""
+def where(seen: Snapshot, link: Connection, width: int) -> list[Cell]:
+    """Return what the first line says: broker, coordinator, and who is looking, if that fits."""
     coordinator = seen.status.get("coordinator") or {}
     machine = str(coordinator.get("host") or "")
     online = seen.coordinator is not None and seen.coordinator.state == "online"
-    return [
-        ("fleet top", PLAIN),
-        (f"  {link.address}", PLAIN if link.connected else BAD),
-        (f" {link.root}", DIM),
-        (f"  coordinator {machine}".rstrip(), PLAIN),
-        (" online" if online else " offline" if seen.coordinator else " unknown",
-         GOOD if online else BAD),
-        (f"  {link.user}", DIM),
-    ]  # fmt: skip
+    state = " online" if online else " offline" if seen.coordinator else " unknown"
+    return _fitted(
+        [
+            (0, ("fleet top", PLAIN)),
+            (3, (f"  {link.address}", PLAIN if link.connected else BAD)),
+            (5, (f" {link.root}", DIM)),
+            (1, ("  coordinator", PLAIN)),
+            (2, (f" {machine}".rstrip(), PLAIN)),
+            (0, (state, GOOD if online else BAD)),
+            (4, (f"  {link.user}", DIM)),
+        ],
+        width,
+    )
 
 
-def counts(seen: Snapshot) -> list[Cell]:
-    """Return what the second line says: how many hosts and jobs are in which state."""
+def counts(seen: Snapshot, width: int) -> list[Cell]:
+    """Return what the second line says: how many hosts and jobs are in which state, if it fits."""
     online = sum(host.online for host in seen.hosts.values())
     barred = sum(bool(host.row.get("barred")) for host in seen.hosts.values())
     away = len(seen.hosts) - online
@@ -52,7 +65,20 @@ def counts(seen: Snapshot) -> list[Cell]:
     cells += [(f" {barred} barred", WARN)] if barred else []
     cells.append(("  jobs", DIM))
     found = [(f" {jobs[state]} {state}", STYLES[state]) for state in _STATES if jobs[state]]
-    return cells + (found or [(" none", PLAIN)])
+    ranked = [(0, cell) for cell in cells]
+    ranked += enumerate(found, 1) if found else [(0, (" none", PLAIN))]
+    shown = _fitted(ranked, width - len(MORE))
+    return shown if len(shown) == len(ranked) else [*shown, (MORE, DIM)]
+
+
+def _fitted(ranked: Sequence[tuple[int, Cell]], width: int) -> list[Cell]:
+    """Return the cells that fit; of the others the highest rank goes first, rank 0 stays."""
+    shown = list(ranked)
+    for rank in sorted({rank for rank, _ in ranked} - {0}, reverse=True):
+        if sum(cell_len(text) for _, (text, _) in shown) <= width:
+            break
+        shown = [one for one in shown if one[0] != rank]
+    return [cell for _, cell in shown]
 
 
 def trouble(seen: Snapshot, link: Connection, now_s: float) -> str:
@@ -71,4 +97,9 @@ def trouble(seen: Snapshot, link: Connection, now_s: float) -> str:
     if seen.coordinator.state == "offline":
         how = "it was ended" if seen.coordinator.reason == "goodbye" else "its connection was lost"
         return f"COORDINATOR OFFLINE ({how}); what runs goes on, nothing new begins"
+    if link.silent_s >= SILENT_S:
+        return (
+            f"COORDINATOR SILENT for {clock(link.silent_s)}, though it is online by its status;"
+            " its log says what keeps it. What you see may be old"
+        )
     return ""

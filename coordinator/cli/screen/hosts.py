@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from broker.messages import Gpu
 from coordinator.cli import printable
-from coordinator.cli.render import ago, first_line
+from coordinator.cli.render import ago, first_line, told
 from coordinator.cli.screen.layout import (
     BAD,
     BUSY,
@@ -182,7 +182,7 @@ def _at_work(line: HostLine, _width: int) -> Cell:
     if line.jobs:
         return ", ".join(line.jobs), PLAIN if line.host.online else DIM
     if line.barred:
-        return printable(line.barred[0]), WARN
+        return told(line.barred[0]), WARN
     refuses = line.host.heartbeat.refuses if line.host.heartbeat else ""
     if not line.host.online:
         seen = line.host.row.get("last_seen")
@@ -193,12 +193,28 @@ def _at_work(line: HostLine, _width: int) -> Cell:
 COLUMNS: Final[tuple[Column[HostLine], ...]] = (
     Column("HOST", 13, lambda line, _: (line.key, PLAIN), grows=1, most=24),
     Column("STATUS", 10, _status),
-    Column("CPU", 4, lambda line, width: meter(cpu_use(line), width), right=True, grows=1, most=15),
+    Column(
+        "CPU",
+        4,
+        lambda line, width: meter(cpu_use(line), width),
+        right=True,
+        grows=1,
+        most=15,
+        rank=1,
+    ),
     Column("LOAD", 5, _load, right=True, since=110),
-    Column("RAM", 9, _ram, right=True),
-    Column("GPU", 4, lambda line, width: meter(gpu_use(line), width), right=True, grows=1, most=15),
-    Column("VRAM", 8, _vram, right=True),
-    Column("POWER", 5, _power, right=True),
+    Column("RAM", 9, _ram, right=True, rank=3),
+    Column(
+        "GPU",
+        4,
+        lambda line, width: meter(gpu_use(line), width),
+        right=True,
+        grows=1,
+        most=15,
+        rank=2,
+    ),
+    Column("VRAM", 8, _vram, right=True, rank=4),
+    Column("POWER", 5, _power, right=True, rank=5),
     Column("DEVICE", 16, _gpu_name, since=130, grows=1, most=24),
     Column("JOB", 15, _at_work, grows=4),
 )

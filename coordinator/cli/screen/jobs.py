@@ -23,6 +23,7 @@ from coordinator.cli.screen.layout import (
     clock,
     spark,
 )
+from coordinator.cli.words import first_line
 from coordinator.live.mirror import Curve, Snapshot
 
 STYLES: Final = {
@@ -60,7 +61,7 @@ class JobLine:
         """What is said of it where it has neither progress nor a curve."""
         row = self.row
         if row.state == "failed":
-            return printable((row.error or "").strip().partition("\n")[0]), BAD
+            return first_line(row.error, 2000), BAD
         if row.state == "completed":
             auroc = (row.metrics or {}).get("auroc")
             said = f"AUROC {auroc:.3f}, " if isinstance(auroc, int | float) else ""
@@ -188,17 +189,17 @@ def _result(line: JobLine, _width: int) -> Cell:
 COLUMNS: Final[tuple[Column[JobLine], ...]] = (
     Column("JOB", 19, lambda line, _: (printable(line.row.name), PLAIN), grows=3, most=40),
     Column("STATE", 9, lambda line, _: (line.row.state, STYLES[line.row.state])),
-    Column("HOST", 11, lambda line, _: (line.row.host or "-", PLAIN), grows=2, most=24),
+    Column("HOST", 11, lambda line, _: (line.row.host or "-", PLAIN), grows=2, most=24, rank=2),
     Column("MODEL", 8, lambda line, _: (line.row.model, DIM), since=110, most=16, grows=1),
     Column("PRIO", 4, lambda line, _: (str(line.row.priority), PLAIN), right=True, since=130),
     Column("TRY", 3, lambda line, _: (str(line.row.attempt), PLAIN), right=True, since=110),
     Column("TOOK", 6, lambda line, _: (took(line.row), PLAIN), right=True, since=120),
     Column("AUROC", 5, _result, right=True, since=150),
-    Column("PROGRESS", 12, _progress, grows=2, most=34, left_out=True),
-    Column("ETA", 6, _eta, right=True, left_out=True),
-    Column("LOSS", 6, _loss, right=True, left_out=True),
+    Column("PROGRESS", 12, _progress, grows=2, most=34, left_out=True, rank=1),
+    Column("ETA", 6, _eta, right=True, left_out=True, rank=3),
+    Column("LOSS", 6, _loss, right=True, left_out=True, rank=4),
     Column(
         "CURVE", 8, lambda line, width: (spark(losses(line.curve), width), BUSY),
-        grows=2, most=40, left_out=True,
+        grows=2, most=40, left_out=True, rank=5,
     ),
 )  # fmt: skip

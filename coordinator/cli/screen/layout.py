@@ -26,8 +26,9 @@ _LEVELS: Final = "▁▂▃▄▅▆▇█"
 class Column(Generic[Row]):
     """One column. `cell` is given a row and the column's width in characters.
 
-    It is shown in windows of at least `since` characters; of the room that is left it takes shares
-    by `grows`, until it has `most` characters. `left_out`: a row's remark stands in its place.
+    It is shown in windows of at least `since` characters, and where not even those columns fit,
+    the highest `rank` goes first (0: it stays). Of the room that is left it takes shares by
+    `grows`, until it has `most` characters. `left_out`: a row's remark stands in its place.
     """
 
     title: str
@@ -38,13 +39,19 @@ class Column(Generic[Row]):
     grows: int = 0
     most: int = 1000
     left_out: bool = False
+    rank: int = 0
 
 
 def fit(columns: Sequence[Column[Row]], window: int) -> list[tuple[Column[Row], int]]:
     """Return the columns that a window of so many characters has room for, with their widths."""
     shown = [column for column in columns if column.since <= window]
+    for column in sorted(shown, key=lambda one: -one.rank):
+        if column.rank and _used([one.width for one in shown], window) > window:
+            shown.remove(column)
     widths = [column.width for column in shown]
     left = window - sum(widths) - gap(window) * (len(shown) - 1)
+    if left < 0:
+        widths[-1] = max(1, widths[-1] + left)
     growing = [index for index, column in enumerate(shown) if column.grows]
     while left > 0 and growing:
         total = sum(shown[index].grows for index in growing)

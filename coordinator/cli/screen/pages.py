@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from broker.messages import JobRow
 from coordinator.cli import printable
-from coordinator.cli.render import ago, figure, short, size, state
+from coordinator.cli.render import ago, by, figure, local, short, size, state, told
 from coordinator.cli.screen.jobs import losses, took
 from coordinator.cli.screen.layout import clock, spark
 from coordinator.live.mirror import HostSeen, Snapshot
 
 _TITLE: Final = 10
+_LEAST: Final = 20  # characters for the words at the end of a row
 _NAMED: Final = 6  # hosts of one reason that are named
 
 
@@ -29,7 +30,7 @@ def job_facts(row: JobRow, seen: Snapshot, width: int) -> Text:
         ("State", Text().append(state(row.state)).append(f"{at}{tries}, priority {row.priority}")),
     ]
     if row.started_at:
-        lines.append(("Took", f"{took(row)}, begun {_local(row.started_at)}"))
+        lines.append(("Took", f"{took(row)}, begun {local(row.started_at)}"))
     now = seen.progress.get(row.job_id) if row.state in {"running", "claimed"} else None
     if now is not None:
         epochs = f", epoch {now.epoch} of {now.epochs}" if now.epochs else ""
@@ -47,7 +48,7 @@ def job_facts(row: JobRow, seen: Snapshot, width: int) -> Text:
     if row.artifact_id:
         lines.append(("Artifact", short(row.artifact_id)))
     if row.error:
-        lines.append(("Error", Text(printable(row.error).strip(), style="red")))
+        lines.append(("Error", Text(told(row.error).strip(), style="red")))
     return _facts(lines)
 
 
@@ -62,10 +63,10 @@ def host_facts(host: HostSeen, seen: Snapshot) -> Text:
             Text().append(state(host.presence)).append(heard),
         ),
     ]
-    lines += [("Barred", Text(printable(str(why)), style="yellow")) for why in
+    lines += [("Barred", Text(told(str(why)), style="yellow")) for why in
               host.row.get("barred") or ()]  # fmt: skip
     if heartbeat is not None and heartbeat.refuses:
-        lines.append(("Refuses", Text(printable(heartbeat.refuses), style="yellow")))
+        lines.append(("Refuses", Text(told(heartbeat.refuses), style="yellow")))
     if capability is not None:
         what = [capability.description, capability.cpu, f"{capability.physical_cores} cores"]
         lines.append(("Is", printable(", ".join(part for part in what if part))))
@@ -86,7 +87,7 @@ def host_facts(host: HostSeen, seen: Snapshot) -> Text:
         parts = [f"{gpu.index}: {gpu.name or 'CUDA'}"]
         if gpu.vram_total_bytes:
             parts.append(f"{size(gpu.vram_free_bytes)} free of {size(gpu.vram_total_bytes)}")
-        parts += [f"{gpu.use_percent:.0f} %"] if gpu.use_percent is not None else []
+        parts += [f"{gpu.use_percent:.0f}%"] if gpu.use_percent is not None else []
         parts += [f"{gpu.power_w:.0f} W"] if gpu.power_w is not None else []
         lines.append(("GPU", printable(", ".join(parts))))
     for held in heartbeat.jobs if heartbeat else ():
@@ -97,27 +98,66 @@ def host_facts(host: HostSeen, seen: Snapshot) -> Text:
     return _facts(lines)
 
 
-def history(data: Mapping[str, Any]) -> Text:
+class Rows:
+    """Rows under titles; the last cell goes on below itself where it is long.
+
+    In a narrow window it begins below its row, together with the columns that do not fit.
+    """
+
+    def __init__(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Take rows as long as `titles`; their text is made fit to be read."""
+        shown = [[told(cell).strip().replace("\n", " ") for cell in row] for row in rows]
+        self._rows = [list(titles), *shown]
+        self._widths = [
+            max(len(row[index]) for row in self._rows) for index in range(len(titles) - 1)
+        ]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines."""
+        count = len(self._widths)
+        if self._start(count) + _LEAST > options.max_width:
+            while count > 1 and self._start(count) > options.max_width:
+                count -= 1
+        indent = self._start(count)
+        beside = indent + _LEAST <= options.max_width
+        for row in self._rows:
+            style = "dim" if row is self._rows[0] else ""
+            cells = zip(row[:count], self._widths)
+            first = "  ".join(f"{cell:<{width}}" for cell, width in cells)
+            rest = "  ".join(cell for cell in row[count:] if cell)
+            hanging = " " * (indent if beside else _TITLE // 2)
+            room = max(_LEAST // 2, options.max_width - len(hanging))
+            parts = [one.plain.rstrip() for one in Text(rest).wrap(console, room)] if rest else []
+            if beside and parts:
+                first += f"  {parts.pop(0)}"
+            for line in (first, *(hanging + part for part in parts)):
+                yield Text(line.rstrip(), style, no_wrap=True, overflow="ellipsis")
+
+    def _start(self, count: int) -> int:
+        """Return where what comes after so many columns begins."""
+        return sum(self._widths[:count]) + 2 * count
+
+
+def history(data: Mapping[str, Any]) -> Rows:
     """Return what happened to a job, the newest first."""
     rows = [
-        (_local(event["at"]), event["event"], event["host"] or "", event["who"].partition(":")[0],
-         event["why"] or "")
+        (local(event["at"]), event["event"], event["host"] or "", by(event), event["why"] or "")
         for event in reversed(data["events"])
     ]  # fmt: skip
-    return _table(("AT", "EVENT", "HOST", "BY", "WHY"), rows)
+    return Rows(("AT", "EVENT", "HOST", "BY", "WHY"), rows)
 
 
-def story(events: Sequence[Mapping[str, Any]]) -> Text:
+def story(events: Sequence[Mapping[str, Any]]) -> Text | Rows:
     """Return what happened on a host, the newest first."""
     if not events:
         return Text("nothing in the last day")
     rows = [
-        (_local(event["at"]),
+        (local(event["at"]),
          event["event"] if event["outcome"] == "done" else f"{event['event']} refused",
-         event["name"] or "", event["who"], event["why"] or "")
+         event["name"] or "", by(event), event["why"] or "")
         for event in reversed(events)
     ]  # fmt: skip
-    return _table(("AT", "EVENT", "JOB", "BY", "WHY"), rows)
+    return Rows(("AT", "EVENT", "JOB", "BY", "WHY"), rows)
 
 
 def log(data: Mapping[str, Any]) -> Text:
@@ -130,14 +170,14 @@ def log(data: Mapping[str, Any]) -> Text:
 
 def why(data: Mapping[str, Any]) -> Text:
     """Return why a job does not run: reasons, with the hosts that each is of."""
-    text = Text(printable(data["summary"]), style="bold")
+    text = Text(told(data["summary"]), style="bold")
     by_reason: dict[str, list[str]] = {}
     for host in data["hosts"]:
         for reason in host["reasons"] or ["could take it"]:
             by_reason.setdefault(reason, []).append(host["host"])
     for reason, hosts in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
         more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
-        text.append(f"\n\n{printable(reason)}", style="")
+        text.append(f"\n\n{told(reason)}", style="")
         text.append(f"\n  {len(hosts)}: {', '.join(hosts[:_NAMED])}{more}", style="dim")
     return text
 
@@ -149,24 +189,3 @@ def _facts(lines: Iterable[tuple[str, str | Text]]) -> Text:
         text.append(f"{title:<{_TITLE}}", style="dim")
         text.append(said)
     return text
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Text:
-    """Return rows under titles; the last column goes on in the next line by itself."""
-    shown = [[printable(cell).strip().replace("\n", " ") for cell in row] for row in rows]
-    widths = [
-        max([len(title), *(len(row[index]) for row in shown)])
-        for index, title in enumerate(titles[:-1])
-    ]
-    text = Text()
-    for row in [titles, *shown]:
-        start = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths))
-        text.append(f"{start}  {row[-1]}\n", style="dim" if row is titles else "")
-    return text
-
-
-def _local(at: str) -> str:
-    try:
-        return f"{datetime.fromisoformat(at).astimezone():%m-%d %H:%M:%S}"
-    except ValueError:
-        return at

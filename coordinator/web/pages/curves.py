@@ -23,7 +23,6 @@ def register(site: Site) -> None:
     def curves() -> None:
         visit = site.visit()
         with frame(visit, "Learning curves", "/curves"):
-            site.hub.refresh()
             seen = site.hub.seen
             with Tag("div", classes="head"):
                 Tag("h1", "Learning curves")

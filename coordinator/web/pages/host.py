@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from nicegui import ui
 
 from broker.machine import new_id
-from broker.messages import AskDrain, AskResume, Capability
+from broker.messages import AskDrain, AskResume, AskSnooze, Capability
 from broker.topics import is_host
 from coordinator.live.mirror import HostSeen
 from coordinator.web.grids import HEADER_PX, ROW_PX, Part, feed, grid, job_columns
@@ -18,14 +18,20 @@ from coordinator.web.parts import (
     Moment,
     Tag,
     Value,
-    button,
     call,
     css_word,
     link,
     size,
 )  # fmt: skip
+from coordinator.web.question import Answers, choices, tick
 from coordinator.web.rows import Row
 from coordinator.web.site import Site, Visit, frame
+
+HOUR_S: Final = 3600
+SNOOZES: Final = {
+    str(HOUR_S): "1 hour", str(3 * HOUR_S): "3 hours", str(8 * HOUR_S): "8 hours",
+    "tomorrow": "until tomorrow, 08:00",
+}  # fmt: skip
 
 
 def register(site: Site) -> None:
@@ -34,7 +40,6 @@ def register(site: Site) -> None:
     @ui.page("/host/{name}")
     def host(name: str) -> None:
         visit = site.visit()
-        site.hub.refresh()
         row = site.hub.tables.hosts.rows.get(name) if is_host(name) else None
         with frame(visit, name if row else "No such host", "/"):
             if row is None:
@@ -53,7 +58,7 @@ class _Page:
         self.site, self.visit, self.row = site, visit, row
         self.name: str = row["id"]
         self._policy_told: Any = None
-        self._barred_told = False
+        self._bars_told: tuple[bool, bool] | None = None
         self._seen: HostSeen | None = None
 
     def build(self) -> None:
@@ -83,7 +88,7 @@ class _Page:
             Tag("h2", "Its jobs", id="jobs-title")
             columns = [one for one in job_columns() if one["field"] != "host"]
             table = grid(f"Jobs of {self.name}", columns, list(part.rows.values()),
-                         height=_height(len(part.rows)))  # fmt: skip
+                         height=_height(len(part.rows)), empty="it has had no job yet")  # fmt: skip
         beats = self.site.hub.beats.get(self.name) or ()
         call(self.visit.client, "feedBeats", chart.id, [self._point(beat) for beat in beats])
         self._beats_told = beats[-1] if beats else None
@@ -137,10 +142,10 @@ class _Page:
         if known is None or self._policy_told != policy:
             self._policy_told = policy
             self._tell_policy(policy)
-        barred = bool(host.row.get("drained") or host.row.get("snoozed"))
-        if known is None or self._barred_told != barred:
-            self._barred_told = barred
-            self._tell_buttons(barred=barred)
+        bars = (bool(host.row.get("drained")), bool(host.row.get("snoozed")))
+        if self._bars_told != bars:
+            self._bars_told = bars
+            self._tell_buttons(drained=bars[0], snoozed=bars[1])
 
     def _tell_now(self, row: Row) -> None:
         idle = "idle" if row["online"] else ""
@@ -196,15 +201,36 @@ class _Page:
             else:
                 Tag("p", "The manifest says nothing of it.", "note")
 
-    def _tell_buttons(self, *, barred: bool) -> None:
+    def _tell_buttons(self, *, drained: bool, snoozed: bool) -> None:
         self._buttons.clear()
         if not self.visit.may_act():
             return
         with self._buttons:
-            if barred:
-                button("Resume", self._resume)
-            else:
-                button("Drain", self._drain, "button danger")
+            if drained or snoozed:
+                self.visit.act_button("Resume", self._resume)
+            if not drained:
+                self.visit.act_button("Snooze", self._snooze)
+                self.visit.act_button("Drain", self._drain, "button danger")
+
+    def _snooze(self) -> None:
+        held = self.row["jobs"]
+        more = f" What it holds ({held}) is given back, and goes on elsewhere." if held else ""
+
+        def fields() -> None:
+            choices("For how long", "for", SNOOZES)
+            tick("What runs may be finished there", "finish")
+
+        self.visit.confirm(
+            f"Snooze {self.name}?",
+            f"{self.name} is given no new jobs for a while, and jobs again by itself.{more}",
+            "Snooze the host", self._asked_snooze, fields, danger=False,
+        )  # fmt: skip
+
+    def _asked_snooze(self, answers: Answers) -> AskSnooze:
+        return AskSnooze(
+            id=new_id(), host=self.name, for_s=snooze_s(answers),
+            finish=answers.get("finish") is True,
+        )  # fmt: skip
 
     def _drain(self) -> None:
         held = self.row["jobs"]
@@ -212,14 +238,29 @@ class _Page:
         self.visit.confirm(
             f"Drain {self.name}?",
             f"{self.name} is given no new jobs until somebody resumes it.{more}",
-            "Drain the host", lambda: AskDrain(id=new_id(), host=self.name),
+            "Drain the host", lambda _: AskDrain(id=new_id(), host=self.name),
         )  # fmt: skip
 
     def _resume(self) -> None:
         self.visit.confirm(
             f"Resume {self.name}?", f"{self.name} is given jobs again.", "Resume the host",
-            lambda: AskResume(id=new_id(), host=self.name),
+            lambda _: AskResume(id=new_id(), host=self.name), danger=False,
         )  # fmt: skip
+
+
+def snooze_s(answers: Answers) -> float:
+    """Return for how long (seconds) a browser's answers snooze a host: an hour, if they are none.
+
+    Tomorrow begins when it does where the browser is, so that it is the browser that tells.
+    """
+    chosen = answers.get("for")
+    if chosen == "tomorrow":
+        left_s = answers.get("tomorrow_s")
+        if isinstance(left_s, int | float) and 0 < left_s <= 48 * HOUR_S:
+            return float(left_s)
+    if isinstance(chosen, str) and chosen in SNOOZES and chosen.isdecimal():
+        return float(chosen)
+    return float(HOUR_S)
 
 
 def _of(used: int | None, total: int | None) -> str:

@@ -12,6 +12,7 @@ from broker.errors import FleetError
 from broker.machine import new_id
 from broker.messages import AskCancel, AskRequeue, AskShow, AskWhy
 from broker.topics import is_host
+from coordinator.setaside import set_aside
 from coordinator.web.hub import News
 from coordinator.web.pages.curves import news_of
 from coordinator.web.pages.joblog import Tail
@@ -22,7 +23,6 @@ from coordinator.web.parts import (
     Moment,
     Tag,
     Value,
-    button,
     call,
     css_word,
     link,
@@ -47,7 +47,6 @@ def register(site: Site) -> None:
     @ui.page("/job/{job_id}")
     def job(job_id: str) -> None:
         visit = site.visit()
-        site.hub.refresh()
         row = site.hub.tables.jobs.rows.get(job_id) if JOB_ID.fullmatch(job_id) else None
         with frame(visit, row["name"] if row else "No such job", "/jobs"):
             if row is None:
@@ -160,9 +159,9 @@ class _Page:
             if not self.visit.may_act():
                 return
             if row["state"] in {"pending", "claimed", "running"}:
-                button("Cancel", self._cancel, "button danger")
+                self.visit.act_button("Cancel", self._cancel, "button danger")
             if row["state"] != "pending":
-                button("Requeue", self._requeue)
+                self.visit.act_button("Requeue", self._requeue)
 
     def _cancel(self) -> None:
         row = self.row
@@ -173,16 +172,20 @@ class _Page:
             text += ". It will not be carried out until somebody requeues it."
         self.visit.confirm(
             "Cancel this job?", text, "Cancel the job",
-            lambda: AskCancel(id=new_id(), job=self.job_id),
+            lambda _: AskCancel(id=new_id(), job=self.job_id),
         )  # fmt: skip
 
     def _requeue(self) -> None:
-        row = self.row
+        row, told = self.row, self.site.hub.seen.jobs.get(self.job_id)
+        result = (told.metrics, told.artifact_id) if told else (None, None)
+        lost = set_aside(row["state"], row["host"], row["share"], *result)
         text = f"{row['name']} is {row['state']}. It goes back into the queue"
-        text += ", and is stopped where it runs." if row["state"] in HELD else "."
+        text += f"; {lost}." if lost else "."
+        if lost and row["state"] == "completed":
+            text += " The artifact cannot be fetched then: download it first to keep it."
         self.visit.confirm(
             "Requeue this job?", text, "Requeue the job",
-            lambda: AskRequeue(id=new_id(), job=self.job_id),
+            lambda _: AskRequeue(id=new_id(), job=self.job_id),
         )  # fmt: skip
 
     # What the coordinator tells
@@ -274,8 +277,7 @@ class _Page:
         with self._metrics:
             Tag("h2", "Error" if error else "Result")
             if error:
-                Tag("pre", str(error), "log mono bad", style="height: auto; max-height: 240px",
-                    tabindex="0")  # fmt: skip
+                Tag("pre", str(error), "log mono bad", tabindex="0")
             if metrics:
                 rows = [list(row) for row in metrics]
                 plain_table(["Metric", ">Value", "95 % interval"], rows, "Metrics")

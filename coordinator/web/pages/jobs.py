@@ -23,7 +23,6 @@ def register(site: Site) -> None:
     def jobs() -> None:
         visit = site.visit()
         with frame(visit, "Jobs", "/jobs"):
-            site.hub.refresh()
             rows = list(site.hub.tables.jobs.rows.values())
             wanted = _wanted(visit)
             with Tag("div", classes="head"):
@@ -34,6 +33,7 @@ def register(site: Site) -> None:
                 table = grid(
                     "Jobs", job_columns(), rows,
                     height="max(320px, calc(100dvh - 212px))", keeps="filter",
+                    empty="no job to show",
                 )  # fmt: skip
 
             def on_news(news: News) -> None:

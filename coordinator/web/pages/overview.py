@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from nicegui import ui
 
+from coordinator.web.bands import ask_pause
 from coordinator.web.grids import HEADER_PX, ROW_PX, Part, feed, grid, host_columns, running_columns
 from coordinator.web.hub import Hub, News
 from coordinator.web.parts import Tag
@@ -24,16 +25,21 @@ def register(site: Site) -> None:
         with frame(visit, "Overview", "/"):
             Tag("h1", "Overview", "hidden-text")
             hub = site.hub
-            hub.refresh()
             tell_counts = _tiles(hub)
             jobs, hosts = hub.tables.jobs.rows, hub.tables.hosts.rows
             part = Part(_is_held, list(jobs.values()))
             with Tag("section", classes="card flush", aria_labelledby="running-title"):
-                with Tag("h2", "Running now", id="running-title"):
-                    running = Tag("small", "")
+                with Tag("div", classes="head"):
+                    with Tag("h2", "Running now", id="running-title"):
+                        running = Tag("small", "")
+                    if visit.may_act():
+                        Tag("span", "", "grow")
+                        pause = visit.act_button("Pause the fleet", lambda: ask_pause(visit))
+                        visit.follow(lambda _: pause.set_visibility(not hub.paused))
+                        pause.set_visibility(not hub.paused)
                 now = grid(
                     "Jobs that run now", running_columns(), list(part.rows.values()),
-                    height=_height(len(part.rows), RUNNING_ROWS),
+                    height=_height(len(part.rows), RUNNING_ROWS), empty="nothing runs now",
                 )  # fmt: skip
             with Tag("section", classes="card flush", aria_labelledby="hosts-title"):
                 with Tag("h2", "Hosts", id="hosts-title"):
@@ -41,6 +47,7 @@ def register(site: Site) -> None:
                 all_hosts = grid(
                     "Hosts", host_columns(), list(hosts.values()),
                     height=_hosts_height(len(hosts)),
+                    empty="no host is known yet; start an agent with: fleet agent",
                 )  # fmt: skip
 
             def tell() -> None:

@@ -12,11 +12,17 @@ from coordinator.web.rows import Row
 from coordinator.web.site import Site, frame
 
 HINT: Final = (
-    "The newest attempt of each job, on the host that has it. Press a bar for its job; drag to "
-    "move, Ctrl and the wheel to zoom."
+    "The newest attempt of each job, on the host that has it. Press a bar for its job; the slider "
+    "chooses the time."
 )
 FIELDS: Final = ("id", "name", "state", "host", "attempt", "started", "finished", "error")
-SPANS: Final = ((0, "everything"), (1, "1 hour"), (6, "6 hours"), (24, "1 day"), (168, "1 week"))
+SPANS: Final = (
+    (0, "all of it"),
+    (1, "last hour"),
+    (6, "last 6 hours"),
+    (24, "last day"),
+    (168, "last week"),
+)
 
 
 def register(site: Site) -> None:
@@ -26,7 +32,6 @@ def register(site: Site) -> None:
     def timeline() -> None:
         visit = site.visit()
         with frame(visit, "Timeline", "/timeline"):
-            site.hub.refresh()
             with Tag("div", classes="head"):
                 Tag("h1", "Timeline")
                 Tag("span", "", "grow")
@@ -36,9 +41,8 @@ def register(site: Site) -> None:
                 chart = ui.echart({}, renderer="svg").classes("chart")
             _spans(form, chart.id)
             rows = site.hub.tables.jobs.rows.values()
-            hosts = sorted(site.hub.tables.hosts.rows)
             begun = [_bar(row) for row in rows if row["started"]]
-            call(visit.client, "feedTimeline", chart.id, {"jobs": begun, "hosts": hosts})
+            call(visit.client, "feedTimeline", chart.id, {"jobs": begun, "hosts": _hosts(site)})
             bars = {row["id"]: _bar(row) for row in rows}
 
             def on_news(news: News) -> None:
@@ -48,10 +52,15 @@ def register(site: Site) -> None:
                 if changed or news.jobs.remove or news.hosts.add or news.hosts.remove:
                     call(visit.client, "feedTimeline", chart.id, {
                         "jobs": changed, "gone": news.jobs.remove,
-                        "hosts": sorted(site.hub.tables.hosts.rows),
+                        "hosts": _hosts(site),
                     })  # fmt: skip
 
             visit.follow(on_news)
+
+
+def _hosts(site: Site) -> list[tuple[str, int]]:
+    """Return each host and how many slots it has."""
+    return [(row["id"], row["slots"]) for row in site.hub.tables.hosts.rows.values()]
 
 
 def _bar(row: Row) -> dict[str, Any]:
@@ -60,7 +69,7 @@ def _bar(row: Row) -> dict[str, Any]:
 
 def _spans(form: Tag, chart_id: int) -> None:
     with form, Tag("label", classes="field"):
-        Tag("span", "The last")
+        Tag("span", "Time")
         with Tag(
             "select", onchange=f"fleet.feedTimeline({chart_id}, {{hours: Number(this.value)}})"
         ):

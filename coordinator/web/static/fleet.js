@@ -26,10 +26,14 @@ window.fleet = (() => {
   const until = (ms) => {
     if (ms === null || ms === undefined) return "";
     const s = (ms - Date.now()) / 1000;
-    return s <= 1 ? "any moment" : `in ${span(s)}`;
+    return s <= 1 ? "soon" : `in ${span(s)}`;
   };
   const at = (ms) => (ms ? new Date(ms).toLocaleString() : "");
   const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const since = (ms) => {
+    const today = new Date(ms).toDateString() === new Date().toDateString();
+    return `${today ? new Date(ms).toLocaleTimeString() : at(ms)} (${ago(ms)})`;
+  };
   const gib = (bytes) => (bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 1 : 0);
   const figure = (value) =>
     value === null || value === undefined ? "" : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)
@@ -57,7 +61,14 @@ window.fleet = (() => {
   const word = (text) => (/^[a-z-]+$/.test(text) ? text : "unknown");
   const state = (text) => make("span", `state ${word(text)}`, text);
   const cells = {
-    job: (p) => link(`/job/${encodeURIComponent(p.data.id)}`, p.data.name),
+    job: (p) => {
+      const node = link(`/job/${encodeURIComponent(p.data.id)}`, p.data.name);
+      if (p.data.planned !== false) return node;
+      const both = make("span", "orphaned");
+      both.append(dim("orphaned "), node);
+      both.title = "no longer in the manifest";
+      return both;
+    },
     host: (p) => (p.value ? link(`/host/${encodeURIComponent(p.value)}`, p.value) : ""),
     current: (p) => {
       if (!p.data.job_id) return p.data.jobs ? dim(`${p.data.jobs} held`) : dim(p.data.online ? "idle" : "");
@@ -74,12 +85,11 @@ window.fleet = (() => {
       return node;
     },
     takes: (p) => {
-      const node = state(p.data.state);
-      if (p.data.takes) return node;
-      const both = make("span");
-      both.append(node, make("span", "bad", p.data.online ? ` · ${p.data.without}` : ""));
-      both.title = p.data.barred;
-      return both;
+      // Of a host that is there, what keeps jobs from it is what one looks for.
+      const kept = p.data.online && !p.data.takes;
+      const node = kept ? make("span", "state kept", p.data.without) : state(p.data.state);
+      if (!p.data.takes) node.title = `${p.data.state}; ${p.data.barred}`;
+      return node;
     },
     share: (p) => {
       const { share, epoch, phase } = p.data;
@@ -157,7 +167,7 @@ window.fleet = (() => {
   const tellTimes = () => {
     for (const node of document.querySelectorAll("time[data-ms]")) {
       const ms = Number(node.dataset.ms);
-      const text = node.dataset.ahead ? until(ms) : ago(ms);
+      const text = node.dataset.ahead ? until(ms) : node.dataset.since ? since(ms) : ago(ms);
       if (node.textContent !== text) node.textContent = text;
       if (!node.title) node.title = at(ms);
     }
@@ -346,30 +356,47 @@ window.fleet = (() => {
     };
   };
   const codes = { completed: 0, running: 1, failed: 2, cancelled: 3, claimed: 4 };
+  /* One row a host, and one more for each further slot that it has used at the same time. */
+  const timelineRows = (hosts, jobs, now) => {
+    const slots = new Map(hosts);
+    const lanes = new Map(hosts.map(([name]) => [name, [-Infinity]]));
+    const lane = new Map();
+    for (const job of [...jobs].sort((a, b) => a.started - b.started)) {
+      const ends = lanes.get(job.host) ?? lanes.set(job.host, [-Infinity]).get(job.host);
+      let at = ends.findIndex((end) => end <= job.started);
+      if (at < 0) at = ends.length < (slots.get(job.host) ?? 1) ? ends.length : ends.indexOf(Math.min(...ends));
+      ends[at] = job.finished ?? now;
+      lane.set(job.id, at);
+    }
+    const names = [...lanes.keys()].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+    const rows = names.flatMap((name) => lanes.get(name).map((_, at) => `${name} ${at}`)).reverse();
+    const index = new Map(rows.map((row, at) => [row, at]));
+    return { rows, place: (job) => index.get(`${job.host} ${lane.get(job.id)}`) };
+  };
+  const rowName = (row) => (row.endsWith(" 0") ? row.slice(0, -2) : "");
   const drawTimeline = (id) => {
     const it = timelines.get(id);
     it.due = false;
     const now = Date.now();
     const from = it.hours ? now - it.hours * 3600e3 : -Infinity;
     const jobs = [...it.jobs.values()].filter((j) => j.host && j.started && (j.finished ?? now) >= from && j.state !== "pending");
-    const hosts = [...new Set([...it.hosts, ...jobs.map((j) => j.host)])].sort().reverse();
-    const place = new Map(hosts.map((name, index) => [name, index]));
+    const { rows, place } = timelineRows(it.hosts, jobs, now);
     it.shown = jobs;
     const first = jobs.reduce((low, j) => Math.min(low, j.started), now - 60e3);
     const root = document.getElementById(`c${id}`);
     const narrow = (root?.clientWidth ?? 1000) < 600;
-    if (root) root.style.height = `${Math.max(260, hosts.length * 22 + 110)}px`;
+    if (root) root.style.height = `${Math.max(260, rows.length * 22 + 110)}px`;
     whenReady(id, (chart) => {
       chart.resize();
       chart.setOption({
         animation: false, textStyle: { fontFamily: "system-ui, sans-serif" },
-        aria: { enabled: true, label: { description: `Timeline of ${hosts.length} hosts and ${jobs.length} jobs. The page of jobs has the same as a table.` } },
-        grid: { left: narrow ? 92 : 140, right: 18, top: 30, bottom: 60 },
+        aria: { enabled: true, label: { description: `Timeline of ${it.hosts.length} hosts and ${jobs.length} jobs. The page of jobs has the same as a table.` } },
+        grid: { left: narrow ? 92 : 140, right: 18, top: 72, bottom: 12 },
         xAxis: { type: "time", position: "top", min: Math.max(from, first), max: now, ...axis },
-        yAxis: { type: "category", data: hosts, ...axis, axisTick: { show: false }, axisLabel: { color: "var(--ink)", width: narrow ? 84 : 128, overflow: "truncate", interval: 0 }, splitLine: { show: true, lineStyle: { color: "var(--line)", width: 0.6 } } },
+        yAxis: { type: "category", data: rows, ...axis, axisTick: { show: false }, axisLabel: { color: "var(--ink)", width: narrow ? 84 : 128, overflow: "truncate", interval: 0, formatter: rowName }, splitLine: { show: true, lineStyle: { color: "var(--line)", width: 0.6 } } },
         dataZoom: [
           { type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false },
-          { type: "slider", filterMode: "weakFilter", height: 20, bottom: 12, borderColor: "var(--line)", fillerColor: "rgba(120,140,170,.22)", handleStyle: { color: "var(--accent)" }, moveHandleStyle: { color: "var(--dim)" }, textStyle: { color: "var(--dim)" }, showDataShadow: false, labelFormatter: clock },
+          { type: "slider", filterMode: "weakFilter", height: 20, top: 14, borderColor: "var(--line)", fillerColor: "rgba(120,140,170,.22)", handleStyle: { color: "var(--accent)" }, moveHandleStyle: { color: "var(--dim)" }, textStyle: { color: "var(--dim)" }, showDataShadow: false, labelFormatter: clock },
         ],
         tooltip: { ...tooltip, formatter: (one) => {
           const job = it.shown[one.value[4]];
@@ -383,7 +410,7 @@ window.fleet = (() => {
         series: [{
           id: "jobs", type: "custom", renderItem: drawBar(it), clip: true, emphasis: { disabled: true },
           encode: { x: [0, 1], y: 2 },
-          data: jobs.map((j, index) => [j.started, j.finished ?? now, place.get(j.host), codes[j.state] ?? 3, index]),
+          data: jobs.map((j, index) => [j.started, j.finished ?? now, place(j), codes[j.state] ?? 3, index]),
         }],
       });
       if (!it.clicks) {
@@ -452,6 +479,18 @@ window.fleet = (() => {
     box.append(node);
     setTimeout(() => node.remove(), bad ? 12000 : 6000);
   };
+  // What is chosen in the open question, by name; and how long it is until tomorrow's eight o'clock.
+  const answers = () => {
+    const chosen = {};
+    for (const one of document.querySelectorAll(".dialog input")) {
+      if (one.type === "checkbox") chosen[one.name] = one.checked;
+      else if (one.checked) chosen[one.name] = one.value;
+    }
+    const eight = new Date();
+    eight.setDate(eight.getDate() + 1);
+    eight.setHours(8, 0, 0, 0);
+    return { ...chosen, tomorrow_s: Math.ceil((eight - Date.now()) / 1000) + 1 };
+  };
   const log = (id, lines, fresh) => {
     const node = document.getElementById(`c${id}`);
     if (!node) return;
@@ -478,5 +517,5 @@ window.fleet = (() => {
     begin();
   });
 
-  return { cells, early, nullsLast, ready, fit, open, filter, passes, isFiltered, onlyHeld, tell, feedCurves, feedTimeline, feedBeats, notice, log, ago, at };
+  return { cells, early, nullsLast, ready, fit, open, filter, passes, isFiltered, onlyHeld, tell, feedCurves, feedTimeline, feedBeats, notice, answers, log, ago, at };
 })();

@@ -118,6 +118,8 @@ def _shorten(path: Path) -> None:
         ("validation_v1.parquet", Path.unlink, "validation_v1.parquet: file: "),
         ("validation_v1.parquet", _shorten, "windows, the schema says"),
         ("features_window_v1.parquet", _truncate, "features_window_v1.parquet: file: "),
+        ("features_window_v1.parquet", Path.unlink, "file: No such file or directory; "),
+        ("tensor_window_v1/series_oracle.npy", Path.unlink, "file: No such file or directory; "),
         ("features_window_v1.parquet", _nan, "net_in__mean: holds values that are not finite"),
         ("features_window_v1.parquet", _shorten, "windows, the schema says"),
         ("tensor_window_v1/series_oracle.npy", _truncate, "series_oracle.npy: file: "),

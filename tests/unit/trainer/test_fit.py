@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from agent.trainer.config import TransformerHyper as THyper
 from agent.trainer.errors import BadInputError, DivergedError
 from agent.trainer.fit import fit, mean_loss, start_torch
 from agent.trainer.interruption import Interruption
-from agent.trainer.keeper import Keeper
+from agent.trainer.keeper import FILE, Keeper
 from agent.trainer.models.transformer import EncoderSize, MaskedAutoencoder
 from agent.trainer.networks import build
 from agent.trainer.progress import Progress
@@ -203,3 +204,14 @@ def test_class_weights_balance_as_far_as_they_are_told() -> None:
     assert full[0] * 90 == pytest.approx(full[1] * 10)
     assert none.tolist() == [1, 1]
     assert full[label].mean() == pytest.approx(1)
+
+
+def test_what_the_system_says_of_a_file_has_no_number(tmp_path: Path) -> None:
+    """Weights that are not there, a checkpoint that is a folder."""
+    with pytest.raises(BadInputError) as refused:
+        load_weights(tmp_path / "model.safetensors")
+    assert "model.safetensors: file: No such file or directory; " in str(refused.value)
+    said = io.StringIO()
+    (tmp_path / FILE).mkdir()
+    assert Keeper(Interruption(), Progress(said), tmp_path, resume=True).load() is None
+    assert "starts anew: it cannot be read: Is a directory" in said.getvalue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -176,6 +177,36 @@ def test_the_program_says_what_it_did(simulated: Path, tmp_path: Path, run_job: 
     code, event = run(junk)
     assert (code, event["kind"]) == (config.EXIT_BAD_INPUT, "bad_input")
     assert event["message"].startswith("junk.parquet: file: ")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of the test's own is a pty")
+def test_at_a_terminal_it_speaks_in_words(simulated: Path, tmp_path: Path, run_job: Any) -> None:
+    """A line for people, of a fault too; --json has the events there as well."""
+    run_job("gbt", simulated, tmp_path / "model", *QUICK)
+
+    def run(*more: str) -> tuple[int, str]:
+        ours, theirs = os.openpty()
+        out = tmp_path / "scores.csv"
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "agent.trainer.predict", f"--bundle={tmp_path / 'model'}",
+                f"--raw={raw_of(simulated)}", f"--out={out}", *more,
+            ],
+            stdout=theirs, stderr=subprocess.PIPE, timeout=60, check=False,
+        )  # fmt: skip
+        os.close(theirs)
+        said = os.read(ours, 65_536).decode().replace("\r\n", "\n")
+        os.close(ours)
+        return done.returncode, said
+
+    count = len(pq.read_table(simulated / "validation_v1.parquet"))
+    assert run() == (0, f"{count:,} windows scored: {tmp_path / 'scores.csv'}\n")
+    code, said = run(f"--bundle={tmp_path / 'nope'}")
+    assert code == config.EXIT_BAD_INPUT
+    assert said.startswith("error: nope: ")
+    assert len(said.splitlines()) == 1
+    _, said = run("--json")
+    assert json.loads(said.splitlines()[-1])["event"] == "result"
 
 
 def test_scores_into_a_folder_that_is_not_there_are_refused_before_the_work(

@@ -1,0 +1,75 @@
+"""Small artifacts, which come with their reports: kept in the ledger until they are files.
+
+The commit that completes a job makes its artifact durable, too, so that nobody waits for the
+flushes of a file. The file is made afterwards, and only when it is durable does the ledger let go:
+after a crash at any moment the artifact is in one of them, and what is in the ledger is filed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Final
+
+from broker.clock import Now
+from coordinator.effects import FileBundles, StoreBundle
+from coordinator.jobs import Job
+from coordinator.records import BundleKept, BundlesFiled
+from coordinator.world import World
+
+LET_GO_S: Final = 1.0  # many together are one commit
+RETRY_S: Final = 30.0
+AT_ONCE: Final = 64  # in memory, of what a restart finds
+
+
+def on_loaded(world: World, kept: Mapping[str, int]) -> None:
+    """After a restart: make files of what the ledger keeps (sizes in bytes, by id)."""
+    world.stored.update(kept)
+    world.unfiled.update(dict.fromkeys(kept))
+    world.unfiled_left.update(dict.fromkeys(kept))
+    _file(world, AT_ONCE)
+
+
+def keep(world: World, job: Job, artifact_id: str, data: bytes) -> None:
+    """Take an artifact into the ledger, and have a file made of it."""
+    world.filed.pop(artifact_id, None)
+    world.stored[artifact_id] = len(data)
+    world.unfiled[artifact_id] = None
+    world.remember(BundleKept(artifact_id, data, job.spec.model, job.spec.mode))
+    world.do(StoreBundle(artifact_id, data, job.spec.model, job.spec.mode))
+
+
+def on_filed(world: World, artifact_id: str, now: Now) -> None:
+    """It is a file, too: the ledger is to let go of it, soon."""
+    if artifact_id not in world.unfiled:
+        return
+    del world.unfiled[artifact_id]
+    world.filed[artifact_id] = None
+    if ("filed",) not in world.timers:
+        world.timers.set(("filed",), now.mono_s + LET_GO_S)
+    _file(world, 1)
+
+
+def on_refused(world: World, artifact_id: str, now: Now) -> None:
+    """The disk has refused: try again in a while, for as long as it takes."""
+    if artifact_id in world.unfiled:
+        world.unfiled_left[artifact_id] = None
+        world.timers.set(("unfiled",), now.mono_s + RETRY_S)
+
+
+def on_timer(world: World, what: str) -> None:
+    """Let go of what is `filed`; or try again with what is `unfiled`."""
+    if what == "unfiled":
+        _file(world, AT_ONCE)
+    elif world.filed:
+        world.remember(BundlesFiled(tuple(world.filed)))
+        world.filed.clear()
+
+
+def _file(world: World, count: int) -> None:
+    """Have files made of so many that nobody is at; the others follow, or wait for the disk."""
+    if world.unfiled_left and ("unfiled",) not in world.timers:
+        some = tuple(islice(world.unfiled_left, count))
+        for artifact_id in some:
+            del world.unfiled_left[artifact_id]
+        world.do(FileBundles(some))

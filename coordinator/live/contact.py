@@ -1,0 +1,87 @@
+"""Whether what a client shows is current: what does not answer, and since when.
+
+A plain state machine, told of each event with the time (monotonic seconds): no clock, no IO.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+SILENT_S: Final = 8.0  # without an answer, while something is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Why what is shown may be old.
+
+    `what` is missing: the `broker`; the `coordinator`, which has said goodbye or was lost; its
+    `answer`, though it has not. `first`: nothing is wrong, the first answer is on its way.
+    `since_s` is on the monotonic clock; none: since before this client looked. `why` are the
+    link's words.
+    """
+
+    what: Literal["broker", "coordinator", "answer", "first"]
+    since_s: float | None
+    why: str = ""
+
+
+class Contact:
+    """What one client knows of those that it talks to."""
+
+    def __init__(self) -> None:
+        """Begin without a connection."""
+        self._connected = False
+        self._why = "connecting"
+        self._lost_s: float | None = None
+        self._gone = False
+        self._gone_s: float | None = None
+        self._waits_s: float | None = None
+        self._answered_s: float | None = None
+        self._is_fresh = False  # answered on this connection
+
+    def on_start(self, now_s: float) -> None:
+        """The client begins to connect."""
+        self._lost_s = now_s
+
+    def on_connected(self) -> None:
+        """The broker is there; the coordinator has yet to answer."""
+        self._connected, self._is_fresh, self._waits_s = True, False, None
+
+    def on_disconnected(self, why: str, now_s: float) -> None:
+        """The broker is gone, or still is."""
+        if self._connected:
+            self._lost_s = now_s
+        self._connected, self._why = False, why
+
+    def on_coordinator(self, *, online: bool, now_s: float) -> None:
+        """The coordinator's status has come."""
+        if not online and not self._gone:
+            # A status that was kept by the broker may be of any age.
+            self._gone_s = now_s if self._is_fresh else self._answered_s
+        self._gone = not online
+
+    def on_asked(self, now_s: float) -> None:
+        """Something is asked of the coordinator."""
+        if self._waits_s is None:
+            self._waits_s = now_s
+
+    def on_answered(self, now_s: float) -> None:
+        """The coordinator has answered, whatever it was asked: it is there."""
+        self._waits_s, self._answered_s = None, now_s
+        self._is_fresh, self._gone = True, False
+
+    def silent_s(self, now_s: float) -> float:
+        """Return for how many seconds nothing that was asked has been answered."""
+        return 0.0 if self._waits_s is None else now_s - self._waits_s
+
+    def outage(self, now_s: float) -> Outage | None:
+        """Return why what is shown may be old, or none when it is current."""
+        if not self._connected:
+            return Outage("broker", self._lost_s, self._why)
+        if self._gone:
+            return Outage("coordinator", self._gone_s)
+        if self._waits_s is not None and now_s - self._waits_s > SILENT_S:
+            since_s = self._waits_s if self._answered_s is None else self._answered_s
+            return Outage("answer", since_s)
+        return None if self._is_fresh else Outage("first", None)

@@ -1,0 +1,51 @@
+"""What a requeue sets aside, in the words of its answer, the history and every question before it.
+
+A result that was there, or what was done of a job that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+MAIN_METRICS: Final = ("auroc", "f1", "macro_f1", "accuracy", "r2", "reconstruction_error")
+_ABBREVIATIONS: Final = {"auroc": "AUROC", "f1": "F1", "macro_f1": "macro F1", "r2": "R²"}
+_ID_CHARS: Final = 12
+_HELD: Final = ("claimed", "running")
+
+
+def main_metric(metrics: Mapping[str, Any] | None) -> str | None:
+    """Return the name of a result's most telling metric; none where there is none."""
+    known = metrics or {}
+    return next((name for name in MAIN_METRICS if isinstance(known.get(name), int | float)), None)
+
+
+def set_aside(
+    state: str,
+    host: str | None,
+    share: float | None,
+    metrics: Mapping[str, Any] | None,
+    artifact_id: str | None,
+) -> str:
+    """Return what a requeue of a job in this state loses; empty where that is nothing.
+
+    `share` is how much of it is done, 0 to 1, none where nobody has said.
+    """
+    if state in _HELD:
+        done = "" if share is None else f" at {share * 100:.0f} %"
+        return f"it is stopped{done} on {host}, and begins again"
+    if state != "completed" or artifact_id is None:
+        return ""
+    name = main_metric(metrics)
+    metric = ""
+    if name is not None:
+        metric = f"{_ABBREVIATIONS.get(name, name.replace('_', ' '))} {(metrics or {})[name]:.3f}, "
+    return f"its result is set aside: {metric}artifact {artifact_id[:_ID_CHARS]}"
+
+
+def share_of(row: Mapping[str, Any]) -> float | None:
+    """Return how much of a held job is done, by a row as `show` and `list` have it."""
+    told, held = row.get("progress") or {}, row.get("held") or {}
+    if told.get("epochs") and told.get("epoch") is not None:
+        return min(1.0, float(told["epoch"]) / float(told["epochs"]))
+    return held.get("progress") if held.get("phase") == "running" else None

@@ -1,0 +1,78 @@
+"""A fleet's web page as a process, and somebody at a browser who presses its buttons."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tests.harness.browser import Browser, Page
+from tests.harness.fleet import Fleet, Program
+
+PASSWORD = "a password for the tests"  # noqa: S105 - of a fleet that lives a minute
+
+
+class Shown:
+    """A fleet, its dashboard, and a browser."""
+
+    def __init__(
+        self, fleet: Fleet, browser: Browser, *options: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.fleet, self.browser = fleet, browser
+        password = fleet.tmp / "password"
+        password.write_text(PASSWORD, "utf-8")
+        password.chmod(0o600)
+        self.program = Program(
+            "coordinator.cli",
+            ["dashboard", "--listen", "127.0.0.1:0", "--password-file", str(password), *options],
+            {**fleet.environment, "PYTHONUNBUFFERED": "1", **(environment or {})},
+            fleet.tmp / "dashboard.log",
+        )
+        self.program.start(wait=False)
+        assert self.program.process.stdout is not None
+        line = self.program.process.stdout.readline().decode()
+        found = re.search(r"https?://\S+", line)
+        assert found, f"{line!r}\n{self.program.said()}"
+        self.url = found[0].rstrip("/")
+
+    def page(self, path: str = "/", **options: Any) -> Page:
+        """A new browser window at a page."""
+        page = self.browser.page(**options)
+        page.open(self.url + path)
+        return page
+
+    def log_in(self, page: Page, path: str = "/") -> None:
+        """Give the password, as a person would."""
+        page.open(f"{self.url}/login?next={path}")
+        page.until("document.activeElement?.id === 'password'")
+        page.type(PASSWORD)
+        page.run("window.stale = true; 1")
+        page.click("button", "Log in")
+        page.until("!window.stale && document.readyState === 'complete'")
+        page.until_text("Log out")
+
+    def confirm(self, page: Page) -> None:
+        """Press the button that does it, once the question stands and has the focus."""
+        page.until("document.activeElement?.innerText === 'No, leave it'", "the question")
+        page.click("#confirm")
+
+    def job(self, state: str, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
+        """A job in a state, waited for."""
+        end_s = time.monotonic() + 60
+        while time.monotonic() < end_s:
+            found = [
+                row for row in self.fleet.client.list_jobs([state]) if row["name"] not in skip
+            ]  # fmt: skip
+            if found:
+                return found[0]
+            self.fleet.look(0.2)
+        raise AssertionError(f"no job became {state}")
+
+    def until_ledger(self, job: str, state: str, page: Page) -> None:
+        """Wait until the coordinator says that a job is in a state."""
+        end_s = time.monotonic() + 60
+        while (found := self.fleet.show(job)["state"]) != state:
+            assert time.monotonic() < end_s, f"{found}: {page.text()}"
+            self.fleet.look(0.2)

@@ -1,0 +1,152 @@
+"""The web page when something is missing, and behind HTTPS: what a browser shows, and may do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.topics import Topics
+from tests.harness.brokers import BrokerProcess
+from tests.harness.browser import Browser, Page, find_chromium
+from tests.harness.fleet import Fleet, Program
+from tests.harness.secure import House
+from tests.harness.shown import Shown
+
+pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
+]
+JOB = 'model = "mlp"\nmode = "realistic"\nname = "waits"\nrequire_cuda = true'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests; each page has cookies of its own."""
+    made = Browser()
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def windows(browser: Browser) -> Iterator[None]:
+    """No window outlives its test."""
+    yield
+    browser.close_pages()
+
+
+def _until_band(page: Page, text: str) -> None:
+    """Wait until a band says so, with the time, and the page is marked as old, its button dead."""
+    page.until_text(text, ".band")
+    page.until("document.querySelector('.band time').textContent.includes(':')", "since when")
+    page.until("document.querySelector('#main').classList.contains('old')", "marked as old")
+    page.until("document.querySelector('.button.danger').disabled", "no command to give")
+
+
+def _until_live(page: Page) -> None:
+    page.until_text("live", "header")
+    page.until("![...document.querySelectorAll('.band')].some(one => one.checkVisibility())")
+    page.until("!document.querySelector('#main').classList.contains('old')")
+    page.until("!document.querySelector('.button.danger').disabled")
+
+
+def test_what_is_missing_is_said_until_it_is_back(
+    tmp_path: Path, browser: Browser, new_broker: Callable[[str], BrokerProcess],
+    make_fleet: Callable[[Path, str, Path], Fleet],
+) -> None:  # fmt: skip
+    """A coordinator that is stopped, or is gone, and a broker: the page recovers by itself."""
+    broker = new_broker("embedded")
+    fleet = make_fleet(tmp_path, broker.url, tmp_path)
+    fleet.plan(JOB)
+    coordinator = fleet.coordinator()
+    shown = Shown(fleet, browser)
+    fleet.programs.append(shown.program)
+    page = browser.page()
+    shown.log_in(page, f"/job/{fleet.until('waits', 'pending')['job_id']}")
+    _until_live(page)
+
+    coordinator.process.send_signal(signal.SIGSTOP)
+    try:
+        _until_band(page, "The coordinator does not answer")
+    finally:
+        coordinator.process.send_signal(signal.SIGCONT)
+    _until_live(page)
+
+    coordinator.kill()
+    _until_band(page, "The coordinator is gone")
+    coordinator.start()
+    _until_live(page)
+
+    broker.end(signal.SIGKILL)
+    _until_band(page, "The broker cannot be reached")
+    late = browser.page()  # who comes meanwhile is told the same
+    shown.log_in(late, "/jobs")
+    late.until_text("The broker cannot be reached", ".band")
+    broker.start()
+    _until_live(page)
+    late.until_text("live", "header")
+    assert page.complaints == []
+
+
+def test_a_command_that_is_given_expires(
+    fleet: Fleet, browser: Browser, client: Callable[..., Any]
+) -> None:
+    """Whoever was told that nobody answered is not surprised by it an hour later."""
+    fleet.plan(JOB)
+    fleet.coordinator()
+    shown = Shown(fleet, browser)
+    fleet.programs.append(shown.program)
+    listener = client(int(fleet.broker_url.rpartition(":")[2]), f"ear-{fleet.root}")
+    listener.subscribe(f"{Topics(fleet.root).root}/operator/#")
+    page = browser.page()
+    shown.log_in(page, f"/job/{fleet.until('waits', 'pending')['job_id']}")
+    page.click("button", "Cancel")
+    shown.confirm(page)
+    page.until_text("cancelled", ".state.big")
+    while (asked := json.loads(listener.next()[1])).get("type") != "cancel":
+        pass
+    assert 0 < asked["expires_at"] - time.time() < 60
+
+
+def test_an_observer_over_tls_looks_and_does_no_more(
+    tmp_path: Path, browser: Browser, make_fleet: Callable[[Path, str, Path], Fleet]
+) -> None:
+    """The broker, the page and the browser, each connection with certificates."""
+    house = House.make(tmp_path)
+    fleet = make_fleet(tmp_path, "", tmp_path)
+    broker = Program(
+        "broker.server", ["--listen", "127.0.0.1:0", "--identity", str(house.folder / "broker")],
+        dict(fleet.environment), tmp_path / "broker.log",
+    )  # fmt: skip
+    fleet.broker_url = f"mqtts://localhost:{broker.start()['port']}"
+    fleet.environment["FLEET_BROKER"] = fleet.broker_url
+    fleet.programs.append(broker)
+    fleet.plan(JOB)
+    fleet.environment["FLEET_IDENTITY"] = str(house.identity("coordinator"))
+    fleet.coordinator()
+    identity = {"FLEET_IDENTITY": str(house.identity("observer:dashboard"))}
+    pair = [str(house.folder / "broker" / f"broker.{end}") for end in ("crt", "key")]
+    shown = Shown(
+        fleet, browser, "--certificate", pair[0], "--key", pair[1], environment=identity
+    )  # fmt: skip
+    fleet.programs.append(shown.program)
+    assert shown.url.startswith("https://")
+    page = browser.page()
+    page.trust_everybody()
+    page.open(f"{shown.url}/jobs")
+    page.until_text("waits", ".ag-cell")
+    page.until_text("observer:dashboard · read only", "header")
+    page.until_text("live", "header")
+    page.open(f"{shown.url}/login")
+    page.until_text("read only")
+    assert page.run("document.querySelectorAll('input, button').length") == 0
+    page.open(shown.url)
+    page.until_text("no host is known yet")
+    assert page.run("document.querySelectorAll('.button').length") == 0
+    assert page.complaints == []

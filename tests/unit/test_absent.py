@@ -1,0 +1,154 @@
+"""A job that its host does not have any more, though no report said so: after a second coordinator.
+
+The host was told to stop it by somebody else, and this coordinator heard nothing of it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from broker import messages as m
+from broker.wire import Connected, Disconnected, Incoming
+from tests.harness.coordinator import Fleet, Host, spec
+
+
+def _rival(fleet: Fleet) -> None:
+    """Another coordinator is seen."""
+    status = m.Status(state="online", session="s-other", instance="c2", boot_id="b")
+    fleet.handle(Incoming(fleet.topics.coordinator_status(), m.encode(status)))
+
+
+def _running(*, listed: bool = True) -> tuple[Fleet, Host]:
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    if listed:
+        pi.beats((job.job_id, 1, "running"))
+    return fleet, pi
+
+
+def test_a_job_that_was_listed_and_is_not_any_more_goes_back_at_once() -> None:
+    """J5: it takes no second heartbeat, and the same host is given it anew."""
+    fleet, pi = _running()
+    pi.beats()
+    assert fleet.history[-2:] == [("job", "lost"), ("job", "assigned")]
+    (assign,) = pi.heard(m.Assign)
+    assert assign.attempt == 2
+
+
+def test_what_another_coordinator_may_have_stopped_costs_the_job_nothing() -> None:
+    """However often: the job is not at fault, and must not fail of it."""
+    fleet, pi = _running()
+    _rival(fleet)
+    for attempt in range(1, 6):
+        pi.beats()
+        assert (fleet.job().attempt, fleet.job().losses) == (attempt + 1, 0)
+        job = pi.runs()
+        pi.beats((job.job_id, job.attempt, "running"))
+    assert "lost" not in dict(fleet.history).values()
+
+
+def test_after_a_return_to_the_broker_the_first_heartbeat_tells() -> None:
+    """What is not in it was stopped while this coordinator was away, listed before or not."""
+    fleet, pi = _running(listed=False)
+    fleet.handle(Disconnected("connection lost"))
+    fleet.handle(Connected("session-again"))
+    pi.beats()
+    assert fleet.job().attempt == 2
+
+
+def test_after_a_restart_the_first_heartbeat_tells() -> None:
+    """The ledger says that it runs; its host, of the same process, has it no more."""
+    fleet, pi = _running(listed=False)
+    fleet.start()
+    pi.joins()
+    assert fleet.job().attempt == 2
+
+
+def test_after_a_new_connection_of_the_host_the_first_heartbeat_tells() -> None:
+    """It is of a later session than the job's start."""
+    fleet, pi = _running(listed=False)
+    pi.status("offline", "lost")
+    pi.session = "s-2"
+    pi.joins()
+    assert fleet.job().attempt == 2
+
+
+def test_a_heartbeat_that_may_be_older_than_the_start_takes_nothing_away() -> None:
+    """Neither the first that is heard after it, nor one that a newer one has overtaken."""
+    fleet, pi = _running(listed=False)
+    pi.beats()
+    pi.beats()
+    assert fleet.job().attempt == 1
+    pi.seq += 1
+    pi.beats((fleet.job().job_id, 1, "running"))
+    pi.seq -= 2
+    pi.beats()
+    assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
+
+
+def test_a_heartbeat_that_was_overtaken_brings_nothing_back() -> None:
+    """The newer one did not list the job, which is not the host's again for it."""
+    fleet, pi = _running()
+    identity = fleet.job().job_id
+    fleet.asks(m.AskDrain(id="d", host="pi"))
+    pi.seq += 1
+    pi.beats()
+    assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
+    pi.seq -= 2
+    pi.beats((identity, 1, "running"))
+    assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
+
+
+def test_a_heartbeat_that_was_overtaken_renews_the_lease() -> None:
+    """However late they come: as long as they do, the host is at work."""
+    fleet, pi = _running()
+    identity, seq = fleet.job().job_id, pi.seq + 100
+    pi.seq = seq
+    pi.beats((identity, 1, "running"))
+    for late in range(4):
+        fleet.passes(fleet.settings.stale_after_s * 0.9)
+        pi.seq = seq - 9 + late
+        pi.beats((identity, 1, "running"))
+    assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
+
+
+def test_what_was_never_listed_is_lost_after_three_heartbeats() -> None:
+    """So many are not on their way at once."""
+    fleet, pi = _running(listed=False)
+    for _ in range(3):
+        pi.beats()
+    assert fleet.job().attempt == 2
+
+
+def test_an_assignment_on_its_way_is_not_missed() -> None:
+    """It is awaited until it is answered, connections lost or not."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    pi.beats()
+    fleet.handle(Connected("session-again"))
+    for _ in range(4):
+        pi.beats()
+    assert (fleet.job().state, fleet.job().attempt) == ("claimed", 1)
+
+
+def test_a_full_list_may_lack_something() -> None:
+    """A heartbeat names 256 jobs at most."""
+    fleet, pi = _running()
+    others = [(f"{number:064x}", 1, "uploading") for number in range(256)]
+    for _ in range(4):
+        pi.beats(*others)
+    assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
+
+
+@pytest.mark.parametrize("instance", ["i-pi", "i-twin"])
+def test_an_attempt_that_somebody_else_had_stopped_goes_back_at_once(instance: str) -> None:
+    """J7: by the host's own word, at no cost; a second agent of that name speaks for itself."""
+    fleet, pi = _running()
+    pi.instance = instance
+    pi.reports(m.Stopped, fleet.job(), request_id="of-another")
+    if instance == "i-twin":
+        assert fleet.job().attempt == 1
+    else:
+        assert fleet.history[-2:] == [("job", "released"), ("job", "assigned")]
+        assert fleet.job().losses == 0

@@ -1,0 +1,56 @@
+"""What `fleet run --wait` tells of a job that it follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.messages import JobRow, encode
+from broker.topics import Kind
+from coordinator.cli.follow import _heard, _Screen
+
+
+def _row(state: str, attempt: int) -> JobRow:
+    return JobRow(
+        job_id="a" * 64, name="gbt", model="gbt", mode="oracle", state=state, priority=0,
+        attempt=attempt, host=None if state == "pending" else "lap", error=None, artifact_id=None,
+        metrics=None, created_at="2026-05-28T20:26:57.250Z", started_at=None, finished_at=None,
+    )  # fmt: skip
+
+
+def _shown(capsys: pytest.CaptureFixture[str], answered: JobRow, *heard: JobRow) -> list[str]:
+    """What is printed when rows are heard after an answer."""
+    screen = _Screen(quiet=False)
+    row: dict[str, Any] = answered.model_dump(mode="json")
+    screen.show(row, None)
+    for one in heard:
+        row = _heard(Kind.JOB, encode(one), row, screen)
+    screen.close()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_row_that_an_answer_has_overtaken_is_not_told(capsys: Any) -> None:
+    """The broker's copy comes later than the answer, and is older."""
+    running = _row("running", 1)
+    said = _shown(capsys, running, _row("pending", 0), _row("claimed", 1), running)
+    assert said == ["gbt running on lap"]
+    done = _row("completed", 1)
+    assert _shown(capsys, done, running) == ["gbt completed on lap"]
+
+
+def test_a_job_that_is_given_back_is_told(capsys: Any) -> None:
+    """It waits again, and is then at another attempt."""
+    said = _shown(capsys, _row("running", 1), _row("pending", 1), _row("claimed", 2))
+    assert said == ["gbt running on lap", "gbt pending", "gbt claimed on lap"]
+
+
+def test_why_it_waits_is_said_once(capsys: Any) -> None:
+    """A count of seconds is no news."""
+    screen = _Screen(quiet=False)
+    for why in ("it waits: 293 s more", "it waits: 283 s more", ""):
+        screen.say(why)
+    assert capsys.readouterr().err.splitlines() == [
+        "it waits: 293 s more",
+        "Ctrl-C stops waiting, the job stays",
+    ]

@@ -1,0 +1,57 @@
+"""Sentences as people read them in a window, and as programs read them."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.prose import laid_out
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class _Window(io.StringIO):
+    """A terminal, as wide as COLUMNS says."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+TEXT = "pi: nobody came; run `fleet enroll pi` again\n  -H seed: unknown-of-mlp"
+
+
+def test_no_word_and_no_command_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a window what does not fit goes on below, indented; a program gets a line as a line."""
+    monkeypatch.setenv("COLUMNS", "28")
+    assert laid_out(TEXT, _Window(), indent=2).splitlines() == [
+        "pi: nobody came; run",
+        "  `fleet enroll pi` again",
+        "  -H seed: unknown-of-mlp",
+    ]
+    assert laid_out(TEXT, io.StringIO(), indent=2) == TEXT
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a terminal of this kind is not there")
+def test_what_init_says_is_whole_in_a_real_window(tmp_path: Path) -> None:
+    """The first screen that anybody sees: no line of it is broken by the terminal."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    settings = {name: text for name, text in os.environ.items() if not name.startswith("FLEET_")}
+    settings |= {"XDG_CONFIG_HOME": str(tmp_path), "COLUMNS": "60"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", "init", "--broker", "pi.lan"],
+        stdout=theirs, stderr=subprocess.PIPE, env=settings, cwd=ROOT, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(theirs)
+    said = os.read(ours, 65536).decode().splitlines()
+    os.close(ours)
+    assert ran.returncode == 0, ran.stderr
+    sentences = [line for line in said if str(tmp_path) not in line]
+    assert any("keep ca.key safe" in line for line in said)
+    assert max(map(len, sentences)) <= 60, said

@@ -1,0 +1,96 @@
+"""What several threads publish at once reaches the broker whole, soon, each thread's in order."""
+
+from __future__ import annotations
+
+import collections
+import socket
+import threading
+from typing import Any
+
+from paho.mqtt.enums import CallbackAPIVersion
+
+from broker.packets import PacketClient
+
+CONNACK = b"\x20\x02\x00\x00"
+SIZE_BYTES = 90_000  # more than the socket takes at a time
+COUNT = 40
+THREADS = 3
+
+
+def frame(stream: socket.SocketIO) -> tuple[int, bytes]:
+    """Return the type and the body of the next packet."""
+    first, length, shift = stream.read(1), 0, 0
+    assert first
+    while True:
+        (byte,) = stream.read(1) or b"\0"
+        length |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    body = b""
+    while len(body) < length:
+        body += stream.read(length - len(body)) or b""
+    return first[0] & 0xF0, body
+
+
+def test_a_socket_that_takes_part_of_a_packet_mixes_nothing() -> None:
+    """The rest of a packet goes out before any other, whoever sends."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = PacketClient(CallbackAPIVersion.VERSION2, client_id="many")
+        client.max_inflight_messages_set(THREADS * COUNT)
+        connected = threading.Event()
+        client.on_connect = lambda *_: connected.set()
+        client.connect("127.0.0.1", server.getsockname()[1])
+        sock = client.socket()
+        assert isinstance(sock, socket.socket)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        client.loop_start()
+        with server.accept()[0] as peer, peer.makefile("rb", buffering=0) as stream:
+            peer.settimeout(20.0)
+            assert frame(stream)[0] == 0x10
+            peer.sendall(CONNACK)
+            assert connected.wait(20.0)
+
+            def publish(name: int) -> None:
+                for number in range(COUNT):
+                    client.publish("t", bytes([name, number]) * (SIZE_BYTES // 2), qos=1)
+
+            threads = [threading.Thread(target=publish, args=(n,)) for n in range(THREADS)]
+            for thread in threads:
+                thread.start()
+            heard: dict[int, list[int]] = {n: [] for n in range(THREADS)}
+            for _ in range(THREADS * COUNT):
+                kind, body = frame(stream)
+                assert kind == 0x30
+                name, number = body[5:7]
+                assert body[5:] == bytes([name, number]) * (SIZE_BYTES // 2)
+                heard[name].append(number)
+                peer.sendall(b"\x40\x02" + body[3:5])
+            for thread in threads:
+                thread.join(20.0)
+        client.loop_stop()
+        assert all(numbers == [*range(COUNT)] for numbers in heard.values())
+
+
+class SentMeanwhile(collections.deque[Any]):
+    """What waits to be sent, of which the last is sent just before another comes behind it."""
+
+    def append(self, packet: Any, /) -> None:
+        """Take it in, after all others have left."""
+        self.clear()
+        super().append(packet)
+
+
+def test_a_packet_that_comes_when_the_last_has_just_left_wakes_who_sends() -> None:
+    """Who sends has nothing to send then, and would wait for a second before it looked again."""
+    client = PacketClient(CallbackAPIVersion.VERSION2, client_id="late")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        client._sockpairW = ours
+        client._thread = threading.current_thread()
+        client._out_packet = SentMeanwhile([{"packet": b"sent by now"}])
+        client._packet_queue(0x30, b"\x30\x03\x00\x01a", 0, 0)
+        assert theirs.recv(10)
+        client._thread = client._sockpairW = None

@@ -1,0 +1,61 @@
+"""What the open pages are told when another one is opened."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.clock import Now
+from broker.messages import JobRow, encode
+from broker.settings import BrokerSettings
+from broker.topics import Topics
+from coordinator.live.watcher import Watcher
+from coordinator.web.hub import Hub, News
+
+TOPICS = Topics()
+NOW = Now(1.0, 1_000_000.0)
+
+
+def _hears(watcher: Watcher, letter: str) -> None:
+    """The watcher hears of a pending job, whose id is that letter 64 times."""
+    row = JobRow(
+        job_id=letter * 64, name=letter, model="gbt", mode="oracle", state="pending", priority=0,
+        attempt=1, host=None, error=None, artifact_id=None, metrics=None,
+        created_at="2026-05-28T20:26:57.250Z", started_at=None, finished_at=None,
+    )  # fmt: skip
+    watcher._mirror.apply(TOPICS.parse(TOPICS.job(row.job_id)), encode(row), NOW)
+
+
+@pytest.fixture
+def watcher() -> Watcher:
+    """One that is not started: it hears what the test has it hear."""
+    return Watcher(BrokerSettings(), clock=lambda: NOW)
+
+
+def test_a_page_that_is_opened_tells_the_others_nothing_that_is_old(watcher: Watcher) -> None:
+    """With thousands of jobs each look is felt; one is enough for what has changed."""
+    _hears(watcher, "a")
+    hub, told = Hub(watcher, lambda: NOW), list[News]()
+    hub.catch_up()
+    hub.follow(told.append)
+    for _ in range(2):  # pages
+        hub.catch_up()
+        for _ in range(5):  # parts of a page that follow
+            hub.follow(lambda _: None)
+    assert told == []
+    _hears(watcher, "b")
+    hub.catch_up()
+    hub.follow(lambda _: None)
+    assert [[row["name"] for row in news.jobs.add] for news in told] == [["b"]]
+
+
+def test_a_page_misses_nothing_that_changes_while_it_is_made(watcher: Watcher) -> None:
+    """Its rows, and what it is told from then on, are all there is."""
+    hub, told = Hub(watcher, lambda: NOW), list[News]()
+    _hears(watcher, "a")
+    hub.catch_up()
+    shown = [row["name"] for row in hub.tables.jobs.rows.values()]
+    _hears(watcher, "b")
+    hub.follow(told.append)
+    _hears(watcher, "c")
+    hub.refresh()
+    assert shown + [row["name"] for news in told for row in news.jobs.add] == ["a", "b", "c"]
