@@ -21,9 +21,12 @@ help: ## what there is to make
 setup: $(STAMP) ## a virtual environment in .venv; does nothing the second time
 
 $(STAMP): pyproject.toml etc/constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c etc/constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c etc/constraints.txt \
+	@echo "Making a virtual environment in $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@echo "Installing torch, the largest part of what the fleet needs: some minutes ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c etc/constraints.txt torch
+	@echo "Installing the rest ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c etc/constraints.txt \
 		-e '.[trainers,dashboard,dev]'
 	@touch $(STAMP)
 
@@ -39,6 +42,9 @@ demo: $(DEMO)/data/feature_schema_v1.json ## train every job of the example plan
 	@echo "Training $(MANIFEST) on simulated telemetry, with $(AGENTS) agents ..."
 	@$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/data \
 		--state $(DEMO)/state --port 0 --prefer-cuda-grace 5 --until-idle
+	@echo
+	@echo "Next: $(BIN)/fleet up --manifest PLAN.toml --data $(DEMO)/data with a plan of your own"
+	@echo "(docs/manifest.md), or your machines: README.md, \"A fleet of several machines\"."
 
 demo-real: $(STAMP) ## the same on real telemetry: make demo-real DATA=FOLDER [SET=servers]
 	@test -f "$(DATA)/$(SET).parquet" -a -f "$(DATA)/$(SET).schema.json" || { echo \

@@ -7,6 +7,7 @@ are loaded with the first bundle: an agent that has nothing to do is to be small
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,31 +57,41 @@ def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
 
     It is durable, unless it has no more than `unsynced_bytes`: then that is the caller's to see to.
     Raises `StorageError` when there is nothing to bundle, or something that is no regular file;
-    OSError when the disk refuses. Memory is bounded, whatever the files' sizes.
+    OSError when the disk refuses. Nothing is left of it then. Memory is bounded, whatever the
+    files' sizes.
     """
-    import zstandard
-
     sizes_bytes = dict(sorted(_sizes(folder)))
     if not sizes_bytes:
         raise StorageError(f"{folder}: the trainer wrote nothing")
     making = out.with_name(out.name + ".part")
-    with making.open("wb", buffering=0) as file:
-        hashing = _Hashing(file)
-        compressor = zstandard.ZstdCompressor(
-            level=LEVEL, write_checksum=True, write_content_size=False
-        )
-        # Told the size, zstd takes 200 KiB for a small bundle instead of 3 MiB.
-        size_bytes = _tar_bytes(sizes_bytes.values())
-        writer = compressor.stream_writer(cast("Any", hashing), size=size_bytes, closefd=False)
-        stream = cast("IO[bytes]", writer)
-        _write_tar(folder, sizes_bytes, stream)
-        # Never after a fault, as by `with`: told the size, it would hide that by one of its own.
-        stream.close()
-        info = hashing.info()
-        if info.size_bytes > unsynced_bytes:
-            os.fsync(file.fileno())
-    making.replace(out)
+    try:
+        with making.open("wb", buffering=0) as file:
+            info = _write(folder, sizes_bytes, file)
+            if info.size_bytes > unsynced_bytes:
+                os.fsync(file.fileno())
+        making.replace(out)
+    except BaseException:
+        with contextlib.suppress(OSError):  # the fault itself is to be told
+            making.unlink()  # a full disk may be full of it
+        raise
     return info
+
+
+def _write(folder: Path, sizes_bytes: Mapping[str, int], file: IO[bytes]) -> BundleInfo:
+    import zstandard
+
+    hashing = _Hashing(file)
+    compressor = zstandard.ZstdCompressor(
+        level=LEVEL, write_checksum=True, write_content_size=False
+    )
+    # Told the size, zstd takes 200 KiB for a small bundle instead of 3 MiB.
+    size_bytes = _tar_bytes(sizes_bytes.values())
+    writer = compressor.stream_writer(cast("Any", hashing), size=size_bytes, closefd=False)
+    stream = cast("IO[bytes]", writer)
+    _write_tar(folder, sizes_bytes, stream)
+    # Never after a fault, as by `with`: told the size, it would hide that by one of its own.
+    stream.close()
+    return hashing.info()
 
 
 def _sizes(folder: Path) -> Iterator[tuple[str, int]]:

@@ -5,6 +5,7 @@ So the daemon stays small, and a broken CUDA driver can crash or hang the child,
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import platform
@@ -97,6 +98,7 @@ def probe_capability(
     )
 
 
+@functools.cache  # they are counted in a dozen files of the system
 def physical_cores() -> int:
     """Return the physical cores, or what can be known of them."""
     return psutil.cpu_count(logical=False) or psutil.cpu_count() or 1

@@ -151,7 +151,7 @@ class Certificate:
         try:
             new = ids.load_with(old.folder, making, now.wall_s)
             if new.name != old.name or new.ends_s <= old.ends_s:
-                raise ConfigError(f"{making}: is somebody else's, or ends no later than this one")
+                raise ConfigError("it is somebody else's, or ends no later than the one here")
             disk.replace(making, path)
         finally:
             making.unlink(missing_ok=True)

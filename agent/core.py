@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
-from agent import owed, owner, resuming, runs
+from agent import output, owed, owner, resuming, runs
 from agent.effects import (
     BundleChecked,
     BundleFailed,
@@ -57,6 +57,7 @@ from broker.topics import Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming
 
 BIRTH_JITTER_S = 0.5
+_OF_THE_JOB = "the job is "  # how the coordinator says why an attempt is none of its own any more
 
 
 class Core:
@@ -104,6 +105,8 @@ class Core:
         if run is None or run.attempt != attempt or not run.stopping:
             return ""
         how = {"cancelled": "cancelled", "released": "given back"}.get(run.stopping, "ended")
+        if run.why.startswith(_OF_THE_JOB):  # how it is says more than what its host was told
+            return run.why.removeprefix(_OF_THE_JOB)
         return how if run.why in {"", how} else f"{how}: {run.why}"
 
     def gpus(self) -> tuple[Gpu, ...]:
@@ -170,7 +173,7 @@ class Core:
             case CheckpointFound():
                 resuming.on_found(self.state, event, now)
             case CheckpointInstalled():
-                resuming.on_installed(self.state, event)
+                resuming.on_installed(self.state, event, now)
             case CheckpointBundled():
                 runs.on_checkpoint_bundled(self.state, event, now)
             case BundleChecked():
@@ -178,7 +181,7 @@ class Core:
 
     def _on_disconnected(self, now: Now) -> None:
         state = self.state
-        state.connected = False
+        state.connected = state.listening = False
         owed.on_disconnected(state)
         for run in state.runs.values():
             key = ("lease", run.job_id)
@@ -215,6 +218,7 @@ class Core:
         state.publish(topic, self.status("online", "birth", state.session), retain=True)
         self._say_capability()
         state.do(Measure())
+        output.tell_kept(state)  # before the reports: an attempt's output comes before its end
         owed.start_over(state, now)
 
     def _say_capability(self) -> None:
@@ -263,6 +267,7 @@ class Core:
             case ("look",):
                 owner.look(state, now)
             case ("birth",):
+                state.listening = True
                 self._birth(now)
             case ("report", job_id):
                 owed.send(state, job_id, now)
@@ -341,6 +346,7 @@ class Core:
             case Noted():
                 owed.on_noted(self.state, request, now)
             case Rebirth():
+                self.state.listening = True
                 self._birth(now)
 
     def _on_coordinator(self, status: Status, now: Now, *, retained: bool) -> None:
@@ -349,8 +355,12 @@ class Core:
         One whose status was retained was there before we were, and has heard our birth.
         """
         state = self.state
-        if status.state == "online" and status.session != state.coordinator:
+        if status.state == "offline":
+            state.listening &= status.session != state.coordinator
+        elif retained or status.session == state.coordinator:
+            state.coordinator, state.listening = status.session, True
+            output.tell_kept(state)
+        else:
             state.coordinator = status.session
-            if not retained:
-                # All agents hear this at once; they need not all answer at once.
-                state.timers.set(("birth",), now.mono_s + BIRTH_JITTER_S * state.rng.random())
+            # All agents hear this at once; they need not all answer at once.
+            state.timers.set(("birth",), now.mono_s + BIRTH_JITTER_S * state.rng.random())

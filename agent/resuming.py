@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from agent import output
 from agent.effects import (
     CheckpointFound,
     CheckpointInstalled,
@@ -24,7 +25,6 @@ from broker.clock import Now
 from broker.messages import Stored
 from broker.ranges import RangeSet
 from broker.stream import Complete, Receiver, SendGrant, WriteChunk
-from broker.wire import Outgoing
 
 FETCH_IDLE_S: Final = 60.0
 
@@ -71,16 +71,16 @@ def on_timer(state: State, job_id: str, now: Now) -> None:
         _perform(state, run, run.fetch.on_timer(now.mono_s), b"")
         return
     state.do(GiveUpFetch(run.assign.checkpoint.artifact_id))
-    _go_without(state, run, f"nothing came for {FETCH_IDLE_S:.0f} s")
+    _go_without(state, run, f"nothing came for {FETCH_IDLE_S:.0f} s", now)
 
 
-def on_installed(state: State, event: CheckpointInstalled) -> None:
+def on_installed(state: State, event: CheckpointInstalled, now: Now) -> None:
     """It is in the trainer's folder, or cannot be had."""
     run = _fetching(state, event.job_id, event.attempt)
     if run is not None and run.assign.checkpoint is not None:
         if event.error:
             state.do(GiveUpFetch(run.assign.checkpoint.artifact_id))
-            _go_without(state, run, event.error)
+            _go_without(state, run, event.error, now)
         else:
             _start(state, run)
 
@@ -100,10 +100,9 @@ def _start(state: State, run: Run) -> None:
     state.do(StartTrainer(run.assign, run.slot, run.gpu))
 
 
-def _go_without(state: State, run: Run, why: str) -> None:
+def _go_without(state: State, run: Run, why: str, now: Now) -> None:
     text = f"the checkpoint could not be fetched ({why}); the job starts anew"
-    topic = state.topics.log(state.settings.host, run.job_id)
-    state.out.append(Outgoing(topic, text.encode("utf-8", "replace"), 0))
+    output.say(state, run, text, now)
     _start(state, run)
 
 

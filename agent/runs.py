@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent import owed, resuming
+from agent import output, owed, resuming
 from agent.effects import (
     BundleCheckpoint,
     BundleFailed,
@@ -40,7 +40,6 @@ GIB: Final = 1024**3
 MAX_WAITING: Final = 32
 MAX_REFUSED: Final = 256
 TAIL_LINES: Final = 30
-LINES_A_SECOND: Final = 50
 BUNDLE_BASE_S: Final = 5.0
 BUNDLE_CAP_S: Final = 300.0
 EXIT_USAGE: Final = 2  # of a trainer: bad hyperparameters or data; another attempt is no better
@@ -142,7 +141,7 @@ def on_line(state: State, event: TrainerLine, now: Now) -> None:
     if line.progress is not None or line.phase is not None:
         run.progress |= line.progress or {"phase": line.phase}
         _say_progress(state, run)
-    _log(state, run, line.text, now)
+    output.say(state, run, line.text, now)
 
 
 def on_exited(state: State, event: TrainerExited, now: Now) -> None:
@@ -454,18 +453,3 @@ def _say_progress(state: State, run: Run) -> None:
 
 def _progress_topic(state: State, run: Run) -> str:
     return state.topics.progress(state.settings.host, run.job_id)
-
-
-def _log(state: State, run: Run, text: str, now: Now) -> None:
-    """Publish a line, unless the trainer floods: the work folder's log has all of them."""
-    if now.mono_s - run.lines_at_s >= 1.0:
-        if run.left_out:
-            text = f"... {run.left_out} lines left out\n{text}"
-        run.lines_at_s, run.lines, run.left_out = now.mono_s, 0, 0
-    run.lines += 1
-    if run.lines > LINES_A_SECOND:
-        run.left_out += 1
-        return
-    topic = state.topics.log(state.settings.host, run.job_id)
-    for line in text.split("\n"):
-        state.out.append(Outgoing(topic, line.encode("utf-8", "replace"), 0))

@@ -79,6 +79,7 @@ class Service:
         self._settings = settings
         self._manager = manager
         self._own = own
+        self._environment = dict(os.environ)  # which decodes each name and value at each look
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "agent")
@@ -247,7 +248,7 @@ class Service:
         resume = is_resumable(assign, self._own) and self._checkpoints.begin(*key)
         return Trainer(
             trainer_command(assign, self._own, place, threads, resume=resume),
-            trainer_environment(os.environ, effect.gpu, threads),
+            trainer_environment(self._environment, effect.gpu, threads),
             work,
             on_line=lambda line: self._put_line(TrainerLine(*key, line)),
             on_exit=lambda code: self._put_exit(key, code),

@@ -99,6 +99,7 @@ class Run:
     lines_at_s: float = 0.0
     lines: int = 0
     left_out: int = 0
+    said: int = 0  # lines that have been numbered
     fetch: Receiver | None = None
 
     @property
@@ -152,10 +153,13 @@ class State:
     session: str = ""
     connected: bool = False
     coordinator: str = ""
+    listening: bool = False  # a coordinator, as far as is known
     capability: Capability | None = None
     vitals: Vitals | None = None
     runs: dict[str, Run] = field(default_factory=dict)
     owed: dict[str, Owed] = field(default_factory=dict)
+    # Of each attempt the number of its last line, and the last lines that nobody has heard.
+    kept: dict[tuple[str, int], tuple[int, list[bytes]]] = field(default_factory=dict)
     waiting: list[Assign] = field(default_factory=list)
     ended: OrderedDict[str, int] = field(default_factory=OrderedDict)
     refused: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)

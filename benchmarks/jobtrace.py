@@ -17,10 +17,11 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+_PUBLISH = 3
 Row = tuple[float, float, str, str, bytes]
 
 
@@ -37,9 +38,9 @@ class Tracer:
             self._start_s = time.process_time()
 
     def around(
-        self, owner: Any, name: str, what: str, tell: Callable[..., tuple[str, bytes] | None]
+        self, owner: Any, name: str, what: str, tell: Callable[..., Iterable[tuple[str, bytes]]]
     ) -> None:
-        """Have each call of `owner.name` noted, unless `tell` returns none for its arguments."""
+        """Have each call of `owner.name` noted, as often as `tell` makes something of it."""
         inner = getattr(owner, name)
 
         @functools.wraps(inner)
@@ -48,9 +49,8 @@ class Tracer:
             try:
                 return inner(*args, **named)
             finally:
-                told = tell(*args)
-                if told is not None:
-                    self.rows.append((begun_s, time.monotonic() - begun_s, what, *told))
+                took_s = time.monotonic() - begun_s
+                self.rows.extend((begun_s, took_s, what, *told) for told in tell(*args))
 
         setattr(owner, name, noted)
 
@@ -74,25 +74,27 @@ def _facts(payload: bytes) -> dict[str, Any]:
     return {"of": {key: found[key] for key in keys if key in found}}
 
 
-def _arrived(tracer: Tracer, _mailbox: Any, event: Any, *_: Any) -> tuple[str, bytes]:
+def _arrived(tracer: Tracer, _mailbox: Any, event: Any, *_: Any) -> list[tuple[str, bytes]]:
     tracer.mark_start()  # of what there is to do: the interpreter and its imports are there
     if hasattr(event, "topic"):
-        return event.topic, event.payload[:4096]
+        return [(event.topic, event.payload[:4096])]
     about = {"job_id": getattr(event, "job_id", getattr(event, "artifact_id", ""))}
-    return type(event).__name__, json.dumps(about).encode()
+    return [(type(event).__name__, json.dumps(about).encode())]
 
 
-def _packet(_client: Any, buffer: Any, *_: Any) -> tuple[str, bytes] | None:
-    data = bytes(buffer[:4096])
-    if not data or data[0] >> 4 != 3:
-        return None  # no PUBLISH
-    at = 1
-    while data[at] & 0x80:
-        at += 1
-    at += 1
-    length = int.from_bytes(data[at : at + 2], "big")
-    start = at + 2 + length + (2 if data[0] & 0x06 else 0)
-    return data[at + 2 : at + 2 + length].decode(), data[start:]
+def _packets(_client: Any, buffer: Any, *_: Any) -> Iterator[tuple[str, bytes]]:
+    """Yield the topic of each PUBLISH in what is handed to the socket, and its payload's begin."""
+    data = b"".join(buffer) if isinstance(buffer, list) else bytes(buffer)
+    end = 0
+    while end < len(data) and data[end] >> 4 == _PUBLISH:
+        first, size, shift, at = data[end], 0, 0, end + 1
+        while data[at] & 0x80:
+            size, shift, at = size | (data[at] & 0x7F) << shift, shift + 7, at + 1
+        size, at = size | data[at] << shift, at + 1
+        end = at + size
+        topic_end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        start = topic_end + (2 if first & 0x06 else 0)
+        yield data[at + 2 : topic_end].decode(), data[start : min(end, start + 4096)]
 
 
 def main() -> None:
@@ -104,28 +106,28 @@ def main() -> None:
     from broker.mailbox import Mailbox
 
     tracer.around(Mailbox, "_add", "in", functools.partial(_arrived, tracer))
-    tracer.around(Client, "_sock_send", "wire", _packet)
-    tracer.around(os, "fsync", "fsync", lambda *_: ("fsync", b""))
+    tracer.around(Client, "_sock_send", "wire", _packets)
+    tracer.around(os, "fsync", "fsync", lambda *_: [("fsync", b"")])
     if module.startswith("coordinator"):
         from coordinator.ledger import Ledger
         from coordinator.shell import Shell
         from coordinator.store import Store
 
         tracer.around(
-            Ledger, "commit", "step", lambda _, changes: ("commit", b"") if changes else None
+            Ledger, "commit", "step", lambda _, changes: [("commit", b"")] if changes else []
         )
         for way in ("finish", "put"):
-            tracer.around(Store, way, "step", lambda *_: ("store", b""))
+            tracer.around(Store, way, "step", lambda *_: [("store", b"")])
     else:
         from agent.shell import Shell  # type: ignore[assignment]
         from agent.spool import Spool
         from agent.supervisor import Trainer
 
-        tracer.around(Spool, "make_bundle", "step", lambda *_: ("bundle", b""))
-        tracer.around(Trainer, "__init__", "step", lambda *_: ("spawn", b""))
-    tracer.around(Shell, "turn", "step", lambda *_: ("turn", b""))
+        tracer.around(Spool, "make_bundle", "step", lambda *_: [("bundle", b"")])
+        tracer.around(Trainer, "__init__", "step", lambda *_: [("spawn", b"")])
+    tracer.around(Shell, "turn", "step", lambda *_: [("turn", b"")])
     tracer.around(
-        Shell, "_perform", "step", lambda _, effect, *__: (f"do {type(effect).__name__}", b"")
+        Shell, "_perform", "step", lambda _, effect, *__: [(f"do {type(effect).__name__}", b"")]
     )
     atexit.register(tracer.save, path)
     sys.argv = [module, *sys.argv[3:]]

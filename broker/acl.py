@@ -126,6 +126,7 @@ TABLE: Final[dict[Role, Rights]] = {
         publish=(
             "{root}/coordinator/status",
             "{root}/coordinator/summary",
+            "{root}/coordinator/holder",
             "{root}/coordinator/echo",
             "{root}/jobs/+",
             "{root}/+/status",
@@ -144,6 +145,7 @@ TABLE: Final[dict[Role, Rights]] = {
             "{root}/+/status",
             "{root}/+/capability",
             "{root}/+/heartbeat",
+            "{root}/coordinator/holder",
             "{root}/coordinator/echo",
             "{root}/+/job/response",
             "{root}/+/job/+/log",

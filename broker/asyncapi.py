@@ -18,6 +18,7 @@ from broker.topics import HEX_PATTERN, HOST_PATTERN, USER_PATTERN, Kind, Topics
 
 _RAW: Final = "raw"
 _TEXT: Final = "text"
+_LINES: Final = "lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ CHANNELS: Final[dict[Kind, Channel]] = {
         "What became of a job on a host.",
     ),
     Kind.LOG: Channel(
-        _T.log("{host}", "{job_id}"), "agent", "coordinator", 0, False, _TEXT,
-        "One line of a trainer's output.",
+        _T.log("{host}", "{job_id}"), "agent", "coordinator", 0, False, _LINES,
+        "`ATTEMPT.NUMBER LINE`, a line of a trainer's output; further ones after line ends.",
     ),
     Kind.PROGRESS: Channel(
         _T.progress("{host}", "{job_id}"), "agent", "coordinator", 0, True, m.PROGRESS,
@@ -99,6 +100,10 @@ CHANNELS: Final[dict[Kind, Channel]] = {
     ),
     Kind.SUMMARY: Channel(
         _T.summary(), "coordinator", "observer", 1, True, m.SUMMARY, "Counts by state."
+    ),
+    Kind.HOLDER: Channel(
+        _T.holder(), "coordinator", "coordinator", 1, True, m.HOLDER,
+        "Which ledger the fleet's jobs are in; another coordinator yields to it.",
     ),
     Kind.BROKER_REFUSED: Channel(
         _T.broker_refused(), "broker", "coordinator", 1, True, m.BROKER_REFUSED,
@@ -153,6 +158,11 @@ _PARAMETERS: Final = {
 _RAW_PAYLOADS: Final[dict[str, dict[str, Any]]] = {
     _RAW: {"type": "string", "format": "binary", "maxLength": m.MAX_CHUNK_BYTES},
     _TEXT: {"type": "string", "description": "UTF-8 text without a line end."},
+    _LINES: {
+        "type": "string",
+        "description": "UTF-8 text.",
+        "pattern": "^[0-9]{1,9}\\.[0-9]{1,9} ",
+    },
 }
 
 

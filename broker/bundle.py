@@ -14,11 +14,12 @@ from broker import certificates as certs
 from broker import identity as ids
 from broker import private
 from broker.address import parse_addresses
-from broker.errors import ConfigError
+from broker.errors import ConfigError, plain
 
 VERSION: Final = 1
 MAX_BYTES: Final = 64 * 1024
 _KEYS: Final = frozenset({"v", "name", "broker", "ca", "certificate", "key"})
+_TAKEN: Final = "another identity is there; take --replace, or another -o DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,30 @@ def parse_bundle(data: bytes, source: str, now_s: float) -> Bundle:
     )
 
 
+def check_place(folder: Path, *, replace: bool = False) -> None:
+    """Raise `ConfigError` unless a new identity can be put into `folder`, now; leave it as it was.
+
+    As much as a bundle may hold is written there, to find out.
+    """
+    if (folder / ids.CERTIFICATE_FILE).exists() and not replace:
+        raise ConfigError(f"{folder}: {_TAKEN}")
+    there = folder.exists()
+    probe = folder / ".room"
+    try:
+        private.private_folder(folder.parent)
+        private.private_folder(folder)
+        try:
+            private.write(probe, bytes(MAX_BYTES))
+            probe.unlink()
+        finally:
+            if not there:
+                folder.rmdir()
+    except OSError as error:
+        raise ConfigError(
+            f"no identity can be put there: {plain(error)}; name another -o DIR"
+        ) from None
+
+
 def install(bundle: Bundle, folder: Path, *, replace: bool = False) -> bool:
     """Put a bundle's files into `folder`; return false when they are there already.
 
@@ -99,7 +124,7 @@ def install(bundle: Bundle, folder: Path, *, replace: bool = False) -> bool:
     if path.exists() and not replace:
         if _is_same_key(path, bundle):
             return False  # its certificate may have been renewed since
-        raise ConfigError(f"{folder}: another identity is there; take --replace, or another -o DIR")
+        raise ConfigError(f"{folder}: {_TAKEN}")
     ids.write_identity(folder, bundle.ca, bundle.certificate, bundle.key, bundle.broker)
     return True
 

@@ -2,12 +2,13 @@
 
 The token carries a secret of 128 bits and the first 128 bits of the SHA-256 of the CA's
 certificate. The server speaks TLS with a certificate of that CA for the name `SERVER_NAME`, which
-no broker's and no host's has. A line of JSON goes each way:
+no broker's and no host's has. Both sides speak in lines of JSON:
 
 1. The host connects without knowing the CA, sends nothing, and reads it from the server's greeting.
    If its fingerprint is not the token's, the host leaves.
-2. The host connects again, trusting that CA alone. It sends the secret and a certificate request
-   for a key that it has made itself, and gets the certificate.
+2. The host connects again, trusting that CA alone. It sends the secret, and is told the name that
+   it is to have. If it has no place for that, it leaves, and the token is as good as before.
+3. It sends a certificate request for a key that it has made itself, and gets the certificate.
 
 A token is good for one certificate and for a time. Whoever guesses wrong ends it after a few tries;
 connections, their number, their size and their length, are bounded.
@@ -166,36 +167,50 @@ class Enrolment:
         try:
             with _tls(connection, self._tls, server_side=True) as stream:
                 _send(stream, {"v": 1, "ca": self._offer.authority.pem.decode("ascii")})
-                request = _receive(stream)
-                _send(stream, self._answer(request, _plain(stream.getpeername()[0])))
+                told = self._open(_receive(stream))
+                _send(stream, told)
+                if "error" not in told:
+                    _send(stream, self._answer(_receive(stream), stream.getpeername()[0]))
         except (OSError, ValueError):
             pass  # whatever a stranger does with the connection is the stranger's affair
         finally:
             self._free.release()
 
-    def _answer(self, request: dict[str, Any], peer: str) -> dict[str, Any]:
-        said, asked = request.get("secret"), request.get("request")
-        if not isinstance(said, str) or not isinstance(asked, str):
+    def _open(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer a secret: with the name, or with why not. The token is not used by that."""
+        said = request.get("secret")
+        if not isinstance(said, str):
             return {"error": "this is no request of `fleet join`"}
         end = self._ended()
         if end is not None:
             return {"error": _SAID[end]}
         with self._judging:
-            if not hmac.compare_digest(said.encode(), self._offer.token.secret.hex().encode()):
-                self._tries += 1
-                left = MAX_TRIES - self._tries
-                if left <= 0:
-                    self._end = End.GUESSED
-                    return {"error": _SAID[self._end]}
-                tries = "one more try is" if left == 1 else f"{left} more tries are"
-                return {
-                    "error": "this token is not the one that was printed; copy it again, "
-                    f"{tries} allowed"
-                }
+            if hmac.compare_digest(said.encode(), self._offer.token.secret.hex().encode()):
+                return {"v": 1, "name": self._offer.name}
+            self._tries += 1
+            left = MAX_TRIES - self._tries
+            if left <= 0:
+                self._end = End.GUESSED
+                return {"error": _SAID[self._end]}
+            tries = "one more try is" if left == 1 else f"{left} more tries are"
+            return {
+                "error": "this token is not the one that was printed; copy it again, "
+                f"{tries} allowed"
+            }
+
+    def _answer(self, request: dict[str, Any], peer: str) -> dict[str, Any]:
+        """Answer a certificate request of somebody who has shown the secret."""
+        asked = request.get("request")
+        if not isinstance(asked, str):
+            return {"error": "this is no request of `fleet join`"}
+        end = self._ended()
+        if end is not None:
+            return {"error": _SAID[end]}
+        with self._judging:
             if self._end is not None:
                 return {"error": _SAID[self._end]}
             try:
-                return self._give(asked.encode(), peer)
+                return self._give(asked.encode(), _plain(peer))
             except ConfigError as error:
                 return {"error": f"{error}; {_ANOTHER}"}
 
@@ -226,8 +241,13 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def fetch(host: str, port: int, token: Token, now_s: float) -> Bundle:
+def fetch(
+    host: str, port: int, token: Token, now_s: float, check: Callable[[str], object]
+) -> Bundle:
     """Return the identity that a server of `Enrolment` gives for a token; the key is made here.
+
+    `check` is given the name that it will have. The token is used only after that, so whatever
+    `ConfigError` it raises costs nothing.
 
     Raises `LinkError` when nobody answers, the CA is not the token's, or the server says no.
     """
@@ -251,16 +271,23 @@ def fetch(host: str, port: int, token: Token, now_s: float) -> Bundle:
     known.minimum_version = ssl.TLSVersion.TLSv1_2
     with _connected(host, port, known, where) as stream:
         _receive(stream)
+        check(str(_asked(stream, {"v": 1, "secret": token.secret.hex()}, where).get("name")))
         request = certs.request_pem(key, "fleet").decode("ascii")
-        _send(stream, {"v": 1, "secret": token.secret.hex(), "request": request})
-        answer = _receive(stream)
-    if "error" in answer:
-        raise LinkError(f"{where}: {str(answer['error'])[:500]}")
+        answer = _asked(stream, {"request": request}, where)
     own = {
         "key": certs.key_pem(key).decode("ascii"),
         "ca": certs.certificate_pem(authority).decode(),
     }
     return parse_bundle(json.dumps(answer | own).encode(), where, now_s)
+
+
+def _asked(stream: ssl.SSLSocket, question: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the answer to a question. Raises `LinkError` with the server's words if it says no."""
+    _send(stream, question)
+    answer = _receive(stream)
+    if "error" in answer:
+        raise LinkError(f"{where}: {str(answer['error'])[:500]}")
+    return answer
 
 
 @contextlib.contextmanager

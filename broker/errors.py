@@ -15,9 +15,12 @@ from __future__ import annotations
 
 
 def plain(error: BaseException) -> str:
-    """Return an error in words: of the system's, the file and what is said, not its number."""
+    """Return an error in words: of the system's, the file and what is said, not its number.
+
+    One that says nothing, as asyncio's of a lost connection, is told by its kind.
+    """
     if not isinstance(error, OSError) or error.strerror is None:
-        return str(error)
+        return str(error) or type(error).__name__
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 

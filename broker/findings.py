@@ -12,7 +12,7 @@ from broker.prose import laid_out
 
 EXIT_FINE: Final = 0
 EXIT_FAILS: Final = 1
-_INDENT: Final = 19  # as far as the words of a line
+INDENT: Final = 19  # as far as the words of a line
 
 
 class Level(StrEnum):
@@ -64,7 +64,7 @@ def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) 
         found.append(finding)
         if not as_json:
             line = finding.line()
-            out.write(laid_out(line, out, indent=_INDENT, least=2 * _INDENT) + "\n")
+            out.write(laid_out(line, out, indent=INDENT, least=2 * INDENT) + "\n")
             out.flush()
     fine = all(finding.level is not Level.FAIL for finding in found)
     if as_json:

@@ -48,6 +48,9 @@ MOST_QOS: Final = 1  # that any broker has
 STEADY_S: Final = 10.0  # a connection that lasted so long was a good one
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
+_MOST_NUMBERS: Final = 65_535  # of messages that are not acknowledged yet: MQTT's
+# As we encode them. Nobody waits for what comes of these, and another report follows soon.
+_PATIENT: Final = (b'{"v":1,"type":"accepted",', b'{"v":1,"type":"started",')
 _REFUSED: Final = (
     "; the broker may not take this certificate: is it revoked, ended, or of another CA? "
     "`fleet enroll NAME --replace` gives a new one"
@@ -113,17 +116,31 @@ class Link:
         """Start connecting; `Connected` or `Disconnected` tells how it went."""
         self._thread.start()
 
-    def publish(self, message: Outgoing) -> bool:
-        """Hand a message to the connection; false when there is none or its queue is full."""
+    def publish(self, *messages: Outgoing) -> bool:
+        """Hand messages to the connection, in this order, to leave together.
+
+        Returns false when there is none or its queue is full; some of them may have left then.
+        """
         connection = self._connection
-        return connection is not None and connection.publish(message)
+        return connection is not None and connection.publish(messages)
+
+    def subscribe(self, filters: Sequence[tuple[str, int]]) -> None:
+        """Ask for more on the present connection; its next `Connected` tells that it is granted."""
+        connection = self._connection
+        if connection is not None:
+            connection.subscribe(filters)
+
+    def drop(self, why: str) -> None:
+        """End the present connection, for the next one to be made."""
+        connection = self._connection
+        if connection is not None:
+            connection.drop(why)
 
     def stop(self, goodbye: Sequence[Outgoing] = ()) -> None:
         """Publish `goodbye`, wait a little for it to leave, disconnect and end the thread."""
         connection = self._connection
         if connection is not None:
-            for message in goodbye:
-                connection.publish(message)
+            connection.publish(goodbye)
             connection.drain(GOODBYE_TIMEOUT_S)
         self._stopping.set()
         if connection is not None:
@@ -182,7 +199,9 @@ class Link:
         return f"; does another program connect as {name!r}, too? {remedy}"
 
 
-_CALLBACKS: Final = ("on_connect", "on_subscribe", "on_disconnect", "on_messages", "on_publish")
+_CALLBACKS: Final = (
+    "on_connect", "on_subscribe", "on_disconnect", "on_messages", "on_publish", "on_acknowledged",
+)  # fmt: skip
 
 
 class _Connection:
@@ -199,7 +218,9 @@ class _Connection:
     ) -> None:
         self._settings = settings
         self._address = address
-        self._filters = [(name, min(qos, most_qos)) for name, qos in settings.filters]
+        self._most_qos = most_qos
+        self._session = session
+        self._filters = self._askable(settings.filters)
         self.asked = False  # to subscribe
         self.reached = False  # somebody who speaks TLS, or MQTT
         self._inbox = inbox
@@ -209,7 +230,7 @@ class _Connection:
         self._closed = threading.Event()
         self._changed = threading.Condition()
         self._outstanding: dict[int, int] = {}
-        self._early: set[int] = set()
+        self._number = 0  # of the last message
         self._outstanding_bytes = 0
         client = PacketClient(
             CallbackAPIVersion.VERSION2,
@@ -219,8 +240,6 @@ class _Connection:
             reconnect_on_failure=False,
         )
         client.connect_timeout = CONNECT_TIMEOUT_S
-        client.max_queued_messages_set(MAX_OUTSTANDING)
-        client.max_inflight_messages_set(1000)
         if address.user is not None:
             client.username_pw_set(address.user, address.password)
         if will is not None:
@@ -232,6 +251,7 @@ class _Connection:
         client.on_disconnect = self._on_disconnect
         client.on_messages = self._on_messages
         client.on_publish = self._on_publish
+        client.on_acknowledged = self._on_left
         self._client = client
 
     def open(self, stopping: threading.Event) -> str | None:
@@ -279,25 +299,33 @@ class _Connection:
         for name in _CALLBACKS:
             setattr(self._client, name, None)
 
-    def publish(self, message: Outgoing) -> bool:
+    def publish(self, messages: Sequence[Outgoing]) -> bool:
+        numbered = []
         with self._changed:
-            full = (
-                len(self._outstanding) >= MAX_OUTSTANDING
-                or self._outstanding_bytes + len(message.payload) > MAX_OUTSTANDING_BYTES
-            )
-        if full or self._closed.is_set():
-            return False
-        info = self._client.publish(message.topic, message.payload, message.qos, message.retain)
-        if info.rc != mqtt.MQTT_ERR_SUCCESS:
-            return False
-        with self._changed:
-            # paho's thread may have reported it as sent before this line is reached.
-            if info.mid in self._early:
-                self._early.discard(info.mid)
-            else:
-                self._outstanding[info.mid] = len(message.payload)
-                self._outstanding_bytes += len(message.payload)
-        return True
+            for message in messages:
+                size_bytes = self._outstanding_bytes + len(message.payload)
+                is_full = len(self._outstanding) >= MAX_OUTSTANDING
+                if is_full or size_bytes > MAX_OUTSTANDING_BYTES or self._closed.is_set():
+                    break
+                number = self._next_number()
+                self._outstanding[number] = len(message.payload)
+                self._outstanding_bytes = size_bytes
+                numbered.append((number, message))
+        return self._client.send(numbered) and len(numbered) == len(messages)
+
+    def _next_number(self) -> int:
+        while True:
+            self._number = self._number % _MOST_NUMBERS + 1
+            if self._number not in self._outstanding:
+                return self._number
+
+    def subscribe(self, filters: Sequence[tuple[str, int]]) -> None:
+        self._filters = self._askable(filters)
+        self._client.subscribe(self._filters)
+
+    def drop(self, why: str) -> None:
+        self._why = why
+        self._client.disconnect()
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until all that was published has left; tell whether it has."""
@@ -331,8 +359,13 @@ class _Connection:
         if refused:
             self._why = f"the broker refused the subscription to {', '.join(refused)}"
             client.disconnect()
+        elif self._ready.is_set():
+            self._inbox(Connected(self._session))  # who waits in `open` tells of the first
         else:
             self._ready.set()
+
+    def _askable(self, filters: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        return [(name, min(qos, self._most_qos)) for name, qos in filters]
 
     def _on_disconnect(
         self, _client: mqtt.Client, _data: Any, _flags: Any, reason: ReasonCode, _props: Any
@@ -351,12 +384,12 @@ class _Connection:
     def _on_publish(
         self, _client: mqtt.Client, _data: Any, mid: int, _reason: ReasonCode, _props: Any
     ) -> None:
+        self._on_left([mid])
+
+    def _on_left(self, numbers: list[int]) -> None:
         with self._changed:
-            size_bytes = self._outstanding.pop(mid, None)
-            if size_bytes is None:
-                self._early.add(mid)
-            else:
-                self._outstanding_bytes -= size_bytes
+            for number in numbers:
+                self._outstanding_bytes -= self._outstanding.pop(number, 0)
             if not self._outstanding:
                 self._changed.notify_all()
 
@@ -380,6 +413,8 @@ def lane_of(event: LinkEvent) -> tuple[Lane, str | None]:
     leaf = topic.rsplit("/", 1)[-1]
     if leaf in {"heartbeat", "capability", "progress"}:
         return Lane.LATEST, topic
+    if leaf == "response" and event.payload.startswith(_PATIENT):
+        return Lane.PATIENT, None
     if leaf == "log" or "/chunk/" in topic:
         return Lane.BULK, None
     if leaf == "request" and "/operator/" in topic:

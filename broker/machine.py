@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
 import re
@@ -25,6 +26,7 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
+@functools.cache
 def boot_id() -> str:
     """Return an id that changes when this machine boots."""
     try:

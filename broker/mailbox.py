@@ -3,9 +3,9 @@
 An event with a key takes the place of an unread one with the same key: a newer heartbeat makes an
 older one worthless, and a question that is repeated is to be answered once. What happens when it is
 full depends on the lane. `LATEST` events all have a key. `BULK` (chunks, log lines) are dropped:
-chunks are asked for again. They are bounded by their bytes as well. `CONTROL` is left to the
-sender's retry. `LOCAL` events come from this process itself, which bounds them, and are never
-dropped.
+chunks are asked for again. `CONTROL` is left to the sender's retry, and so is `PATIENT`, for which
+nobody waits. All three are bounded by their bytes as well. `LOCAL` events come from this process
+itself, which bounds them, and are never dropped.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Lane(StrEnum):
 
     LOCAL = "local"
     CONTROL = "control"
+    PATIENT = "patient"
     LATEST = "latest"
     BULK = "bulk"
 
@@ -34,10 +35,16 @@ Letter = tuple[E, Lane, str | None, int]
 # Of 20,000 hosts: what a broker has retained of each, and the birth that follows.
 DEFAULT_LIMITS: Final[Mapping[Lane, int]] = {
     Lane.CONTROL: 50_000,
+    Lane.PATIENT: 50_000,
     Lane.LATEST: 60_000,
     Lane.BULK: 4096,
 }
-MAX_BULK_BYTES: Final = 48 * 1024 * 1024
+# Of CONTROL: ten thousand reports that bear their bundles.
+LIMITS_BYTES: Final[Mapping[Lane, int]] = {
+    Lane.CONTROL: 128 * 1024 * 1024,
+    Lane.PATIENT: 16 * 1024 * 1024,
+    Lane.BULK: 48 * 1024 * 1024,
+}
 
 
 class _Cell(Generic[E]):
@@ -58,7 +65,7 @@ class Mailbox(Generic[E]):
         self._limits = limits
         self._cells: deque[_Cell[E]] = deque()
         self._unread: Counter[Lane] = Counter()
-        self._bulk_bytes = 0
+        self._bytes: Counter[Lane] = Counter()
         self._latest: dict[str, _Cell[E]] = {}
         self._dropped: Counter[Lane] = Counter()
         self._gathers = False  # the reader waits for more than it has
@@ -69,7 +76,7 @@ class Mailbox(Generic[E]):
     ) -> bool:
         """Add an event, or put it in the place of an unread one; return whether it was taken.
 
-        The size is for `BULK`.
+        The size is for the lanes of `LIMITS_BYTES`.
         """
         with self._ready:
             taken = self._add(event, lane, key, size_bytes)
@@ -86,8 +93,8 @@ class Mailbox(Generic[E]):
     def take(self, timeout_s: float | None, at_most: int = 1000, gather_s: float = 0.0) -> list[E]:
         """Return up to `at_most` events in arrival order; empty when none came in `timeout_s`.
 
-        Where `LATEST` events alone have come, more of them are waited for, `gather_s` at most, so
-        that a turn takes in several; an event of another lane ends that wait at once.
+        Where `LATEST` and `PATIENT` events alone have come, more are waited for, `gather_s` at
+        most, so that a turn takes in several; an event of another lane ends that wait at once.
         """
         with self._ready:
             if not self._cells:
@@ -112,24 +119,25 @@ class Mailbox(Generic[E]):
         if key is not None and key in self._latest:
             self._latest[key].event = event
             return True
-        limit = self._limits.get(lane)
-        full = lane is Lane.BULK and self._bulk_bytes + size_bytes > MAX_BULK_BYTES
-        if full or (limit is not None and self._unread[lane] >= limit):
+        if self._is_full(lane, size_bytes):
             self._dropped[lane] += 1
             return False
-        if lane is Lane.BULK:
-            self._bulk_bytes += size_bytes
-        else:
-            size_bytes = 0
         cell = _Cell(event, lane, key, size_bytes)
         if key is not None:
             self._latest[key] = cell
         self._cells.append(cell)
         self._unread[lane] += 1
+        self._bytes[lane] += size_bytes
         return True
 
+    def _is_full(self, lane: Lane, size_bytes: int) -> bool:
+        limit, most_bytes = self._limits.get(lane), LIMITS_BYTES.get(lane)
+        return (limit is not None and self._unread[lane] >= limit) or (
+            most_bytes is not None and self._bytes[lane] + size_bytes > most_bytes
+        )
+
     def _is_urgent(self) -> bool:
-        return len(self._cells) > self._unread[Lane.LATEST]
+        return len(self._cells) > self._unread[Lane.LATEST] + self._unread[Lane.PATIENT]
 
     def _wake(self) -> None:
         if not self._gathers or self._is_urgent():
@@ -138,7 +146,7 @@ class Mailbox(Generic[E]):
     def _pop(self) -> E:
         cell = self._cells.popleft()
         self._unread[cell.lane] -= 1
-        self._bulk_bytes -= cell.size_bytes
+        self._bytes[cell.lane] -= cell.size_bytes
         if cell.key is not None:
             self._latest.pop(cell.key, None)
         return cell.event

@@ -13,22 +13,20 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 
 from paho.mqtt.enums import MQTTErrorCode
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
 
 from broker.reading import ReadingClient, mqtt
+from broker.wire import Outgoing
 
 __all__ = ["PacketClient", "mqtt"]
 
 _QOS_0: Final = 0x30  # a PUBLISH at QoS 0, whose retain flag is the lowest bit
+_QOS_1: Final = 0x32
 GATHERED_BYTES: Final = 16 * 1024  # of a payload; less is copied sooner than told of apart
 _PUBACK: Final = 0x40
-_TAKEN: Final = ReasonCode(PacketTypes.PUBACK)
-_NO_PROPERTIES: Final = Properties(PacketTypes.PUBACK)  # type: ignore[no-untyped-call]
 
 
 class PacketClient(ReadingClient):
@@ -42,6 +40,39 @@ class PacketClient(ReadingClient):
         """See paho's."""
         self._sending = threading.Lock()
         super().__init__(*args, **named)
+
+    def send(self, numbered: Iterable[tuple[int, Outgoing]]) -> bool:
+        """Send messages, each with its number (1 to 65535); false without a connection.
+
+        Those at QoS 1 that follow each other leave together, and so does what acknowledges them:
+        `on_acknowledged` has their numbers. Those at QoS 0 have left when `on_publish` has theirs.
+        paho's `publish` keeps each message, with a condition and two locks, for a connection that
+        would take them up again, of which we have none.
+        """
+        if self._sock is None:
+            return False
+        together, sent = bytearray(), MQTTErrorCode.MQTT_ERR_SUCCESS
+        for number, message in numbered:
+            if message.qos:
+                self._pack(together, number, message)
+                continue
+            if together:
+                sent = sent or self._packet_queue(_QOS_1, together, 0, 1)
+                together = bytearray()
+            topic, info = message.topic.encode(), mqtt.MQTTMessageInfo(number)
+            sent = sent or self._send_publish(
+                number, topic, message.payload, 0, message.retain, info=info
+            )
+        if together:
+            sent = sent or self._packet_queue(_QOS_1, together, 0, 1)
+        return not sent
+
+    def _pack(self, packet: bytearray, number: int, message: Outgoing) -> None:
+        topic = message.topic.encode()
+        packet.append(_QOS_1 | message.retain)
+        self._pack_remaining_length(packet, 4 + len(topic) + len(message.payload))
+        packet += len(topic).to_bytes(2, "big") + topic + number.to_bytes(2, "big")
+        packet += message.payload
 
     def _get_proxy(self) -> dict[str, Any] | None:
         if vars(mqtt)["socks"] is not None:  # else no proxy is looked for
@@ -139,16 +170,6 @@ class PacketClient(ReadingClient):
     def _packet_write(self) -> MQTTErrorCode:
         with self._sending:
             return super()._packet_write()
-
-    def _handle_pubackcomp(self, cmd: Any) -> MQTTErrorCode:
-        """Take PUBACK; paho looks its reason up by name, which 3.1.1 does not even send."""
-        if cmd != "PUBACK" or len(self._in_packet["packet"]) != 2:
-            return super()._handle_pubackcomp(cmd)
-        mid = int.from_bytes(self._in_packet["packet"], "big")
-        with self._out_message_mutex:
-            if mid in self._out_messages:
-                return self._do_on_publish(mid, _TAKEN, _NO_PROPERTIES)
-        return MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def _wake(self) -> None:
         """Have paho's thread look for what it is to send."""

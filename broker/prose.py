@@ -6,7 +6,7 @@ import re
 from typing import Final, TextIO
 
 LEAST: Final = 20  # columns; a narrower window breaks lines by itself
-_COMMAND: Final = re.compile(r"`[^`\n]+`")
+COMMAND: Final = re.compile(r"`[^`\n]+`")
 _HELD: Final = "\N{NO-BREAK SPACE}"  # within a command, while lines are broken
 
 
@@ -24,7 +24,7 @@ def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> 
     width = max(least, shutil.get_terminal_size().columns)
     lines = [
         textwrap.fill(
-            _COMMAND.sub(lambda found: found[0].replace(" ", _HELD), line),
+            COMMAND.sub(lambda found: found[0].replace(" ", _HELD), line),
             width,
             subsequent_indent=" " * indent,
             break_long_words=False,

@@ -36,13 +36,18 @@ _MIN_PACKET_BYTES: Final = 2  # of any packet: its type and the length of the re
 _MAX_LENGTH_BYTES: Final = 4
 _PUBLISH: Final = 0x30
 _PUBACK: Final = 0x40
+_NUMBER_BYTES: Final = 2  # of a message at QoS 1
 _PUBACK_HEAD: Final = b"\x40\x02"
 
 
 class ReadingClient(mqtt.Client):
-    """A client of MQTT 3.1.1 at QoS 0 and 1; messages come by `on_messages`, not `on_message`."""
+    """A client of MQTT 3.1.1 at QoS 0 and 1; messages come by `on_messages`, not `on_message`.
+
+    `on_acknowledged` is given the numbers of the messages at QoS 1 that the broker has taken.
+    """
 
     on_messages: Callable[[list[Incoming]], None] | None = None
+    on_acknowledged: Callable[[list[int]], None] | None = None
 
     def __init__(self, *args: Any, **named: Any) -> None:
         """See paho's."""
@@ -132,9 +137,12 @@ class ReadingClient(mqtt.Client):
 
     def _handle(self, packets: list[tuple[int, memoryview]]) -> MQTTErrorCode:
         """Hand over all messages, to be acknowledged together; leave other packets to paho."""
-        messages, others = [], []
+        messages, taken, others = [], [], []
         handled = MQTTErrorCode.MQTT_ERR_SUCCESS
         for first, body in packets:
+            if first == _PUBACK and len(body) == _NUMBER_BYTES:
+                taken.append(int.from_bytes(body, "big"))
+                continue
             if first & 0xF0 != _PUBLISH:
                 others.append((first, body))
                 continue
@@ -145,6 +153,8 @@ class ReadingClient(mqtt.Client):
             messages.append(message)
         if messages and self.on_messages is not None:
             self.on_messages(messages)
+        if taken and self.on_acknowledged is not None:
+            self.on_acknowledged(taken)
         for first, body in others:
             handled = handled or self._handle_other(first, body)
         return handled

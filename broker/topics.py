@@ -55,6 +55,7 @@ class Kind(StrEnum):
     CHECKPOINT_GRANT = "checkpoint/grant"
     COORDINATOR_STATUS = "coordinator/status"
     SUMMARY = "coordinator/summary"
+    HOLDER = "coordinator/holder"
     BROKER_LOAD = "broker/load"
     BROKER_REFUSED = "broker/refused"
     JOB = "jobs"
@@ -196,6 +197,10 @@ class Topics:
         """Counts by state."""
         return f"{self.root}/coordinator/summary"
 
+    def holder(self) -> str:
+        """Which ledger the fleet's jobs are in: who serves says so."""
+        return f"{self.root}/coordinator/holder"
+
     def broker_refused(self) -> str:
         """What the embedded broker has refused; nobody else may publish there."""
         return f"{self.root}/broker/refused"
@@ -240,8 +245,16 @@ class Topics:
         """Return what a coordinator subscribes to besides, where it serves Home Assistant."""
         return ((self.home_command("+"), 1), (HOME_STATUS, 1))
 
+    def before_coordinator(self) -> tuple[tuple[str, int], ...]:
+        """Return the (filter, QoS) pairs of a coordinator that has yet to see whether it may serve.
+
+        None has a wildcard: some brokers send nothing that is retained for such.
+        """
+        own = (self.holder(), self.coordinator_status(), self.echo("coordinator"))
+        return tuple((topic, 1) for topic in own)
+
     def for_coordinator(self) -> tuple[tuple[str, int], ...]:
-        """Return the (filter, QoS) pairs that a coordinator subscribes to."""
+        """Return the (filter, QoS) pairs that a coordinator which serves subscribes to."""
         root = self.root
         return (
             (f"{root}/+/status", 1),
@@ -305,6 +318,7 @@ class Topics:
 _FIXED: Final = {
     ("coordinator", "status"): Kind.COORDINATOR_STATUS,
     ("coordinator", "summary"): Kind.SUMMARY,
+    ("coordinator", "holder"): Kind.HOLDER,
     ("broker", "load"): Kind.BROKER_LOAD,
     ("broker", "refused"): Kind.BROKER_REFUSED,
 }

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The broker has taken the connection and every subscription; `session` is new each time."""
+    """The broker has taken the connection, and every subscription that was asked for so far.
+
+    `session` is new at each connection; who asks for more on one is told again, of the same one.
+    """
 
     session: str
 
@@ -40,3 +44,10 @@ class Outgoing:
 
 
 LinkEvent = Connected | Disconnected | Incoming
+
+
+class Publish(Protocol):
+    """Hands messages to the link, in this order; those that are handed over together leave so."""
+
+    def __call__(self, *messages: Outgoing) -> bool:
+        """Tell whether all of them were taken."""

@@ -115,6 +115,14 @@ def suitable(explained: Explained, presence: Mapping[str, str]) -> dict[str, lis
     return found
 
 
+def unpaused(explained: Explained) -> Explained:
+    """Return what would speak against each host if the fleet were not paused."""
+    return [
+        (replace(view, paused=""), tuple(reason for reason in rs if reason.code != "paused"))
+        for view, rs in explained
+    ]
+
+
 def remedies(spec: JobSpec, explained: Explained, grace_s: float) -> list[str]:
     """Return what would open further hosts to the job, one change at a time, best first.
 

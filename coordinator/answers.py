@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import JsonValue
@@ -13,6 +14,14 @@ from coordinator.jobs import Job
 def given(request_id: str, data: JsonValue) -> OperatorResponse:
     """Return an answer with what was asked for."""
     return OperatorResponse(id=request_id, ok=True, data=data)
+
+
+def told_apart(namesakes: Iterable[Job]) -> list[JsonValue]:
+    """Return what tells other jobs of the same name from the one that was meant."""
+    return [
+        {"job_id": job.job_id, "state": job.state.value, "host": job.host, "in_plan": job.in_plan}
+        for job in namesakes
+    ]
 
 
 def moved(request_id: str, job: Job, **more: JsonValue) -> OperatorResponse:

@@ -17,6 +17,7 @@ from pydantic import JsonValue, ValidationError
 
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
+from broker.loglines import decode_lines
 from broker.messages import (
     AGENT_RESPONSE,
     BROKER_LOAD,
@@ -68,6 +69,7 @@ from coordinator.effects import (
     Collected,
     Effect,
     JournalRead,
+    ManifestChanged,
     ManifestRead,
     ManifestRefused,
     PartFailed,
@@ -92,7 +94,6 @@ from coordinator.records import (
 from coordinator.states import JobState
 from coordinator.world import Answer, CoreSettings, World
 
-MAX_LOG_LINE_BYTES: Final = 8192
 MAX_OTHERS: Final = 16
 COLLECT_FIRST_S: Final = 300.0
 COLLECT_EVERY_S: Final = 6 * 3600.0
@@ -176,7 +177,7 @@ class Core:
         mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
         mine.dropped, mine.refused = theirs.dropped, theirs.refused
         mine.broker_refused, mine.manifest_fault = theirs.broker_refused, theirs.manifest_fault
-        mine.broker_load = theirs.broker_load
+        mine.broker_load, mine.manifest_changed = theirs.broker_load, theirs.manifest_changed
         mine.evidence, mine.trainers = theirs.evidence, theirs.trainers
 
     def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
@@ -205,6 +206,8 @@ class Core:
                 world.stored.update(kept)
             case ManifestRead() | ManifestRefused():
                 self._on_manifest(event, now)
+            case ManifestChanged(how):
+                world.manifest_changed = how
             case ReloadAsked():
                 world.do(ReadManifest())
             case JournalRead():
@@ -363,7 +366,7 @@ class Core:
 
     def _dispatch(self, topic: Topic, message: Incoming, now: Now) -> None:
         world, payload = self.world, message.payload
-        if not payload and topic.kind is not Kind.LOG:
+        if not payload:
             return  # a cleared retained message
         if topic.host in world.revoked and topic.kind is not Kind.STATUS:
             world.refuse("revoked", f"what {topic.host} says: its certificate was revoked")
@@ -469,9 +472,10 @@ class Core:
 
     def _on_log(self, topic: Topic, payload: bytes) -> None:
         job = self.world.book.get(topic.job_id)
-        if job is not None and job.is_held and job.host == topic.host:
-            line = payload[:MAX_LOG_LINE_BYTES].decode("utf-8", "replace")
-            self.world.do(AppendLog(job.job_id, job.attempt, line))
+        said = decode_lines(payload)
+        # Also of an attempt that is over: its last lines may come after its report.
+        if job is not None and job.is_at(topic.host, said.attempt):
+            self.world.do(AppendLog(job.job_id, said))
 
 
 def _faults(event: ManifestRefused) -> str:

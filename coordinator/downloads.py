@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from pydantic import JsonValue
+
 from broker.clock import Now
 from broker.messages import AskFetch, GrantMessage, OperatorResponse
 from broker.stream import Done, Refused, Sender, chunk_size
@@ -22,8 +24,10 @@ MAX_DOWNLOADS: Final = 16
 IDLE_S: Final = 60.0
 
 
-def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> OperatorResponse:
-    """Tell a client what it will get; its grants draw the chunks."""
+def on_fetch(
+    world: World, client: str, ask: AskFetch, job: Job, others: list[JsonValue], now: Now
+) -> OperatorResponse:
+    """Tell a client what it will get; its grants draw the chunks. `others`: of the same name."""
     artifact_id = job.artifact_id
     if artifact_id is None or artifact_id not in world.stored:
         message = f"job {job.spec.name} is {job.state.value} and has no artifact"
@@ -53,6 +57,7 @@ def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> Op
             "artifact_id": artifact_id,
             "size_bytes": size_bytes,
             "chunk_bytes": chunk_bytes,
+            "others": others,
         },
     )
 

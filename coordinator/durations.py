@@ -30,8 +30,8 @@ class Estimate:
 
     `runs` is how many measured durations it is made of. `basis` is `here` (this model and mode on
     this host), `model-here`, `elsewhere` (on other hosts), `model-elsewhere`, `eta` (the trainer's
-    own), `progress` (what is done so far) or `none`: nothing like it was ever completed, and the
-    span is a stand-in that means nothing.
+    own), `progress` (what is done so far), `overdue` (it has run for longer than any before it) or
+    `none` (nothing like it was ever completed). Of the last two the span means nothing.
     """
 
     span: Span
@@ -41,7 +41,7 @@ class Estimate:
     @property
     def is_known(self) -> bool:
         """Whether anything speaks for it."""
-        return self.basis != "none"
+        return self.basis not in {"none", "overdue"}
 
     def words(self) -> str:
         """Return the basis as people say it."""
@@ -53,6 +53,7 @@ class Estimate:
             "model-elsewhere": f"{runs} of the model on other hosts",
             "eta": "its trainer's own ETA",
             "progress": "its progress so far",
+            "overdue": f"longer already than {runs} of its like",
         }.get(self.basis, "no basis: never completed yet")
 
 
@@ -105,8 +106,8 @@ class History:
             rest_s = max(0.0, self._stand_in_s - elapsed_s)
             return Estimate(Span(rest_s, rest_s, rest_s), 0, "none")
         longer = [took - elapsed_s for took in found if took > elapsed_s]
-        if not longer:  # longer than any before: any moment now, or as long again
-            return Estimate(Span(0.0, 0.1 * elapsed_s, elapsed_s), len(found), basis)
+        if not longer:  # any moment now, or as long again, or never
+            return Estimate(Span(0.0, 0.1 * elapsed_s, elapsed_s), len(found), "overdue")
         return Estimate(_span(longer), len(found), basis)
 
     def _nearest(self, model: str, mode: str, host: str) -> tuple[str, list[float]]:

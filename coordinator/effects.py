@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from broker.loglines import LogLines
 from broker.messages import AskIdentity
 from broker.ranges import RangeSet
 from broker.wire import Outgoing
@@ -95,11 +96,10 @@ class AppendIndex:
 
 @dataclass(frozen=True, slots=True)
 class AppendLog:
-    """Append a line of a trainer's output to the job's bounded log."""
+    """Append lines of a trainer's output to the job's bounded log."""
 
     job_id: str
-    attempt: int
-    line: str
+    said: LogLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +132,17 @@ class AnswerWithAttempts:
 
 @dataclass(frozen=True, slots=True)
 class AnswerWithLog:
-    """Answer an operator's `logs` with the last `lines` lines of the job's log."""
+    """Answer an operator's `logs` with the last `lines` lines of the job's log.
+
+    `others` are the jobs of the same name.
+    """
 
     client: str
     request_id: str
     job_id: str
     attempt: int
     lines: int
+    others: list[JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +293,13 @@ class ReloadAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ManifestChanged:
+    """The manifest's file is not what was read last; `how` in words, empty when it is again."""
+
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class JournalRead:
     """The journal of the CA was read: who did what, oldest first."""
 
@@ -312,6 +323,7 @@ ShellEvent = (
     | ManifestRead
     | ManifestRefused
     | ReloadAsked
+    | ManifestChanged
     | JournalRead
     | Tick
 )

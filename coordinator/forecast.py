@@ -6,8 +6,9 @@ says (`durations`). The plan is played three times: all jobs quick, all at their
 
 Only what can be known is played. A host that is away, in quiet hours or drained may come back at
 any time: it is given nothing, and a job that only such hosts could take is `absent`. A job that no
-host could ever take as things are is `stuck`. A job whose like was never completed has an end that
-nobody knows, and neither has whatever comes after it in its slot.
+host could ever take as things are is `stuck`. A job whose like was never completed, or that has run
+for longer than any of its like, has an end that nobody knows; so has what comes after it in its
+slot, or has to wait for its memory.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Held:
 class Outlook:
     """What is to be expected of one job. Spans are from now, in seconds.
 
-    `vague`: when it starts rests on a job of which nobody knows how long it takes. `after` is the
+    `vague`: when it starts rests on a job of which nobody knows when it ends. `after` is the
     id of the job that makes room for it, none when there is room; `ahead` how many pending jobs
     start before it on the same host. `against` are the reasons of a job that is `absent` or
     `stuck`, each with the number of hosts that it is the case for.
@@ -100,13 +101,14 @@ class Forecast:
         return self.paused and any(one.verdict == "starts" for one in self.outlooks.values())
 
     def of(self, verdict: Verdict) -> list[Outlook]:
-        """Return the outlooks of that kind: first those that start first, then end first."""
+        """Return the outlooks of that kind: what starts first, what ends first, what is vague."""
         found = [one for one in self.outlooks.values() if one.verdict == verdict]
         return sorted(found, key=_by_time)
 
 
-def _by_time(one: Outlook) -> tuple[float, float]:
+def _by_time(one: Outlook) -> tuple[bool, float, float]:
     return (
+        one.vague,
         one.start.median_s if one.start else 0.0,
         one.end.median_s if one.end else 0.0,
     )
@@ -292,7 +294,7 @@ class _Play:
         self._views = dict(hosts)
         self._used: Counter[str] = Counter()
         self._rooms: dict[str, list[_Room]] = {}
-        self._released: set[str] = set()
+        self._released: dict[str, _Room] = {}  # by the first job of ours that ended there
         self._groups: dict[tuple[Any, ...], _Group] = {}
         self._groups_at: dict[str, list[_Group]] = {}
         self._due: list[tuple[float, int, Any]] = []
@@ -364,7 +366,7 @@ class _Play:
         if view is None:
             return
         if where not in self._released:
-            self._released.add(where)
+            self._released[where] = thing
             view = _with_memory(view)
         self._views[where] = replace(view, used_slots=self._used[where])
         if self._used[where] < view.slots():
@@ -382,7 +384,8 @@ class _Play:
                 passed.add(id(group))
                 continue
             heapq.heappop(group.jobs)
-            self._place(job, chosen.host, now_s)
+            awaited = group.conditions[chosen.host] == "release"
+            self._place(job, chosen.host, now_s, self._released[chosen.host] if awaited else None)
 
     def _next(self, now_s: float, passed: set[int]) -> tuple[_Group, list[str]] | None:
         """Return the group whose first job is next in claim order, and the hosts that are free."""
@@ -401,10 +404,13 @@ class _Play:
                 usable.setdefault(id(group), (group, []))[1].append(host)
         return min(usable.values(), key=lambda one: one[0].jobs[0][:2], default=None)
 
-    def _place(self, job: Waiting, host: str, now_s: float) -> None:
+    def _place(self, job: Waiting, host: str, now_s: float, memory: _Room | None) -> None:
+        """Give a job the room of which most is known; `memory`: who had to leave that to it."""
         rooms = self._rooms[host]
         room = min(rooms)
         rooms.remove(room)
+        if memory is not None:
+            room = _Room(room.vague or memory.vague, room.after or memory.after)
         estimate = self._history.estimate(job.spec.model, job.spec.mode, host)
         end_s = now_s + max(EPSILON_S, estimate.span[self._index])
         self._placed[job.spec.job_id] = _Placed(

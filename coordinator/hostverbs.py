@@ -69,7 +69,7 @@ def on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorRe
         why = world.revoked[ask.host].reason(ask.host)
         return refusal(ask.id, "refused", f"{ask.host}: {why}")
     if not was:
-        by_itself = f"; it refuses jobs by itself: {refuses}" if refuses else ""
+        by_itself = f"; it takes no jobs now: {refuses}" if refuses else ""
         what = f"host {ask.host} is neither drained, nor snoozed, nor in quarantine{by_itself}"
         return refusal(ask.id, "refused", what)
     world.evidence.pop(ask.host, None)

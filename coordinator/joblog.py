@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from broker.disk import Disk, RealDisk, read
+from broker.loglines import LogLines, missing
 
 MAX_OPEN_FILES: Final = 64
 MAX_ANSWER_BYTES: Final = 120_000
+NUMBER: Final = re.compile("[0-9]{1,10}")
+CUT: Final = "..."  # the first line of a file whose beginning was let go
+
+
+@dataclass(frozen=True, slots=True)
+class LogTail:
+    """The end of a log.
+
+    `last` is the number of its last line, 0 when it has none; `truncated`: there was more before.
+    """
+
+    lines: list[str]
+    last: int
+    truncated: bool
 
 
 class JobLogs:
@@ -24,18 +42,19 @@ class JobLogs:
         self._open: OrderedDict[Path, IO[bytes]] = OrderedDict()
         self._disk.make_folder(folder)
 
-    def append(self, job_id: str, attempt: int, line: str) -> None:
-        """Append a line; a disk that refuses costs the line, nothing else."""
-        path = self._path(job_id, attempt)
+    def append(self, job_id: str, said: LogLines) -> None:
+        """Append lines; a disk that refuses costs the lines, nothing else."""
+        path = self._path(job_id, said.attempt)
+        text = "".join(f"{n} {line}\n" for n, line in enumerate(said.lines, said.number))
         with contextlib.suppress(OSError):
             file = self._file(path)
-            file.write(line.encode("utf-8", "replace") + b"\n")
+            file.write(text.encode("utf-8", "replace"))
             file.flush()
             if file.tell() > self._max_bytes:
                 self._halve(path)
 
-    def tail(self, job_id: str, attempt: int, lines: int) -> tuple[list[str], bool]:
-        """Return the last `lines` lines, and whether there are more before them."""
+    def tail(self, job_id: str, attempt: int, lines: int) -> LogTail:
+        """Return the last `lines` lines; where some are missing a line says how many."""
         try:
             with self._disk.open(self._path(job_id, attempt), "rb") as file:
                 size_bytes = file.seek(0, 2)
@@ -43,9 +62,9 @@ class JobLogs:
                 file.seek(start)
                 text = file.read().decode("utf-8", "replace")
         except OSError:
-            return [], False
-        found = text.splitlines()[1 if start else 0 :]
-        return found[-lines:], bool(start) or len(found) > lines
+            return LogTail([], 0, truncated=False)
+        kept = text.split("\n")[1 if start else 0 :]
+        return _tail(kept, lines, cut=bool(start) or kept[0] == CUT)
 
     def close(self) -> None:
         """Close every file."""
@@ -75,4 +94,18 @@ class JobLogs:
         self._open.pop(path).close()
         kept = read(self._disk, path)[-self._max_bytes // 2 :]
         with self._disk.open(path, "wb") as file:
-            file.write(kept[kept.find(b"\n") + 1 :])
+            file.write(CUT.encode() + b"\n" + kept[kept.find(b"\n") + 1 :])
+
+
+def _tail(kept: Sequence[str], most: int, *, cut: bool) -> LogTail:
+    """Put the lines in order: they may have come twice, and late."""
+    pairs = (line.partition(" ") for line in kept)
+    found = {int(number): text for number, _, text in pairs if NUMBER.fullmatch(number)}
+    lines: list[str] = []
+    before = min(found, default=1) - 1 if cut else 0
+    for number in sorted(found):
+        if number > before + 1:
+            lines.append(missing(number - before - 1))
+        lines.append(found[number])
+        before = number
+    return LogTail(lines[-most:], before, truncated=cut or len(lines) > most)

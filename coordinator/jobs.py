@@ -146,8 +146,10 @@ class JobBook:
         self._order: list[str] | None = None
         self._planned: Counter[JobState] = Counter()
         self._named: dict[str, tuple[str, ...]] = {}
+        self._models: dict[str, None] = {}
         for job in self._jobs.values():
             self._note_name(None, job)
+            self._models[job.spec.model] = None
             self._by_state[job.state][job.job_id] = None
             self._planned[job.state] += job.in_plan
             self._note_holder(job)
@@ -206,6 +208,10 @@ class JobBook:
         """Return how many jobs of the plan are in each state."""
         return Counter(self._planned)
 
+    def models(self) -> list[str]:
+        """Return the models of all jobs."""
+        return [*self._models]
+
     def named(self, name: str) -> list[Job]:
         """Return the jobs of exactly this name."""
         return [self._jobs[job_id] for job_id in self._named.get(name, ())]
@@ -218,11 +224,22 @@ class JobBook:
         if named := self.named(text):
             # A name stands for the entry in the plan; an orphan of the same name yields to it.
             return [job for job in named if job.in_plan] or named
-        return [
+        found = [
             job
             for job in self._jobs.values()
             if text and (job.spec.name.startswith(text) or job.job_id.startswith(text))
         ]
+        return [
+            job
+            for job in found
+            if job.in_plan
+            or job.job_id.startswith(text)
+            or not any(other.in_plan for other in self.namesakes(job))
+        ]
+
+    def namesakes(self, job: Job) -> list[Job]:
+        """Return the other jobs of the same name: a job that was changed leaves an orphan."""
+        return [other for other in self.named(job.spec.name) if other.job_id != job.job_id]
 
     def add(self, spec: JobSpec, now: Now, who: str, submitted_by: str | None = None) -> Job:
         """Add a new job as pending."""
@@ -274,6 +291,7 @@ class JobBook:
                 self._drop_holder(before)
         self._jobs[after.job_id] = after
         self._note_name(before, after)
+        self._models[after.spec.model] = None
         self._by_state[after.state][after.job_id] = None
         self._planned[after.state] += after.in_plan
         self._note_holder(after)

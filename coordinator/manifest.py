@@ -123,12 +123,17 @@ class Problem:
 
 
 class ManifestError(ConfigError):
-    """A manifest has errors; `problems` are all of them."""
+    """A manifest has errors; `problems` are all of them, in the order of their lines.
 
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
+    `readable` is what could be read all the same, for whoever looks for more that may be wrong. It
+    is no plan to carry out.
+    """
+
+    def __init__(self, problems: tuple[Problem, ...], readable: Plan | None = None) -> None:
         """Say them all, one a line."""
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+        self.readable = readable
 
 
 def load_manifest(path: Path, trainers: Mapping[str, Mapping[str, JsonValue]]) -> Plan:
@@ -146,8 +151,9 @@ def parse_manifest(
     """Return the plan in the text of the file at `path`; see `load_manifest`."""
     reader = Reader(str(path), trainers, Lines(text))
     plan = reader.read(_parse_toml(path, text))
-    if plan is None:
-        raise ManifestError(tuple(reader.problems))
+    if reader.problems:
+        problems = sorted(reader.problems, key=lambda one: one.line or 0)
+        raise ManifestError(tuple(problems), plan)
     return plan
 
 
@@ -200,12 +206,10 @@ class Reader:
         self._place: tuple[str | int, ...] = ()  # the table that is being read
         self.problems: list[Problem] = []
 
-    def read(self, tables: dict[str, Any]) -> Plan | None:
-        """Return the plan, or none when there are problems."""
+    def read(self, tables: dict[str, Any]) -> Plan:
+        """Return the plan; when there are problems, what could be read of it."""
         defaults, hosts = self.head(tables)
         jobs = self._jobs(tables.get("jobs", []), defaults)
-        if self.problems:
-            return None
         return Plan(tuple(jobs), hosts, defaults.prefer_cuda_grace_s)
 
     def head(self, tables: dict[str, Any]) -> tuple[Defaults, dict[str, HostPolicy]]:
@@ -226,12 +230,13 @@ class Reader:
         """Return the job that somebody asks for beside the manifest, none when it is broken."""
         job = self._table(_Job, table, "", is_job=True)
         if job is None:
-            self._check_broken(table, "")
+            self._check_broken(table, Defaults(), "")
             return None
+        job.hyper = self._check_model(job.model, job.hyper, "")
         spec = self._spec(job, Defaults(), "")
         if job.name is None:
             spec = replace(spec, name=f"{spec.model}-{spec.mode}"[:55] + f"-{spec.job_id[:8]}")
-        self._unique({}, spec.name, "", "", spec)
+        self._unique({}, spec.name, 0, "")
         return spec
 
     def _hosts(self, tables: Any) -> dict[str, HostPolicy]:
@@ -275,41 +280,51 @@ class Reader:
         if len(tables) > MAX_JOBS:
             self._problem("", "jobs", f"{len(tables)} jobs; at most {MAX_JOBS} are taken")
             return []
-        specs: list[JobSpec] = []
-        labels: dict[str, str] = {}
-        names: dict[str, str] = {}
+        specs = []
+        before: dict[str, int] = {}
+        names: dict[str, int] = {}
         for index, table in enumerate(tables):
             label = _label(table, index)
             spec = self.entry(table, index, defaults, names)
-            if spec is None:
+            specs.append(spec)
+            if not spec.job_id:
                 continue
-            if spec.job_id in labels:
+            if spec.job_id in before:
+                first = before[spec.job_id]
                 message = (
-                    f"is the same job as {labels[spec.job_id]}: model, mode, hyper, split_recipe, "
-                    "train_hosts and seed are equal; change one, or remove an entry"
+                    f"is the same job as {_label(tables[first], first)} ({self._line(first)}): "
+                    "model, mode, hyper, split_recipe, train_hosts and seed are equal; change one, "
+                    "or remove an entry"
                 )
                 self._problem(label, "", message)
-            labels.setdefault(spec.job_id, f"{label} (jobs[{index}])")
-            specs.append(spec)
+            before.setdefault(spec.job_id, index)
         return specs
 
     def entry(
-        self, table: dict[str, Any], index: int, defaults: Defaults, names: dict[str, str]
-    ) -> JobSpec | None:
-        """Return the job of one table, none when it is broken; `names` are those before it."""
+        self, table: dict[str, Any], index: int, defaults: Defaults, names: dict[str, int]
+    ) -> JobSpec:
+        """Return the job of one table; one that is broken has no `job_id`.
+
+        `names` are those of the jobs before it, each with its index.
+        """
         label = _label(table, index)
         self._place = ("jobs", index)
         job = self._table(_Job, table, label, is_job=True)
         if job is None:
-            self._check_broken(table, label)
-            return None
+            spec, is_named = self._check_broken(table, defaults, label)
+            if is_named:
+                self._unique(names, spec.name, index, label)
+            return replace(spec, job_id="", name=label)
+        job.hyper = self._check_model(job.model, job.hyper, label)
         spec = self._spec(job, defaults, label)
-        self._unique(names, spec.name, f"jobs[{index}]", label, spec)
+        self._unique(names, spec.name, index, label)
         return spec
 
-    def _unique(
-        self, names: dict[str, str], name: str, where: str, label: str, spec: JobSpec
-    ) -> None:
+    def _line(self, index: int) -> str:
+        line = self._lines.of(("jobs", index))
+        return f"jobs[{index}]" if line is None else f"on line {line}"
+
+    def _unique(self, names: dict[str, int], name: str, index: int, label: str) -> None:
         if not _NAME.fullmatch(name) or _ID.fullmatch(name):
             message = "must be 1 to 64 letters, digits, '.', '_' or '-', and not look like an id"
             self._problem(label, "name", message)
@@ -317,12 +332,12 @@ class Reader:
             message = f"{name!r} cannot be the name of a folder on Windows, where results may go"
             self._problem(label, "name", f"{message}; choose another")
         if name in names:
-            message = f"{name!r} is the name of {names[name]} as well; give this one another name"
-            self._problem(f"{where} ({spec.model}, {spec.mode})", "name", message)
-        names.setdefault(name, where)
+            other = self._line(names[name])
+            message = f"{name!r} is the name of the job {other} as well; give one another name"
+            self._problem(label, "name", message)
+        names.setdefault(name, index)
 
     def _spec(self, job: _Job, defaults: Defaults, label: str) -> JobSpec:
-        job.hyper = self._check_model(job.model, job.hyper, label)
         for key in ("allowed_hosts", "denied_hosts"):
             for host in getattr(job, key):
                 if not is_host(host):
@@ -362,11 +377,25 @@ class Reader:
             retries=_first(job.retries, defaults.retries, DEFAULT_RETRIES),
         )
 
-    def _check_broken(self, table: Mapping[str, Any], label: str) -> None:
-        """Look at the rest of a job that has an error already: all are reported at once."""
+    def _check_broken(
+        self, table: Mapping[str, Any], defaults: Defaults, label: str
+    ) -> tuple[JobSpec, bool]:
+        """Look at the rest of a job that has an error already: all are reported at once.
+
+        Return what is left of it, and whether its name is known.
+        """
         model, hyper = table.get("model"), table.get("hyper", {})
         if isinstance(model, str):
             self._check_model(model, hyper if isinstance(hyper, dict) else {}, label)
+        faulty: set[str | int] = set()
+        try:
+            _Job.model_validate(table)
+        except ValidationError as error:
+            faulty = {fault["loc"][0] for fault in error.errors(include_url=False) if fault["loc"]}
+        rest = {key: value for key, value in table.items() if key not in {*faulty, "hyper"}}
+        job = _Job.model_validate({"model": "", "mode": "oracle"} | rest)
+        is_named = "name" in rest or ("name" not in faulty and {"model", "mode"} <= rest.keys())
+        return self._spec(job, defaults, label), is_named
 
     def _check_model(self, model: str, hyper: dict[str, Any], label: str) -> dict[str, Any]:
         """Return the hyperparameters that an id can be made of; say what is wrong with others."""
@@ -431,6 +460,11 @@ def _is_json(value: Any) -> bool:
     return True
 
 
+def _short(limit: object) -> object:
+    """Return a limit as people write it: 0, not 0.0."""
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+
+
 def _words(fault: Any, known: list[str]) -> str:
     """Say a pydantic fault in words that need no knowledge of Python."""
     given, context = fault.get("input"), fault.get("ctx", {})
@@ -444,9 +478,9 @@ def _words(fault: Any, known: list[str]) -> str:
         "list_type": f'must be a list, such as ["a", "b"], not {shown}',
         "dict_type": f"must be a table, not {shown}",
         "model_type": f"must be a table, not {shown}",
-        "greater_than": f"must be more than {context.get('gt')}, not {shown}",
-        "greater_than_equal": f"must be at least {context.get('ge')}, not {shown}",
-        "less_than_equal": f"must be at most {context.get('le')}, not {shown}",
+        "greater_than": f"must be more than {_short(context.get('gt'))}, not {shown}",
+        "greater_than_equal": f"must be at least {_short(context.get('ge'))}, not {shown}",
+        "less_than_equal": f"must be at most {_short(context.get('le'))}, not {shown}",
         "literal_error": f"must be {context.get('expected')}, not {shown}",
         "too_long": f"has more than {context.get('max_length')} entries",
         "missing": f"missing; write {key} = ...",

@@ -51,7 +51,7 @@ from coordinator import (
     submit,
     workers,
 )
-from coordinator.answers import given, moved, refusal
+from coordinator.answers import given, moved, refusal, told_apart
 from coordinator.assignment import retry_wait_s, tell_to_stop
 from coordinator.effects import (
     AnswerWithAttempts,
@@ -119,6 +119,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
     counts = world.book.counts()
     data: dict[str, JsonValue] = {
         "jobs": dict(counts),
+        "orphaned": counts["pending"] - world.book.planned()[JobState.PENDING],
         "hosts": host_counts(world),
         "coordinator": {
             "host": world.settings.machine,
@@ -126,6 +127,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
             "started_at": world.settings.started_at,
             "manifest": world.settings.manifest,
             "manifest_fault": world.manifest_fault,
+            "manifest_changed": world.manifest_changed,
             "session": world.session,
         },
         "broker": {
@@ -185,7 +187,10 @@ def _on_show(world: World, client: str, ask: AskShow, now: Now) -> OperatorRespo
     data: dict[str, JsonValue] = {
         **job.row().model_dump(mode="json"),
         "spec": spec_to_dict(job.spec),
+        "losses": [job.losses, world.settings.max_attempts],
+        "retries": [job.failures, job.spec.retries],
         **_going(world, job, now),
+        "others": _others(world, job),
     }
     world.do(AnswerWithEvents(client, ask.id, job.job_id, data))
     return None
@@ -212,11 +217,12 @@ def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorRespon
     found = prospects.why(world, job, now)
     known: Any = found.get("known", 0)
     fits: Any = found.pop("fits")
-    now_only = " now" if found["suitable"] else ""  # else no waiting helps
+    now_only = "" if found.pop("hopeless") else " now"  # else no waiting helps
     data: dict[str, JsonValue] = {
         "job_id": job.job_id,
         "name": job.spec.name,
         "state": job.state.value,
+        "others": _others(world, job),
         "summary": _summary(world, job, known, fits, now_only, now),
         **found,
     }
@@ -256,22 +262,22 @@ def _after_failure(job: Job) -> str:
 def _why_pending(world: World, job: Job, known: int, fits: int, now_only: str) -> str:
     if not job.in_plan:
         return "it is no longer in the manifest; put it back, or cancel it"
-    if paused := world.fleet.why_paused():
-        return paused
+    paused = world.fleet.why_paused()
+    nobody = f"none of {known} known hosts can take it{now_only}"
+    if known == 1:
+        nobody = f"the only known host cannot take it{now_only}"
+    if paused:
+        return f"{paused}, but {nobody} even then" if known and not now_only else paused
     if not known:
         return "no host is known yet; start an agent with `fleet agent`"
-    if not fits and known == 1:
-        return f"the only known host cannot take it{now_only}"
-    if not fits:
-        return f"none of {known} known hosts can take it{now_only}"
-    return "it is about to be assigned"
+    return "it is about to be assigned" if fits else nobody
 
 
 def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> OperatorResponse | None:
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
-    world.do(AnswerWithLog(client, ask.id, job.job_id, job.attempt, ask.lines))
+    world.do(AnswerWithLog(client, ask.id, job.job_id, job.attempt, ask.lines, _others(world, job)))
     return None
 
 
@@ -288,7 +294,7 @@ def _on_cancel(world: World, client: str, ask: AskCancel, now: Now) -> OperatorR
         return refusal(ask.id, "refused", message)
     after = world.move(job, Event.CANCELLED, now, user_of(client), "")
     _stop_holder(world, job, "cancelled", now)
-    return moved(ask.id, after)
+    return moved(ask.id, after, others=_others(world, job))
 
 
 def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> OperatorResponse:
@@ -317,7 +323,7 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
     if job.state is JobState.FAILED and kept in world.stored:
         after = take_kept(world, job, after, now, who)
     told = {"artifact_id": kept} if job.state is JobState.COMPLETED else {}
-    return moved(ask.id, after, set_aside=lost, **told)
+    return moved(ask.id, after, others=_others(world, job), set_aside=lost, **told)
 
 
 def _stop_holder(world: World, job: Job, why: str, now: Now) -> None:
@@ -367,7 +373,7 @@ def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> OperatorRes
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
-    return downloads.on_fetch(world, client, ask, job, now)
+    return downloads.on_fetch(world, client, ask, job, _others(world, job), now)
 
 
 def host_counts(world: World) -> dict[str, JsonValue]:
@@ -385,7 +391,13 @@ def _find(world: World, ask: Any) -> Job | OperatorResponse:
         return refusal(ask.id, "not_found", message)
     names = ", ".join(sorted(f"{job.spec.name} ({job.job_id[:12]})" for job in jobs)[:8])
     more = f" and {len(jobs) - 8} more" if len(jobs) > 8 else ""
-    return refusal(ask.id, "refused", f"{ask.job!r} may mean {names}{more}; write more of it")
+    alike = len({job.spec.name for job in jobs}) == 1
+    remedy = "give the id of one" if alike else "write more of it"
+    return refusal(ask.id, "refused", f"{ask.job!r} may mean {names}{more}; {remedy}")
+
+
+def _others(world: World, job: Job) -> list[JsonValue]:
+    return told_apart(world.book.namesakes(job))
 
 
 _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorResponse | None]]] = {

@@ -57,7 +57,7 @@ def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
             schemas = announced.setdefault(model, [])
             if trainer.hyper_schema not in schemas:
                 schemas.append(dict(trainer.hyper_schema))
-    known: dict[str, dict[str, JsonValue]] = {job.spec.model: {} for job in world.book.all()}
+    known: dict[str, dict[str, JsonValue]] = {model: {} for model in world.book.models()}
     known |= {model: dict(schema) for model, schema in world.settings.trainers.items()}
     return known | {
         model: schemas[0] if len(schemas) == 1 else {"anyOf": [*schemas]}

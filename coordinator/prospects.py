@@ -83,21 +83,27 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
 def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
     """Return what speaks against each host, clause by clause, and what would have to change.
 
-    `known`, how many hosts were looked at, is there for a job that waits for one.
+    `known`, how many hosts were looked at, is there for a job that waits for one. `hopeless`: none
+    of them can take it, and none could if the fleet were not paused.
     """
     waits = job.state is JobState.PENDING and job.in_plan
     found = explain(world, job, now) if waits else []
     presence = {view.host: world.presence(world.hosts[view.host], now) for view, _ in found}
     fits = sum(1 for _, against in found if not against)
-    changes = analysis.remedies(job.spec, found, world.grace_s()) if not fits else []
+    judged = analysis.unpaused(found)
+    hopeless = bool(found) and not analysis.suitable(judged, presence)
+    if not hopeless:
+        judged = found  # that it goes on is what helps
+    changes = analysis.remedies(job.spec, judged, world.grace_s()) if not fits else []
     suits = analysis.suitable(found, presence)
     if found and not suits and not changes:
-        changes = [analysis.nearest(found)]
+        changes = [analysis.nearest(judged)]
     if found and not fits:
         changes = [*_misnamed(world, job), *changes]
     return {
         "hosts": _nearest(found),
         "fits": fits,
+        "hopeless": hopeless,
         "clauses": [
             one.to_dict() for one in (analysis.clauses(job.spec, found, presence) if found else [])
         ],

@@ -21,6 +21,7 @@ FILE_NAME: Final = "receipt.key"
 KEY_BYTES: Final = 32
 _HEX_CHARS: Final = 32
 _PURPOSE: Final = b"fleet receipt, version 1\n"
+_LEDGER: Final = b"fleet ledger, version 1\n"
 
 
 def receipt(key: bytes, host: str, job_id: str, attempt: int) -> str:
@@ -34,6 +35,11 @@ def receipt(key: bytes, host: str, job_id: str, attempt: int) -> str:
 def is_receipt(key: bytes, said: str, host: str, job_id: str, attempt: int) -> bool:
     """Tell whether `said` is the receipt of that assignment; without a key nothing is."""
     return bool(key) and hmac.compare_digest(said, receipt(key, host, job_id, attempt))
+
+
+def ledger_id(key: bytes) -> str:
+    """Return by what others know the ledger that this key goes with, 32 hexadecimal digits."""
+    return hmac.new(key, _LEDGER, hashlib.sha256).hexdigest()[:_HEX_CHARS]
 
 
 def load_key(state: Path) -> bytes:

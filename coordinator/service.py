@@ -34,6 +34,7 @@ from broker.logs import announce, setup
 from broker.machine import boot_id, machine_name, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
 from broker.memory import keep_freed_memory, spare_what_is_loaded
+from broker.messages import Holder
 from broker.options import add_options
 from broker.parent import end_with_parent
 from broker.settings import BrokerSettings
@@ -43,7 +44,14 @@ from broker.trainers import OwnTrainer
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
-from coordinator.effects import ManifestRead, ManifestRefused, ReloadAsked
+from coordinator.effects import (
+    BundleFiled,
+    ManifestChanged,
+    ManifestRead,
+    ManifestRefused,
+    ReloadAsked,
+)
+from coordinator.entrance import Entrance
 from coordinator.faces import metrics
 from coordinator.faces.face import Face
 from coordinator.faces.homeassistant import HomeAssistant
@@ -53,9 +61,10 @@ from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.loading import load
 from coordinator.manifest import ManifestError, load_manifest
+from coordinator.manifestfile import ManifestFile
 from coordinator.metering import MeteredLedger, MeteredStore
 from coordinator.plan import Plan
-from coordinator.receipts import load_key
+from coordinator.receipts import ledger_id, load_key
 from coordinator.rereading import PlanReader
 from coordinator.scrape import DEADLINE_S, Scrapes, parse_door
 from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
@@ -71,7 +80,7 @@ log = logging.getLogger("fleet.coordinator")
 LAST_GOOD: Final = "manifest.last-good.toml"
 HOME_MEMORY: Final = "homeassistant.json"
 SWITCH_S: Final = 0.001
-GATHER_S: Final = 0.02  # for which a heartbeat waits for others: a turn costs as much as it does
+GATHER_S: Final = 0.02  # for which what is patient waits for more: a turn costs as much as it does
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,7 @@ class Service:
         self._stopping = False
         self._own = own
         self._plans = PlanReader()
+        self._plan_file = None if settings.manifest is None else ManifestFile(settings.manifest)
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "coordinator")
@@ -130,7 +140,7 @@ class Service:
             LinkSettings(
                 access.addresses,
                 topics.client_id(Role.COORDINATOR),
-                topics.for_coordinator() + (topics.for_homeassistant() if home.enabled else ()),
+                topics.before_coordinator(),
                 tls=access.tls,
                 if_twin="another coordinator is at this broker; stop one of them",
             ),
@@ -138,6 +148,20 @@ class Service:
             will=self._will,
             new_id=new_id,
             rng=rng,
+        )
+        now = system_clock()
+        core_settings = self._core_settings(
+            text_of(access.addresses), now.text(), broker.operator_key()
+        )
+        self._entrance = Entrance(
+            self._link,
+            topics,
+            Holder(
+                ledger=ledger_id(core_settings.receipt_key),
+                machine=core_settings.machine,
+                instance=core_settings.instance,
+            ),
+            topics.for_coordinator() + (topics.for_homeassistant() if home.enabled else ()),
         )
         self._renewals: Renewals | None = None
         self._journal: JournalReader | None = None
@@ -149,23 +173,19 @@ class Service:
             authority = Authority(settings.ca)
             self._journal = JournalReader(settings.ca)
             self._renewals = Renewals(
-                authority, topics, self._link.publish, self._hasher.submit, system_clock
+                authority, topics, self._entrance.publish, self._hasher.submit, system_clock
             )
         around = Surroundings(
             topics=topics,
             disk=RealDisk(),
             rng=rng,
             new_id=new_id,
-            publish=self._link.publish,
-            put=self.mailbox.put,
+            publish=self._entrance.publish,
+            put=self._put,
             background=self._hasher.submit,
             writing=self._writer.submit,
             read_plan=self._read_plan,
             keep=self._keep,
-        )
-        now = system_clock()
-        core_settings = self._core_settings(
-            text_of(access.addresses), now.text(), broker.operator_key()
         )
         self._shell = Shell(
             core_settings,
@@ -185,7 +205,10 @@ class Service:
         self._read_journal(now)
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Serve until `Stop`; `ready` is called at the first connection."""
+        """Serve until `Stop`; `ready` is called when it first does.
+
+        Raises `ConfigError` when another coordinator serves this fleet.
+        """
         self._link.start()
         if self._scrapes is not None:
             self._scrapes.start()
@@ -199,7 +222,7 @@ class Service:
             if self._scrapes is not None:
                 self._scrapes.stop()
             self._hasher.shutdown(wait=False, cancel_futures=True)
-            goodbye = self._shell.goodbye()
+            goodbye = self._shell.goodbye() if self._entrance.serves else None
             self._link.stop([] if goodbye is None else [goodbye])
             self._writer.shutdown(cancel_futures=True)
             self._shell.close()
@@ -214,18 +237,27 @@ class Service:
     def _turn(self, ready: Callable[[], None]) -> bool:
         if self._stopping:
             return False
-        deadline_s = self._shell.next_deadline()
-        if self._journal is not None:
-            deadline_s = min(deadline_s or self._journal.due_s, self._journal.due_s)
+        due_s = (
+            self._shell.next_deadline(),
+            self._entrance.next_deadline(),
+            None if self._journal is None else self._journal.due_s,
+        )
+        deadline_s = min((at_s for at_s in due_s if at_s is not None), default=None)
         mono_s = system_clock().mono_s
         timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
         events: list[Event] = []
         wait_s = self._manager.wait_s(timeout_s, mono_s)
-        for event in self.mailbox.take(wait_s, gather_s=GATHER_S):
+        taken = self.mailbox.take(wait_s, gather_s=GATHER_S)
+        mono_s = system_clock().mono_s
+        for event in taken:
             if isinstance(event, Stop):
                 return False
             if isinstance(event, MetricsAsked):
                 self._take_readings(event)
+                continue
+            if isinstance(event, Connected | Disconnected | Incoming) and not (
+                self._entrance.admits(event, mono_s)
+            ):
                 continue
             if isinstance(event, Connected):
                 ready()
@@ -234,12 +266,20 @@ class Service:
                 self._renewals.put(event)
             events.append(event)
         now = system_clock()
-        self._shell.turn(events, now)
+        self._entrance.on_time(now.mono_s)
+        # First, so that whoever asks for the plan is told.
+        how = None if self._plan_file is None else self._plan_file.news(now.mono_s)
+        self._shell.turn(events if how is None else [ManifestChanged(how), *events], now)
         self._read_journal(now)
         if self._reloading and not any(isinstance(event, ReloadAsked) for event in events):
             self._reloading = False
             self._manager.ready()
         return True
+
+    def _put(self, event: Event) -> None:
+        # That an artifact is a file, too, is soon enough known with what comes next.
+        if not (isinstance(event, BundleFiled) and self.mailbox.put(event, Lane.PATIENT)):
+            self.mailbox.put(event)
 
     def _read_journal(self, now: Now) -> None:
         news = None if self._journal is None else self._journal.news(now.mono_s)
@@ -359,6 +399,8 @@ class Service:
         path = self._settings.manifest
         if path is None:
             return None
+        if self._plan_file is not None:
+            self._plan_file.note()
         plan = self._plans.load(path, trainers)
         shutil.copyfile(path, self._settings.state / LAST_GOOD)
         return plan
@@ -391,7 +433,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # usual 5 ms until it gets it back, a busy core would hear a hundred messages a second.
     sys.setswitchinterval(SWITCH_S)
     spare_what_is_loaded()
-    service.run(_say_ready_once())
+    try:
+        service.run(_say_ready_once())
+    except ConfigError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
     return 0
 
 

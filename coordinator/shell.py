@@ -20,7 +20,7 @@ from broker.disk import Disk
 from broker.errors import StorageError, plain
 from broker.messages import OperatorResponse, encode
 from broker.topics import Topics
-from broker.wire import Connected, Disconnected, Incoming, Outgoing
+from broker.wire import Connected, Disconnected, Incoming, Outgoing, Publish
 from coordinator.core import Core
 from coordinator.effects import (
     AnswerWithAttempts,
@@ -76,7 +76,7 @@ Schemas = Mapping[str, Mapping[str, JsonValue]]
 class Surroundings:
     """What a shell may do to the outside.
 
-    `publish` hands a message to the link; `put` brings a local event to the next turn; `background`
+    `publish` hands messages to the link; `put` brings a local event to the next turn; `background`
     has a slow function run elsewhere, `writing` one after the other on the thread of part files;
     `read_plan` reads the manifest, given the known trainers' schemas, and raises `ManifestError`,
     or returns none when there is no manifest; `keep` puts on the disk what a face wants to find at
@@ -87,7 +87,7 @@ class Surroundings:
     disk: Disk
     rng: Randomness
     new_id: Callable[[], str]
-    publish: Callable[[Outgoing], bool]
+    publish: Publish
     put: Callable[[Event], object]
     background: Callable[[Callable[[], None]], object]
     writing: Callable[[Callable[[], None]], object]
@@ -198,8 +198,7 @@ class Shell:
         if changes:
             self._failures = 0
         self._now_wall_s = now.wall_s
-        for effect in effects:
-            self._perform(effect)
+        self._perform_all(effects)
         if log.isEnabledFor(logging.INFO):
             _tell(changes)
         if self._face is not None:
@@ -211,8 +210,8 @@ class Shell:
         messages = face.turn(self.core.world, changes, now, active=active)
         if (memory := face.take_memory()) is not None:
             self._around.keep(memory)
-        for message in messages:
-            self._around.publish(message)
+        if messages:
+            self._around.publish(*messages)
 
     def _stand_back(self, error: StorageError, now: Now) -> None:
         """The ledger did not take a change: nothing of it happened. Go on from it in a while."""
@@ -253,10 +252,18 @@ class Shell:
     def _presence(self, status: Any) -> Outgoing:
         return Outgoing(self._around.topics.coordinator_status(), encode(status), 1, retain=True)
 
+    def _perform_all(self, effects: Sequence[Effect]) -> None:
+        """Say all that is to be said at once, then do the rest: `World.take_out` says why."""
+        said = [effect for effect in effects if isinstance(effect, Outgoing)]
+        if said:
+            self._around.publish(*said)
+        for effect in effects:
+            self._perform(effect)
+
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Outgoing():
-                self._around.publish(effect)
+                pass  # it is said already
             case WriteChunk() | OpenPart() | FinishPart() | DropPart():
                 self._intake.do(effect)
             case StoreBundle():
@@ -267,8 +274,8 @@ class Shell:
                 self._append_index(row)
             case VerifyStored(artifact_id):
                 self._around.background(partial(self._verify, artifact_id))
-            case AppendLog(job_id, attempt, line):
-                self._logs.append(job_id, attempt, line)
+            case AppendLog(job_id, said):
+                self._logs.append(job_id, said)
             case SendChunk():
                 self._send_chunk(effect)
             case ReadManifest(client, request_id):
@@ -291,12 +298,14 @@ class Shell:
         elif isinstance(effect, AnswerWithAttempts):
             data = self._ledger.attempts(effect.wanted)
         else:
-            lines, truncated = self._logs.tail(effect.job_id, effect.attempt, effect.lines)
+            tail = self._logs.tail(effect.job_id, effect.attempt, effect.lines)
             data = {
                 "job_id": effect.job_id,
+                "others": effect.others,
                 "attempt": effect.attempt,
-                "lines": [*lines],
-                "truncated": truncated,
+                "lines": [*tail.lines],
+                "last": tail.last,
+                "truncated": tail.truncated,
             }
         response = OperatorResponse(id=effect.request_id, ok=True, data=data)
         topic = self._around.topics.operator_response(effect.client)

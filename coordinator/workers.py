@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -11,7 +11,9 @@ from broker.clock import Now
 from broker.messages import AskWorkers, TrainerInfo, Wire
 from coordinator import hostverbs
 from coordinator.hosts import Host
+from coordinator.jobs import Job
 from coordinator.plan import policy_to_dict
+from coordinator.states import FINAL, JobState
 from coordinator.world import World
 
 PAGE_CHARS: Final = 150_000
@@ -45,29 +47,50 @@ def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
 
 
 def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
-    heartbeat = host.heartbeat
     return {
         "host": host.name,
         "status": "online" if host.online else "offline",
         "presence": world.presence(host, now),
+        "alone_in_s": round(host.alone_in_s(now)),
         "why": host.offline_why,
         "barred": hostverbs.restraints(world, host),
         "drained": list(world.barred(host.name)),
         "snoozed": world.record(host.name).snoozed(),
         "policy": policy_to_dict(world.policy(host.name)),
-        "jobs": [_held(world, held) for held in heartbeat.jobs] if heartbeat else [],
+        "jobs": _jobs(world, host),
         "last_seen": host.last_seen_at,
     }
 
 
-def _held(world: World, held: Any) -> dict[str, JsonValue]:
-    job = world.book.get(held.job_id)
+def _jobs(world: World, host: Host) -> list[JsonValue]:
+    """Return what a host holds by the ledger, as `list` says it; then what it is to stop.
+
+    A heartbeat may be half a minute old: how far a job is it tells, not who holds it.
+    """
+    listed = host.heartbeat.jobs if host.heartbeat else ()
+    beat = {(held.job_id, held.attempt): held for held in listed}
+    rows: list[JsonValue] = []
+    for job in world.held_at(host.name):
+        held = beat.pop((job.job_id, job.attempt), None)
+        begun = "starting" if job.state is JobState.CLAIMED else "running"
+        phase, share = (held.phase, held.progress) if held else (begun, None)
+        rows.append(_job(job.job_id, job, job.attempt, phase, share))
+    for held in beat.values():
+        known = world.book.get(held.job_id)
+        if known is None or known.state not in FINAL:  # what is over it will not list again
+            rows.append(_job(held.job_id, known, held.attempt, "stopping", None))
+    return rows
+
+
+def _job(
+    job_id: str, job: Job | None, attempt: int, phase: str, progress: float | None
+) -> dict[str, JsonValue]:
     return {
-        "job_id": held.job_id,
+        "job_id": job_id,
         "name": job.spec.name if job else None,
-        "attempt": held.attempt,
-        "phase": held.phase,
-        "progress": held.progress,
+        "attempt": attempt,
+        "phase": phase,
+        "progress": progress,
     }
 
 

@@ -220,6 +220,7 @@ class World:
     home_commands_s: deque[float] = field(default_factory=deque)
     session: str = ""
     has_rival: bool = False  # another coordinator was seen here, which tells hosts to stop jobs
+    manifest_changed: str = ""  # how its file has become another since it was read
     manifest_fault: str = ""  # what is wrong with the manifest as it is now; the plan is older
     unsaid: dict[str, None] = field(default_factory=dict)  # jobs whose rows are to be published
     rows: dict[str, None] = field(default_factory=dict)  # of these jobs, in this turn

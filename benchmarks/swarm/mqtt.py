@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
+from tests.harness.rawmqtt import packet
+
 PING: Final = b"\xc0\x00"
 GOODBYE: Final = b"\xe0\x00"
 _CONNACK, _PUBLISH, _SUBACK = 0x20, 0x30, 0x90
@@ -30,20 +32,20 @@ def connect(client_id: str, keepalive_s: int, will: Message) -> bytes:
     """Return CONNECT with a clean session."""
     flags = 0x02 | 0x04 | will.qos << 3 | (0x20 if will.retain else 0)
     head = b"\x00\x04MQTT\x04" + bytes([flags]) + keepalive_s.to_bytes(2, "big")
-    return _packet(0x10, head + _text(client_id.encode()) + _text(will.topic) + _text(will.payload))
+    return packet(0x10, head + _text(client_id.encode()) + _text(will.topic) + _text(will.payload))
 
 
 def subscribe(filters: Sequence[tuple[str, int]]) -> bytes:
     """Return SUBSCRIBE to (filter, QoS) pairs."""
     body = b"".join(_text(name.encode()) + bytes([qos]) for name, qos in filters)
-    return _packet(0x82, b"\x00\x01" + body)
+    return packet(0x82, b"\x00\x01" + body)
 
 
 def publish(message: Message, packet_id: int) -> bytes:
     """Return PUBLISH."""
     first = _PUBLISH | message.qos << 1 | message.retain
     number = packet_id.to_bytes(2, "big") if message.qos else b""
-    return _packet(first, _text(message.topic) + number + message.payload)
+    return packet(first, _text(message.topic) + number + message.payload)
 
 
 class Connection(asyncio.Protocol):
@@ -134,15 +136,6 @@ def _frame(data: bytes, at: int) -> tuple[int, int] | None:
         if byte < 0x80:
             return (begin, begin + length) if begin + length <= len(data) else None
     return None
-
-
-def _packet(first: int, body: bytes) -> bytes:
-    length, head = len(body), bytearray([first])
-    while True:
-        length, low = length >> 7, length & 0x7F
-        head.append(low | 0x80 if length else low)
-        if not length:
-            return bytes(head) + body
 
 
 def _text(value: bytes) -> bytes:

@@ -42,8 +42,8 @@ from broker.embedded.refusals import Reason, Refusals
 from broker.embedded.settings import ServerSettings
 from broker.embedded.tls import share_buffer
 from broker.embedded.websocket import HandshakeError, WebsocketWire
-from broker.embedded.wire import Wire
-from broker.errors import ConfigError
+from broker.embedded.wire import LeftError, Wire
+from broker.errors import ConfigError, plain
 from broker.topics import Topics
 
 MAX_CLIENT_ID_CHARS: Final = 256
@@ -85,6 +85,9 @@ class Entrance:
     ) -> Arrival | None:
         """Return who came in, counted in; or none, closed and counted as refused.
 
+        Who leaves without a word is none, either, and was refused nothing: monitors and balancers
+        of load look like that whether somebody listens, and so does `fleet doctor`.
+
         Nothing may wait before TLS starts: what the client says first is not for this reader.
         """
         address = str((writer.get_extra_info("peername") or ("nowhere",))[0])
@@ -104,6 +107,8 @@ class Entrance:
         except RefusedError as refused:
             self._refusals.add(refused.reason, f"{address}: {refused}")
             await self._say(wire, refused.code)
+        except LeftError:
+            pass
         finally:
             if arrival is None:
                 writer.transport.abort()
@@ -128,7 +133,7 @@ class Entrance:
         try:
             await wire.open()
         except (HandshakeError, OSError) as error:
-            raise RefusedError(Reason.WEBSOCKET, str(error)) from None
+            raise RefusedError(Reason.WEBSOCKET, _words(error)) from None
         cutter = Cutter(self._limits)
         connect = await self._read_connect(cutter, wire)
         guest, gate = self._recognise(certificate)
@@ -148,16 +153,21 @@ class Entrance:
             share_buffer(asyncio.get_running_loop(), writer.transport)
             tls = writer.get_extra_info("ssl_object")
             certificate: bytes | None = tls.getpeercert(binary_form=True)
+        except ConnectionError:  # the client's doing: what OpenSSL refuses is another error
+            raise LeftError from None
         except OSError as error:  # of which those of TLS are a kind
-            raise RefusedError(Reason.TLS, _reason(error)) from None
+            raise RefusedError(Reason.TLS, _words(error)) from None
         if certificate is None:
             raise RefusedError(Reason.TLS, "no certificate")
         return certificate
 
     async def _read_connect(self, cutter: Cutter, wire: Wire) -> ConnectPacket:
+        data = b""
         try:
             while (found := cutter.next()) is None:
-                data = await wire.read()
+                heard, data = bool(data), await wire.read()
+                if not data and not heard:
+                    raise LeftError
                 if not data:
                     raise RefusedError(Reason.CONNECT, "the connection ended before its CONNECT")
                 cutter.feed(data)
@@ -167,7 +177,7 @@ class Entrance:
         except MalformedPacketError as error:
             raise RefusedError(Reason.MALFORMED, str(error)) from None
         except OSError as error:
-            raise RefusedError(Reason.CONNECT, str(error)) from None
+            raise RefusedError(Reason.CONNECT, _words(error)) from None
         return await _decode_connect(*found)
 
     def _recognise(self, certificate: bytes | None) -> tuple[Guest | None, Gate | None]:
@@ -211,7 +221,7 @@ async def _decode_connect(first: int, data: Bytes) -> ConnectPacket:
     try:
         packet = await ConnectPacket.from_stream(body, fixed_header=header)
     except BAD_PACKET as error:
-        raise RefusedError(Reason.CONNECT, str(error)) from None
+        raise RefusedError(Reason.CONNECT, _words(error)) from None
     flags, said = packet.variable_header, packet.payload
     if flags is None or said is None or flags.reserved_flag:
         raise RefusedError(Reason.CONNECT, "a CONNECT that is none")
@@ -264,6 +274,7 @@ def _check_session(session: Session, gate: Gate | None) -> None:
         )
 
 
-def _reason(error: OSError) -> str:
-    """Return what OpenSSL found wrong, without where in its source it did."""
-    return str(getattr(error, "verify_message", "") or getattr(error, "reason", "") or error)
+def _words(error: Exception) -> str:
+    """Return what is wrong, of OpenSSL's without where in its source."""
+    found = getattr(error, "verify_message", "") or getattr(error, "reason", "")
+    return str(found or plain(error))

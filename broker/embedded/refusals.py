@@ -17,7 +17,7 @@ MAX_DETAIL_CHARS: Final = 300
 class Reason(StrEnum):
     """Why something was refused; the value is how the log and `refused` name it."""
 
-    TLS = "tls"  # no handshake: no certificate, one of another CA's, no TLS at all
+    TLS = "tls"  # no certificate, one of another CA's, no TLS at all
     TIMEOUT = "timeout"  # no complete CONNECT in time
     CROWD = "crowd"  # too many connections
     NOBODY = "nobody"  # a certificate whose name is nobody's

@@ -21,7 +21,7 @@ from websockets.typing import Subprotocol
 from broker.embedded.line import Line
 from broker.embedded.packets import MalformedPacketError, OversizePacketError
 from broker.embedded.settings import ServerSettings
-from broker.embedded.wire import Wire
+from broker.embedded.wire import LeftError, Wire
 
 PACKET_HEADER_BYTES: Final = 5
 
@@ -44,12 +44,16 @@ class WebsocketWire(Wire):
     async def open(self) -> None:
         """Answer the request that opens the websocket.
 
-        Raises `HandshakeError` when it is none, or comes from a page that may not ask.
+        Raises `HandshakeError` when it is none, or comes from a page that may not ask, and
+        `LeftError` when nothing comes at all.
         """
         protocol = self.protocol
         request: object = None
+        data = b""
         while request is None:
-            data = await self.line.read()
+            heard, data = bool(data), await self.line.read()
+            if not data and not heard:
+                raise LeftError
             protocol.receive_data(data)
             if not data or protocol.handshake_exc is not None:
                 raise HandshakeError("no request for a websocket")

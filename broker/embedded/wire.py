@@ -11,6 +11,10 @@ from broker.embedded.line import Line
 CLOSE_TIMEOUT_S: Final = 1.0
 
 
+class LeftError(Exception):
+    """Somebody has ended the connection before they said anything: nothing was refused."""
+
+
 class Wire:
     """Sends, tells what comes, and ends; the bytes are MQTT's."""
 

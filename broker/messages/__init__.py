@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         CERTIFICATE_REQUEST,
         CERTIFICATE_RESPONSE,
         HEARTBEAT,
+        HOLDER,
         PROGRESS,
         STATUS,
         BrokerLoad,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         Gpu,
         Heartbeat,
         HeldJob,
+        Holder,
         Phase,
         Progress,
         Status,
@@ -166,9 +168,9 @@ _NAMES: Final = {
     ),
     "hosts": (
         "BROKER_LOAD", "BROKER_REFUSED", "CAPABILITY", "CERTIFICATE_REQUEST",
-        "CERTIFICATE_RESPONSE", "HEARTBEAT", "PROGRESS", "STATUS", "BrokerLoad",
+        "CERTIFICATE_RESPONSE", "HEARTBEAT", "HOLDER", "PROGRESS", "STATUS", "BrokerLoad",
         "BrokerRefusals", "Capability", "CertificateRequest", "CertificateResponse", "Gpu",
-        "Heartbeat", "HeldJob", "Phase", "Progress", "Status", "TrainerInfo",
+        "Heartbeat", "HeldJob", "Holder", "Phase", "Progress", "Status", "TrainerInfo",
     ),
     "jobs": (
         "AGENT_REQUEST", "AGENT_RESPONSE", "JOB_ROW", "SUMMARY", "Accepted", "AgentRequest",

@@ -34,6 +34,14 @@ class Status(Wire):
     boot_id: Id = Field(description="New at every boot of the machine.")
 
 
+class Holder(Wire):
+    """Which coordinator serves the fleet; retained, and no will touches it."""
+
+    ledger: Id = Field(description="Whose jobs these are: goes with the coordinator's receipts.")
+    machine: Line
+    instance: Id
+
+
 class Gpu(Piece):
     """One CUDA device."""
 
@@ -170,6 +178,7 @@ class CertificateResponse(Wire):
 
 
 STATUS: Final = TypeAdapter(Status)
+HOLDER: Final = TypeAdapter(Holder)
 CAPABILITY: Final = TypeAdapter(Capability)
 HEARTBEAT: Final = TypeAdapter(Heartbeat)
 PROGRESS: Final = TypeAdapter(Progress)

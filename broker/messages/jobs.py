@@ -57,11 +57,11 @@ class Assign(Wire):
     """
 
     type: Literal["assign"] = "assign"
-    id: Id
+    name: Line
     job_id: JobId
     attempt: Attempt
+    id: Id
     instance: Id
-    name: Line
     model: Word
     mode: Mode
     hyper: Hyper = {}
@@ -115,14 +115,14 @@ class Noted(Wire):
     """The answer to started, finished, failed, released: it is in the ledger, or void."""
 
     type: Literal["noted"] = "noted"
-    id: Id
-    report_id: Id
-    job_id: JobId
-    attempt: Attempt
     verdict: Literal["recorded", "wanted", "stored", "superseded"] = Field(
         description="wanted: offer the bundle; stored: it is here already; superseded: drop it."
     )
     state: JobStateName | None = Field(default=None, description="The job's present state.")
+    job_id: JobId
+    attempt: Attempt
+    id: Id
+    report_id: Id
 
 
 class Rebirth(Wire):
@@ -155,11 +155,12 @@ AgentRequest = Annotated[
 
 
 class _Report(Wire):
+    type: str  # stands here for the order, see `encode`; each report says which
+    job_id: JobId
+    attempt: Attempt
     id: Id
     session: Id
     instance: Id
-    job_id: JobId
-    attempt: Attempt
     receipt: Receipt = ""
 
 
@@ -237,15 +238,15 @@ AgentResponse = Annotated[
 class JobRow(Wire):
     """One job as people and scripts see it; retained at its topic. Times are RFC 3339 in UTC."""
 
-    job_id: JobId
     name: Line
+    state: JobStateName
+    host: str | None
+    job_id: JobId
+    attempt: int
+    error: str | None
     model: str
     mode: str
-    state: JobStateName
     priority: int
-    attempt: int
-    host: str | None
-    error: str | None
     artifact_id: ArtifactId | None
     metrics: Metrics | None
     created_at: str

@@ -12,6 +12,7 @@ from broker.topics import HEX_PATTERN, HOST_PATTERN
 T = TypeVar("T")
 
 VERSION: Final = 1
+_FINITE: Final = json.JSONEncoder(allow_nan=False)
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_CHUNK_BYTES: Final = 1024 * 1024
 MAX_LISTED: Final = 256  # jobs in a heartbeat
@@ -42,7 +43,8 @@ def finite(value: T) -> T:
     """Return `value`, or raise ValueError where a number in it is not finite."""
     # `allow_inf_nan` does not reach into a JsonValue that is parsed from JSON.
     try:
-        json.dumps(value, allow_nan=False)
+        if value:  # most often it is an empty mapping
+            _FINITE.encode(value)
     except (ValueError, RecursionError):
         raise ValueError("must hold finite numbers only") from None
     return value

@@ -65,6 +65,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "operator-key": ("operator_key", "Make a key that commands are signed with."),
     "completion": ("completion", "Have the shell complete verbs, jobs and hosts."),
 }
+HELP_COLUMNS: Final = 92  # of every help at most; click leaves two of them free
 # What verbs are called elsewhere.
 _OTHER_WORDS: Final = {
     "jobs": "list", "ls": "list", "ps": "list", "queue": "list",
@@ -163,7 +164,10 @@ def _nearest(word: str) -> str | None:
     )
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS},
+)
 @click.version_option(__version__, prog_name="fleet")
 @click.option("--broker", metavar="URL", help="Address of the broker, mqtts://HOST:PORT.")
 @click.option("--root", metavar="ROOT", help="Topic root.")

@@ -76,8 +76,10 @@ def config_command(
     coordinator, operator:NAME, observer:NAME or homeassistant. Whom `fleet enroll` gave one here is
     known; others are named. docs/brokers.md has a recipe for each broker.
 
-    Example: fleet broker config mosquitto -o /etc/mosquitto --person operator:alice
-    """
+    \b
+    Example:
+      fleet broker config mosquitto -o /etc/mosquitto --person operator:alice
+    """  # noqa: D301 - \b is click's
     from broker.deploy import DATA, Node, Site
     from broker.settings import BrokerSettings
     from broker.topics import Topics

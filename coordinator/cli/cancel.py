@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from broker.errors import ConfigError
 from broker.machine import new_id
 from broker.messages import AskCancel, AskCancelPending, AskStatus
 from coordinator.cli.common import client_options, json_option
 from coordinator.cli.complete import complete_job
+from coordinator.cli.words import tell_of_namesakes
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -41,6 +43,7 @@ def cancel_command(
         return _all_pending(client, yes=yes, as_json=as_json)
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskCancel(id=new_id(), job=job, expires_at=expires_at))
+    tell_of_namesakes(data, job)
     if as_json:
         from coordinator.cli import render
 
@@ -56,7 +59,8 @@ def _all_pending(client: OperatorClient, *, yes: bool, as_json: bool) -> int:
     count = client.ask(AskStatus(id=new_id()))["jobs"]["pending"]
     if count and not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError(f"{count} jobs are pending; say --yes to cancel them")
+            waits = "1 job is pending" if count == 1 else f"{count} jobs are pending"
+            raise ConfigError(f"{waits}; say --yes to cancel {'it' if count == 1 else 'them'}")
         if not click.confirm(f"Cancel {_jobs(count)}?", err=True):
             return 1
     data: dict[str, Any] = {"cancelled": 0, "names": []}

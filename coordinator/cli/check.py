@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from broker.machine import new_id
 from coordinator.cli import EXIT_REFUSED, NotDone, Unreachable, printable
 from coordinator.cli.common import json_option, where_options
-from coordinator.cli.words import say
+from coordinator.cli.views import POLL_S, View, watch_option, watching
+from coordinator.cli.words import print_json, say
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
     from coordinator.manifest import ManifestError
     from coordinator.plan import Plan
 
-ASK_TIMEOUT_S = 1.0
-HOSTS_TIMEOUT_S = 2.0  # for all of them, of a large fleet
+ASK_TIMEOUT_S: Final = 1.0
+HOSTS_TIMEOUT_S: Final = 2.0  # for all of them, of a large fleet
+ASK_EVERY_S: Final = 10.0  # while it is watched
+_WARNING: Final = "warning: "
 
 
 @click.command("check")
@@ -28,42 +32,65 @@ HOSTS_TIMEOUT_S = 2.0  # for all of them, of a large fleet
 @click.option(
     "--offline", is_flag=True, help="Do not ask a coordinator which trainers and hosts there are."
 )
+@watch_option
 @json_option
 @where_options
-def check_command(
-    manifest: Path,
-    offline: bool,
-    as_json: bool,
-    **at: Any,
-) -> int:
+def check_command(manifest: Path, offline: bool, watch: bool, as_json: bool, **at: Any) -> int:
     """Check a manifest and print every error in it.
 
     Needs no coordinator. Where one answers, the trainers that its hosts announce are known too, and
-    names of hosts that it does not know are warned of.
+    names of hosts that it does not know are warned of. With --watch it is checked while it is
+    written.
 
-    Example: fleet check training_manifest.toml
-    """
+    \b
+    Examples:
+      fleet check training_manifest.toml
+      fleet check training_manifest.toml --watch
+    """  # noqa: D301 - \b is click's
+    known = _Known(at, offline=offline)
+    draw = partial(_draw, manifest, offline)
+    if watch:
+        view = View(lambda: _judge(manifest, known), draw)
+        return watching(view, lambda: time.sleep(POLL_S), as_json=as_json)
+    found = _judge(manifest, known)
+    if as_json:
+        print_json(found)
+    else:
+        for text in draw(found):
+            say(text, err=not found["ok"] or text.startswith(_WARNING), indent=2)
+    return 0 if found["ok"] else EXIT_REFUSED
+
+
+def _judge(manifest: Path, known: _Known) -> dict[str, Any]:
+    """Return as JSON values what is to be said of a manifest."""
     from coordinator.builtin import builtin_trainers
     from coordinator.manifest import ManifestError, load_manifest
 
-    trainers, hosts = ({}, None) if offline else _known(at)
+    trainers, hosts = known()
     try:
         plan = load_manifest(manifest, {**builtin_trainers(), **trainers})
     except ManifestError as error:
         errors = problems_to_list(error)
-        _say(as_json, {"ok": False, "jobs": 0, "errors": errors}, str(error))
-        return EXIT_REFUSED
-    count = len(plan.jobs)
-    text = f"{manifest}: {count} job{'s' * (count != 1)}, no errors"
-    warnings = _warnings(plan, hosts)
-    if warnings is None:
-        why = "--offline" if offline else "no coordinator answered"
-        text += f"\nnames of hosts were not checked: {why}"
-    data = {"ok": True, "jobs": len(plan.jobs), "errors": [], "warnings": warnings}
-    _say(as_json, data, text)
-    for warning in warnings or () if not as_json else ():
-        say(f"warning: {printable(warning)}", err=True)
-    return 0
+        warnings = _warnings(error.readable, hosts) if error.readable else None
+        return {
+            "ok": False, "message": str(error), "jobs": 0, "errors": errors, "warnings": warnings
+        }  # fmt: skip
+    return {
+        "ok": True, "jobs": len(plan.jobs), "errors": [], "warnings": _warnings(plan, hosts)
+    }  # fmt: skip
+
+
+def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[str]:
+    if found["ok"]:
+        count = found["jobs"]
+        yield f"{manifest}: {count} job{'s' * (count != 1)}, no errors"
+        if found["warnings"] is None:
+            why = "--offline" if offline else "no coordinator answered"
+            yield f"names of hosts were not checked: {why}"
+    else:
+        yield printable(found["message"])
+    for warning in found["warnings"] or ():
+        yield f"{_WARNING}{printable(warning)}"
 
 
 def _warnings(plan: Plan, hosts: set[str] | None) -> list[str] | None:
@@ -84,17 +111,24 @@ def problems_to_list(error: ManifestError) -> list[dict[str, Any]]:
     ]
 
 
-def _say(as_json: bool, data: dict[str, Any], text: str) -> None:
-    if as_json:
-        from coordinator.cli import render
+class _Known:
+    """Which trainers and hosts there are, asked of a coordinator now and then, if there is one."""
 
-        render.print_json(data)
-    else:
-        say(text, err=not data["ok"], indent=2)
+    def __init__(self, at: Mapping[str, Any], *, offline: bool) -> None:
+        self._offline = offline
+        self._at = at
+        self._answer: tuple[dict[str, Any], set[str] | None] = ({}, None)
+        self._asked_s: float | None = None
+
+    def __call__(self) -> tuple[dict[str, Any], set[str] | None]:
+        """Return both; no hosts when it cannot be told which there are."""
+        now_s = time.monotonic()
+        if not self._offline and (self._asked_s is None or now_s - self._asked_s > ASK_EVERY_S):
+            self._answer, self._asked_s = _ask(self._at), now_s
+        return self._answer
 
 
-def _known(at: Mapping[str, Any]) -> tuple[dict[str, Any], set[str] | None]:
-    """Ask a coordinator, if there is one, which trainers and hosts it knows."""
+def _ask(at: Mapping[str, Any]) -> tuple[dict[str, Any], set[str] | None]:
     from broker.messages import AskTrainers
     from coordinator.cli.common import connect, where
 

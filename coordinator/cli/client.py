@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from broker.access import PEOPLE, host_here, open_access
 from broker.address import IS_IT_THERE, text_of
@@ -34,7 +34,11 @@ from broker.topics import Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator import hostpages
 from coordinator.cli import NotDone, Unreachable
+from coordinator.cli.patience import USUAL_S, Patience
 from coordinator.cli.words import span
+
+if TYPE_CHECKING:
+    from broker.messages import Status
 
 REPEAT_S: Final = 1.0
 MAX_ASIDE: Final = 50_000
@@ -50,7 +54,7 @@ class OperatorClient:
     def __init__(
         self,
         settings: BrokerSettings,
-        timeout_s: float = 5.0,
+        timeout_s: float = USUAL_S,
         *,
         watch: Sequence[str] = (),
         patient: bool = False,
@@ -142,23 +146,29 @@ class OperatorClient:
         Commands are signed, where there is an operator key, anew at each repetition: a signature
         holds for a minute, and somebody may be more patient than that. Of the answers to them the
         one counts that the key has signed. Raises `NotDone` when the coordinator says no,
-        `Unreachable` when it says nothing, `ConfigError` for an unusable key.
+        `Unreachable` when it says nothing (sooner where its status says offline), `ConfigError`
+        for an unusable key.
         """
         topic = self.topics.operator_request(self.name)
         # Whoever only looks needs no key, and may have no right to read it.
         key = self._settings.operator_key() if isinstance(request, Command) else None
-        deadline_s = time.monotonic() + self.timeout_s
+        patience = Patience(self.timeout_s, time.monotonic())
         if self._silent_since_s is None:
             self._silent_since_s = time.monotonic()
         repeat_at_s = 0.0
         unsigned, sent = "", False
-        while (now_s := time.monotonic()) < deadline_s:
+        while True:
+            now_s = time.monotonic()
+            if repeat_at_s and now_s >= repeat_at_s:  # most questions are answered: it costs
+                patience.on_status(is_offline=self._is_offline(), now_s=now_s)
+            if now_s >= patience.end_s:
+                break
             if now_s >= repeat_at_s:
                 signed = signed_by(key, topic, request, time.time())
                 sent |= self._link.publish(Outgoing(topic, encode(signed)))
                 repeat_at_s = now_s + REPEAT_S
             response = None
-            for event in self._take(min(repeat_at_s, deadline_s) - now_s):
+            for event in self._take(min(repeat_at_s, patience.end_s) - now_s):
                 found = self._response(event, request.id)
                 if found is None:
                     self._aside.append(event)
@@ -167,7 +177,8 @@ class OperatorClient:
                 else:
                     # The true one comes at once, if it does; to ask again would be refused again.
                     unsigned = found.message or "done"
-                    repeat_at_s = deadline_s = min(deadline_s, time.monotonic() + REPEAT_S)
+                    patience.end_by(time.monotonic() + REPEAT_S)
+                    repeat_at_s = patience.end_s
             if response is None:
                 continue
             self._silent_since_s = None
@@ -193,11 +204,7 @@ class OperatorClient:
 
     def _silence(self, silent_s: float) -> str:
         """Say that the broker answers and the coordinator does not, and what may help."""
-        from broker.messages import STATUS  # only here: most questions are answered
-
-        found = None
-        with contextlib.suppress(BadMessage):
-            found = decode(STATUS, self._status)
+        found = self._coordinator()
         broker = f"the broker {text_of(self._addresses)} answers"
         nobody = f"{broker}, but no coordinator did in {span(silent_s)}"
         if found is None:
@@ -234,6 +241,18 @@ class OperatorClient:
         """Remember what the coordinator's status is, if that is what has come."""
         if isinstance(event, Incoming) and event.topic == self.topics.coordinator_status():
             self._status = event.payload
+
+    def _coordinator(self) -> Status | None:
+        """Return what its status is, none where it has none that can be read."""
+        from broker.messages import STATUS  # only here: most questions are answered
+
+        with contextlib.suppress(BadMessage):
+            return decode(STATUS, self._status)
+        return None
+
+    def _is_offline(self) -> bool:
+        found = self._coordinator()
+        return found is not None and found.state == "offline"
 
     def _is_signed(self, event: LinkEvent, key: OperatorKey) -> bool:
         topic = self.topics.operator_response(self.name)

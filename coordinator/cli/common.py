@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from coordinator.cli.complete import complete_host, complete_job
+from coordinator.cli.patience import USUAL_S
 
 if TYPE_CHECKING:
     from broker.settings import BrokerSettings
@@ -66,10 +67,10 @@ def client_options(function: F) -> F:
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(0.1, 3600),
-    default=5.0,
+    default=USUAL_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for an answer.",
+    help="How long to wait for an answer; unless raised, less for a coordinator that is offline.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 job_argument = click.argument("job", metavar="JOB", shell_complete=complete_job)

@@ -41,7 +41,12 @@ def complete_job(
     states = STATES.get(ctx.info_name or "", ())
 
     def ask(client: OperatorClient) -> Found:
-        told = [_of_job(row, incomplete) for row in client.list_jobs(states)]
+        rows = client.list_jobs(states)
+        planned = {row["name"] for row in rows if row["in_plan"]}
+        told = [
+            _of_job(row, incomplete, by_id=not row["in_plan"] and row["name"] in planned)
+            for row in rows
+        ]
         return [one for one in told if one[0].startswith(incomplete)]
 
     return _items(_within(ctx, ask))
@@ -67,10 +72,13 @@ def complete_first_host(
     return [] if ctx.params.get(param.name or "") else complete_host(ctx, param, incomplete)
 
 
-def _of_job(row: dict[str, Any], incomplete: str) -> tuple[str, str]:
-    """Return what to type for a job, its name if that begins so, and what to say of it."""
+def _of_job(row: dict[str, Any], incomplete: str, *, by_id: bool = False) -> tuple[str, str]:
+    """Return what to type for a job, its name if that begins so, and what to say of it.
+
+    `by_id`: its name means another job.
+    """
     where = f"{row['state']} on {row['host']}" if row["host"] else row["state"]
-    if _SAFE.fullmatch(row["name"]) and row["name"].startswith(incomplete):
+    if not by_id and _SAFE.fullmatch(row["name"]) and row["name"].startswith(incomplete):
         return row["name"], where
     return row["job_id"][:ID_CHARS], f"{row['name']}, {where}"
 

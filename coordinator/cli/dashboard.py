@@ -50,8 +50,10 @@ def dashboard_command(
     and snooze hosts, and pause the fleet, in the name that this process has on the broker; as an
     observer nobody may.
 
-    Example: fleet dashboard --listen 0.0.0.0:8086 --certificate pi.crt --key pi.key
-    """
+    \b
+    Example:
+      fleet dashboard --listen 0.0.0.0:8086 --certificate pi.crt --key pi.key
+    """  # noqa: D301 - \b is click's
     if importlib.util.find_spec("nicegui") is None:
         raise LocalError(
             "the web page is not installed here; `pip install 'training-fleet[dashboard]'`, or "

@@ -103,11 +103,14 @@ def ask(client: OperatorClient, job: str) -> Offer:
     Raises `NotDone` when it has nothing, `Unreachable` when it does not answer, `BadMessage` when
     the answer makes no sense.
     """
+    data = client.ask(AskFetch(id=new_id(), job=job))
     try:
-        return Offer.model_validate(client.ask(AskFetch(id=new_id(), job=job)))
+        offer = Offer.model_validate(data)
     except ValidationError:
         # Its names become paths here: none is used unread.
         raise BadMessage("the answer makes no sense; is the coordinator of this version?") from None
+    words.tell_of_namesakes(data, job)
+    return offer
 
 
 def receive(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from rich.padding import Padding
-
 from coordinator.cli import render
 
 SHOWN: Final = 8
@@ -18,6 +16,12 @@ def paused(status: dict[str, Any]) -> Iterator[Any]:
     if status.get("paused"):
         yield render.Text("PAUSED       no new jobs are given out", style="bold yellow")
         yield _indented(status["paused"])
+
+
+def orphaned(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield how many of the pending jobs will never run, if any: their count says nothing of it."""
+    if count := status.get("orphaned"):
+        yield _indented(f"{count} pending no longer in the manifest, and given to no host any more")
 
 
 def restrained(status: dict[str, Any]) -> Iterator[Any]:
@@ -36,6 +40,5 @@ def away(status: dict[str, Any]) -> Iterator[Any]:
         yield _indented(f"{row['job']}: {row['text']}")
 
 
-def _indented(words: str) -> Padding:
-    text = render.Text(render.told(words), style="yellow")
-    return Padding(text, (0, 0, 0, INDENT), expand=False)
+def _indented(words: str) -> render.Line:
+    return render.Line(f"{' ' * INDENT}{words}", indent=INDENT, style="yellow")

@@ -11,7 +11,7 @@ import click
 
 from broker import identity as ids
 from broker.acl import Principal, Role
-from broker.errors import ConfigError
+from broker.errors import ConfigError, plain
 from broker.machine import system_clock
 from broker.settings import config_home
 from coordinator.cli.common import json_option
@@ -37,20 +37,17 @@ def join_command(
 ) -> None:
     """Take this host's certificate: from a file, or from a waiting `fleet enroll`.
 
-    Without TOKEN it is asked for, or read from standard input, so that it is in no history. The
-    broker's address comes with it: `fleet agent` then needs no --broker.
+    Without TOKEN it is asked for, or read from standard input, so that it is in no history. It is
+    used up only when there is a place for the certificate. The broker's address comes with it:
+    `fleet agent` then needs no --broker.
 
     \b
     Examples:
       fleet join 192.0.2.7:8885
       fleet join gaming-pc.fleet
     """  # noqa: D301 - \b is click's
-    from broker.bundle import install
-
-    bundle = _bundle(source, token)
-    folder = out if out is not None else _folder(bundle.name)
-    folder = folder.expanduser().absolute()
-    fresh = install(bundle, folder, replace=replace)
+    bundle, fresh = _take(source, token, out, replace=replace)
+    folder = _folder(bundle.name, out)
     command = _next(bundle, folder)
     if as_json:
         found = {"name": bundle.name, "folder": str(folder), "made": fresh, "next": command}
@@ -62,19 +59,41 @@ def join_command(
         say(f"then delete {source}: whoever has it can be {bundle.name}")
 
 
-def _bundle(source: str, token: str | None) -> Bundle:
+def _take(
+    source: str, token: str | None, out: Path | None, *, replace: bool
+) -> tuple[Bundle, bool]:
+    """Put an identity where it belongs; return it, and whether it was not there before."""
+    from broker.bundle import install, read_bundle
+
     now_s = system_clock().wall_s
     if Path(source).is_file():
-        from broker.bundle import read_bundle
+        bundle = read_bundle(Path(source), now_s)
+        return bundle, install(bundle, _folder(bundle.name, out), replace=replace)
+    bundle = _fetch(source, token, out, now_s, replace=replace)
+    try:
+        return bundle, install(bundle, _folder(bundle.name, out), replace=replace)
+    except (ConfigError, OSError) as error:
+        again = f"run `fleet enroll {bundle.name} --replace` there for another token"
+        raise ConfigError(f"{plain(error)}; the token is used up: {again}") from None
 
-        return read_bundle(Path(source), now_s)
+
+def _fetch(
+    source: str, token: str | None, out: Path | None, now_s: float, *, replace: bool
+) -> Bundle:
     found = re.fullmatch(r"(\[[^\]/]+\]|[^:\[\]/]+):([0-9]{1,5})", source)
     if found is None or not 0 < int(found[2]) <= 65_535:
         raise ConfigError(_neither(source))
+    from broker.bundle import check_place
     from broker.enrolment import fetch, parse_token
 
+    def check(name: str) -> None:
+        try:
+            check_place(_folder(name, out), replace=replace)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; the token holds on, nothing was fetched") from None
+
     said = parse_token(token if token is not None else _ask())
-    return fetch(found[1].strip("[]"), int(found[2]), said, now_s)
+    return fetch(found[1].strip("[]"), int(found[2]), said, now_s, check)
 
 
 def _neither(source: str) -> str:
@@ -95,12 +114,14 @@ def _ask() -> str:
     return sys.stdin.readline(MAX_TOKEN_CHARS)
 
 
-def _folder(name: str) -> Path:
-    return config_home() / "identities" / ids.folder_name(name)
+def _folder(name: str, out: Path | None = None) -> Path:
+    """Return where somebody's identity goes: to `out`, if that was said."""
+    usual = config_home() / "identities" / ids.folder_name(name)
+    return (usual if out is None else out).expanduser().absolute()
 
 
 def _next(bundle: Bundle, folder: Path) -> str:
-    own = "" if folder == _folder(bundle.name).absolute() else f" --identity {folder}"
+    own = "" if folder == _folder(bundle.name) else f" --identity {folder}"
     role = Principal.parse(bundle.name).role
     if role is Role.AGENT:
         return f"fleet agent{own} --data DIR"

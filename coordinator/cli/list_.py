@@ -29,6 +29,9 @@ STATES = ("pending", "claimed", "running", "completed", "failed", "cancelled")
 def list_command(client: OperatorClient, states: tuple[str, ...]) -> View:
     """The jobs, next to be claimed first. A wider window shows more of each.
 
+    TOOK is the time of the newest attempt alone, from its start until its end was heard of; TRY
+    counts the attempts. What all of them took together: `fleet show JOB`.
+
     \b
     Examples:
       fleet list --status running --status failed
@@ -69,6 +72,11 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     orphans = sum(not row["in_plan"] for row in rows)
     if orphans:
         yield f"*: {orphans} no longer in the manifest, and given to no host any more"
+    planned = {row["name"] for row in rows if row["in_plan"]}
+    for row in rows:
+        if not row["in_plan"] and row["name"] in planned:
+            old = row["job_id"][:12]
+            yield f"{row['name']} means the job of the manifest; that with * is {old}"
     for row in rows:
         if row.get("away"):
             yield f"{row['name']}: {row['away']}"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from broker.errors import BadMessage
+from broker.loglines import decode_lines, missing
 from broker.machine import new_id
 from broker.messages import JOB_ROW, AskLogs, decode
-from broker.topics import Kind, Topics
+from broker.topics import Kind, Topic, Topics
 from coordinator.cli import printable
 from coordinator.cli.common import (
     job_argument,
@@ -20,11 +22,11 @@ from coordinator.cli.common import (
     where,
     where_options,
 )
+from coordinator.cli.follow import FINAL
+from coordinator.cli.words import tell_of_namesakes
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
-
-_FINAL = frozenset({"completed", "failed", "cancelled"})
 
 
 @click.command("logs")
@@ -45,7 +47,8 @@ def logs_command(
 ) -> None:
     """The output of a job's newest attempt.
 
-    With --follow, JSON is one object a line.
+    Where lines are missing, since the host or the coordinator was cut off for long, a line says how
+    many. With --follow, JSON is one object a line.
 
     Example: fleet logs gbt-oracle --follow
     """
@@ -56,6 +59,7 @@ def logs_command(
     watch = [topics.log("+", "+"), topics.job("+")] if follow else []
     with OperatorClient(settings, timeout, watch=watch) as client:
         data = client.ask(AskLogs(id=new_id(), job=job, lines=lines))
+        tell_of_namesakes(data, job)
         if as_json and not follow:
             from coordinator.cli import render
 
@@ -67,7 +71,7 @@ def logs_command(
         if not data["lines"] and not follow:
             click.echo("it has put nothing out yet", err=True)
         if follow:
-            _follow(client, data["job_id"], data["lines"], say)
+            _follow(client, Follower(data["job_id"], data["attempt"], data["last"]), say)
 
 
 def _say(line: str) -> None:
@@ -80,34 +84,51 @@ def _say_json(line: str) -> None:
 
 def _is_over(payload: bytes) -> bool:
     try:
-        return decode(JOB_ROW, payload).state in _FINAL
+        return decode(JOB_ROW, payload).state in FINAL
     except BadMessage:
         return False
 
 
-def _follow(
-    client: OperatorClient, job_id: str, shown: list[str], say: Callable[[str], None]
-) -> None:
+def _follow(client: OperatorClient, follower: Follower, say: Callable[[str], None]) -> None:
     try:
-        over = False
-        while not over:
-            lines = []
-            for topic, payload in client.messages(wait_s=60.0):
-                if topic.job_id == job_id and topic.kind is Kind.LOG:
-                    lines.append(payload.decode("utf-8", "replace"))
-                elif topic.job_id == job_id and topic.kind is Kind.JOB:
-                    over = _is_over(payload)
-            for line in lines[overlap(shown, lines) :]:
+        while not follower.is_over:
+            for line in follower.take(client.messages(wait_s=60.0)):
                 say(line)
-            shown = []
     except KeyboardInterrupt:
         return
 
 
-def overlap(shown: Sequence[str], lines: Sequence[str]) -> int:
-    """Return how many of the first `lines` are the last that were shown.
+@dataclass(slots=True)
+class Follower:
+    """What has been shown of a job's output: up to line `last` of this attempt."""
 
-    What a job says while its log is asked for comes twice: in the answer, and by itself.
-    """
-    longest = min(len(shown), len(lines))
-    return next((n for n in range(longest, 0, -1) if list(shown[-n:]) == list(lines[:n])), 0)
+    job_id: str
+    attempt: int
+    last: int
+    is_over: bool = False
+
+    def take(self, messages: Iterable[tuple[Topic, bytes]]) -> list[str]:
+        """Return what messages add; note whether the job is over."""
+        lines = []
+        for topic, payload in messages:
+            if topic.job_id == self.job_id and topic.kind is Kind.LOG:
+                lines += self.news(payload)
+            elif topic.job_id == self.job_id and topic.kind is Kind.JOB:
+                self.is_over = _is_over(payload)
+        return lines
+
+    def news(self, payload: bytes) -> list[str]:
+        """Return what a message adds; where lines are missing before it, a line says how many."""
+        try:
+            said = decode_lines(payload)
+        except BadMessage:
+            return []
+        if said.attempt < self.attempt:
+            return []
+        if said.attempt > self.attempt:
+            self.attempt, self.last = said.attempt, 0
+        hole = said.number - self.last - 1
+        lines = [missing(hole)] if hole > 0 else []
+        lines += said.lines[max(0, -hole) :]
+        self.last = max(self.last, said.number + len(said.lines) - 1)
+        return lines

@@ -167,38 +167,30 @@ def _view(row: Mapping[str, Any]) -> HostView:
 # How predictions are told
 
 
-def say(out: Console, text: str | Text, indent: int = 0) -> None:
-    """Print a paragraph: on a terminal it wraps between words, elsewhere it is one line."""
-    from rich.padding import Padding
+def say(out: Console, text: str | Text, indent: int = 0, *, hang: int = 0) -> None:
+    """Print a paragraph: on a terminal it wraps between words, elsewhere it is one line.
 
+    What does not fit goes on `hang` blanks further in than it begins.
+    """
     from coordinator.cli import render
 
     if isinstance(text, str):
         text = render.Text(render.told(text))
+    line = render.Text(" " * indent).append(text)
     if out.is_terminal:
-        out.print(Padding(text, (0, 0, 0, indent), expand=False))
+        out.print(render.Line(line, indent=indent + hang))
     else:
-        out.print(render.Text(" " * indent).append(text), soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def say_beside(out: Console, title: Text, texts: Sequence[str], indent: int) -> None:
     """Print paragraphs beside a title, each below the other; as `say` does it."""
-    from rich.table import Table
-
     from coordinator.cli import render
 
-    if not out.is_terminal:
-        say(out, title + render.Text(texts[0]), indent)
-        for text in texts[1:]:
-            say(out, text, indent + title.cell_len)
-        return
-    made = Table.grid(padding=0)
-    made.add_column(width=indent + title.cell_len, no_wrap=True)
-    made.add_column(overflow="fold")
-    for index, text in enumerate(texts):
-        beside = render.Text(" " * indent) + title if index == 0 else render.Text()
-        made.add_row(beside, render.Text(text))
-    out.print(made)
+    beside = title.cell_len
+    say(out, title + render.Text(texts[0]), indent, hang=beside)
+    for text in texts[1:]:
+        say(out, text, indent + beside)
 
 
 def at(in_s: float, now: datetime | None = None) -> str:
@@ -242,16 +234,18 @@ def end_of_plan(found: Forecast, hosts_starting: int = 0) -> str:
     What nobody can run, one of the hosts that are `hosts_starting` may be able to.
     """
     words = []
-    if found.end is not None and found.end.median_s >= SOON_S:
+    is_near = found.end is not None and found.end.median_s < SOON_S
+    if found.unknown:
+        words.append(f"how long {jobs(found.unknown)} will take is unknown")
+        if found.end is not None and not is_near:
+            words.append(f"the part that can be predicted ends {about(found.end)}")
+    elif is_near:
+        words.append("about to be done")
+    elif found.end is not None:
         left = words_of_span(found.end.median_s)
         spread = between(found.end)
         words.append(f"about {left} left, until {at(found.end.median_s)}")
         words[0] += f" ({spread})" if spread else ""
-    elif found.end is not None:
-        words.append("about to be done")
-    if found.unknown:
-        more = " more" if found.end is not None else ""
-        words.append(f"how long {jobs(found.unknown, more)} will take is unknown")
     absent, stuck = len(found.of("absent")), len(found.of("stuck"))
     if absent:
         waits = "waits" if absent == 1 else "wait"
@@ -263,9 +257,9 @@ def end_of_plan(found: Forecast, hosts_starting: int = 0) -> str:
     return f"paused; if it went on now: {text}" if found.waits_for_fleet() else text
 
 
-def jobs(count: int, more: str = "") -> str:
+def jobs(count: int) -> str:
     """Return a number of jobs in words."""
-    return f"{count}{more} job" if count == 1 else f"{count}{more} jobs"
+    return f"{count} job" if count == 1 else f"{count} jobs"
 
 
 def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +16,9 @@ from broker.clock import rfc3339
 from broker.errors import ConfigError
 from broker.machine import machine_name, new_id, system_clock
 from broker.messages import AskStatus, AskTrainers
-from coordinator.cli import EXIT_REFUSED, printable
+from coordinator.cli import EXIT_REFUSED
 from coordinator.cli.views import View, viewing
-from coordinator.cli.words import say
+from coordinator.cli.words import say, short, told
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -48,11 +49,13 @@ def plan_command(
     """What a reload with MANIFEST would change, and when the plan will be done.
 
     Changes nothing. Which host each job would go to, when it would start and end: predicted from
-    what has been measured, see docs/forecast.md. Without MANIFEST: the running plan; on the
-    coordinator's machine with a warning when its manifest has become another since it was read.
+    what has been measured, see docs/forecast.md. Without MANIFEST: the running plan, with a warning
+    when the coordinator's manifest has become another since it was read.
 
     Example: fleet plan training_manifest.toml
     """
+    if manifest is not None and not manifest.exists():
+        raise ConfigError(f"{manifest}: there is no such file")
     seen = _Seen(client, manifest, show_all=show_all)
     changes = EXIT_CHANGES if detailed_exitcode else 0
 
@@ -102,7 +105,7 @@ class _Seen:
             if self._is_watched:
                 yield text
             else:
-                say(printable(text), err=True)
+                say(told(text), err=True)
 
     def _print(self, out: Any) -> None:
         _print(
@@ -119,12 +122,11 @@ def _prepare(
     from coordinator.manifest import load_manifest
 
     if manifest is None:
-        file = _manifest_here(client)
+        who = client.ask(AskStatus(id=new_id()))["coordinator"]
+        file = _manifest_here(who)
         picture = outlook.look(client) if file is None else outlook.look(client, ())
-        warnings = [] if file is None else _since(client, file, picture)
+        warnings = _by_its_word(who) if file is None else _since(client, file, picture)
         return picture, None, picture.forecast(), warnings
-    if not manifest.exists():
-        raise ConfigError(f"{manifest}: there is no such file")
     plan = load_manifest(manifest, _trainers(client))
     picture = outlook.look(client, ())
     found = difference(_known(picture), plan.jobs, picture.policies, plan.hosts)
@@ -137,12 +139,21 @@ def _trainers(client: OperatorClient) -> dict[str, Any]:
     return {**builtin_trainers(), **client.ask(AskTrainers(id=new_id()))["trainers"]}
 
 
-def _manifest_here(client: OperatorClient) -> Path | None:
+def _by_its_word(who: dict[str, Any]) -> list[str]:
+    """Return what the coordinator says of its manifest, which cannot be read here."""
+    where = f"{who['manifest']} on {who['host']}"
+    if who["manifest_fault"]:
+        return [f"{where} has errors, the last good plan goes on: {who['manifest_fault']}"]
+    if not (changed := who.get("manifest_changed")):
+        return []
+    return [f"{where}: {changed}, and not read since; `fleet reload` reads it"]
+
+
+def _manifest_here(who: dict[str, Any]) -> Path | None:
     """Return the coordinator's manifest if that is a file of this machine; none elsewhere."""
-    told = client.ask(AskStatus(id=new_id()))["coordinator"]
-    if not told["manifest"] or told["host"] != machine_name():
+    if not who["manifest"] or who["host"] != machine_name():
         return None
-    file = Path(told["manifest"])
+    file = Path(who["manifest"])
     return file if os.access(file, os.R_OK) else None
 
 
@@ -260,41 +271,44 @@ def _print(
     from coordinator.cli import outlook, render
 
     rows = 1_000_000 if show_all else max(LEAST_ROWS, (out.height - OTHER_LINES) // 2)
+    cut = False
     if found is not None:
-        _print_changes(out, found, rows)
+        cut |= _print_changes(out, found, rows)
         if found.is_empty():
             outlook.say(out, f"No changes: {manifest} is the plan that runs.")
         out.print()
-    _print_times(out, prospect, rows)
+    cut |= _print_times(out, prospect, rows)
     for title, kind in (
         ("that no known host can run", "stuck"),
         ("waiting for a host to come back", "absent"),
     ):
-        _print_left_over(out, prospect.of(kind), title, rows)  # type: ignore[arg-type] # a verdict
+        left = prospect.of(kind)  # type: ignore[arg-type] # a verdict
+        cut |= _print_left_over(out, left, title, rows)
     words = outlook.end_of_plan(prospect) or "nothing is left to do"
     outlook.say(out, render.Text().append("The plan: ", "bold").append(words))
     if not picture.views:
         out.print("No host is known yet; start an agent on each with `fleet agent`.")
-    if not show_all and len(prospect.outlooks) > rows:
+    if cut:
         out.print("--all shows every job.")
 
 
-def _print_changes(out: Any, found: Difference, rows: int) -> None:
+def _print_changes(out: Any, found: Difference, rows: int) -> bool:
+    """Say what would change; return whether that was more than `rows`."""
     from coordinator.cli import outlook, render
 
     steps = [step for action in _ORDER for step in found.steps if step.action == action]
     for step in steps[:rows]:
         sign = _SIGNS[step.action]
         line = render.Text().append(f"{sign} ", _STYLES[sign]).append(step.spec.name, "bold")
-        outlook.say(out, line.append(render.printable(f"  {_what(step)}")), 2)
+        outlook.say(out, line.append(render.printable(f"  {_what(step)}")), 2, hang=2)
     if len(steps) > rows:
         out.print(f"    and {len(steps) - rows} more (--all shows them)")
     for name, changes in found.hosts.items():
         line = render.Text().append("~ ", "yellow").append(f"[hosts.{name}]", "bold")
-        outlook.say(out, line.append(f"  {_changed(changes)}"), 2)
+        outlook.say(out, line.append(f"  {_changed(changes)}"), 2, hang=2)
     if not found.is_empty():
         counts = found.counts()
-        told = [
+        said = [
             f"{counts['add']} to add",
             f"{counts['change']} to change",
             f"{counts['replace']} to replace",
@@ -302,11 +316,12 @@ def _print_changes(out: Any, found: Difference, rows: int) -> None:
             f"{counts['keep']} to keep",
         ]
         if counts["adopt"]:
-            told.insert(1, f"{counts['adopt']} to take in again")
+            said.insert(1, f"{counts['adopt']} to take in again")
         if found.hosts:
-            told.append(f"{len(found.hosts)} host{'s' * (len(found.hosts) != 1)} to change")
+            said.append(f"{len(found.hosts)} host{'s' * (len(found.hosts) != 1)} to change")
         out.print()
-        outlook.say(out, render.Text().append("A reload: ", "bold").append(", ".join(told)))
+        outlook.say(out, render.Text().append("A reload: ", "bold").append(", ".join(said)))
+    return len(steps) > rows
 
 
 def _what(step: Step) -> str:
@@ -329,9 +344,10 @@ def _fate(step: Step) -> str:
     known = step.known
     if known is None or known.state not in {"pending", "claimed", "running"}:
         return f"{known.state if known else 'over'}, and stays so"
+    cancel = f"`fleet cancel {short(known.spec.job_id)}`"  # its name means the new one
     if known.state == "pending":
-        return "pending, and never given to a host; `fleet cancel` ends it"
-    return f"{known.state} on {known.host}, and goes on; `fleet cancel` stops it"
+        return f"pending, and never given to a host; {cancel} ends it"
+    return f"{known.state} on {known.host}, and goes on; {cancel} stops it"
 
 
 def _changed(changes: Sequence[Change]) -> str:
@@ -345,32 +361,47 @@ def _toml(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
-def _print_times(out: Any, prospect: Forecast, rows: int) -> None:
+def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:
+    """Say what runs when and where; return whether that was more than `rows`."""
     from coordinator.cli import outlook, render
 
     shown = [*prospect.of("running"), *prospect.of("starts")]
     if not shown:
-        return
-    names = {one.spec.job_id: one.spec.name for one in shown}
+        return False
+    names = _names(prospect)
     if is_paused := prospect.waits_for_fleet():
         words = "The fleet is paused, until `fleet pause --off`; + is counted from then."
         outlook.say(out, render.Text(words, "yellow"))
     columns: tuple[str, ...] = ("JOB", "HOST", "STARTS", "ENDS", "BETWEEN")
     columns += ("BY", "AFTER") if out.width >= WIDE else ()
     cells = [_cells(one, names, is_paused=is_paused)[: len(columns)] for one in shown[:rows]]
-    out.print(render.table(columns, cells))
+    said = [index for index in range(len(columns)) if any(row[index] for row in cells)]
+    out.print(render.table([columns[index] for index in said], [
+        [row[index] for index in said] for row in cells
+    ]))  # fmt: skip
     if len(shown) > rows:
         last = _last(shown, is_paused=is_paused)
         out.print(f"and {len(shown) - rows} more, the last of which starts {last}")
     out.print()
+    return len(shown) > rows
+
+
+def _names(prospect: Forecast) -> dict[str, str]:
+    """Return what each job is called by its id: with that, where others have the name as well."""
+    specs = [one.spec for one in prospect.outlooks.values()]
+    many = Counter(spec.name for spec in specs)
+    return {
+        spec.job_id: f"{spec.name} {short(spec.job_id)}" if many[spec.name] > 1 else spec.name
+        for spec in specs
+    }
 
 
 def _last(shown: Sequence[Outlook], *, is_paused: bool) -> str:
     from coordinator.cli import outlook
 
-    starts = [one.start.median_s for one in shown if one.start is not None and not one.vague]
-    if not starts:
+    if any(one.vague for one in shown):
         return "nobody knows when"
+    starts = [one.start.median_s for one in shown if one.start is not None]
     return outlook.later(max(starts)) if is_paused else f"at {outlook.at(max(starts))}"
 
 
@@ -382,13 +413,13 @@ def _cells(one: Outlook, names: dict[str, str], *, is_paused: bool) -> tuple[Any
     assert end is not None  # noqa: S101 - likewise
     waits = is_paused and one.verdict != "running"  # then no moment on a clock is known
     begins = "?" if one.vague else _when(start.median_s, waits=waits)
-    if start.median_s < outlook.SOON_S:
+    if one.after is None and start.median_s < outlook.SOON_S:
         begins = "paused" if waits else "now"
     spread = ""
     if one.ends_known and not waits:
         spread = outlook.between(end)
     return (
-        one.spec.name,
+        names[one.spec.job_id],
         one.host,
         render.state("running") if one.verdict == "running" else begins,
         _when(end.median_s, waits=waits) if one.ends_known else "?",
@@ -404,17 +435,19 @@ def _when(in_s: float, *, waits: bool) -> str:
     return outlook.later(in_s) if waits else outlook.at(in_s)
 
 
-def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -> None:
+def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -> bool:
+    """Say what cannot start, and why; return whether there was more than `rows` reasons bear."""
     from coordinator.cli import outlook, render
 
     if not left:
-        return
+        return False
     line = render.Text(f"{outlook.jobs(len(left))} {title}:", "yellow")
     out.print(line)
     groups = outlook.grouped(left)
     for reason, names in groups[:rows]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        outlook.say(out, f"{', '.join(names[:3])}{more}: {reason}", 2)
+        outlook.say(out, f"{', '.join(names[:3])}{more}: {reason}", 2, hang=2)
     if len(groups) > rows:
         out.print(f"  and {len(groups) - rows} more reasons")
     out.print()
+    return len(groups) > rows

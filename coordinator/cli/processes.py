@@ -32,6 +32,20 @@ def become(module: str, arguments: Sequence[str]) -> int:
     return subprocess.run(command, check=False).returncode
 
 
+def answer_of(module: str, arguments: Sequence[str]) -> Any:
+    """Return the JSON that `python -m module` prints.
+
+    Raises `LocalError` with the last line of its complaints when it prints none.
+    """
+    command = [*_python(), "-m", module, *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        said = done.stderr.strip().splitlines() or [f"it ended with exit code {done.returncode}"]
+        raise LocalError(f"{module}: {said[-1]}") from None
+
+
 def _python() -> list[str]:
     """Return the interpreter, told to take our modules from where this process took them.
 

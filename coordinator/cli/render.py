@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from broker.prose import COMMAND, LEAST
 from coordinator.cli import printable
 from coordinator.cli.tables import GAP, Column, make_table
 from coordinator.cli.words import (
@@ -78,6 +78,7 @@ STATE_STYLES: Final = {
     "asleep": "dim",
     "left": "dim",
 }
+_HELD: Final = "\ue000"  # a blank within a command, while lines are broken; rich knows no better
 PIPE_WIDTH: Final = 1000  # nothing is cut for a program that reads
 
 
@@ -124,7 +125,10 @@ def _column(name: str, index: int, count: int, *, wrap: bool) -> Column:
 
 
 class Line:
-    """A line of text. In a window it goes on indented; for a program it stays one line."""
+    """A line of text. In a window it goes on indented; for a program it stays one line.
+
+    It is broken between words, but not within a command that one may copy.
+    """
 
     def __init__(self, text: str | Text, *, indent: int = 4, style: str = "") -> None:
         """Take a text, which is made fit to be read unless it is a `Text`."""
@@ -138,8 +142,15 @@ class Line:
             if line.cell_len <= width or console.width >= PIPE_WIDTH:
                 yield line
                 continue
-            for index, part in enumerate(line.wrap(console, max(20, width - self._indent))):
-                yield Text(" " * self._indent if index else "").append_text(part)
+            line.plain = COMMAND.sub(lambda found: found[0].replace(" ", _HELD), line.plain)
+            first = line.wrap(console, width)[0]
+            rest = line[len(first.plain) :]
+            rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
+            beside = Text(" " * self._indent)
+            after = rest.wrap(console, max(LEAST, width - self._indent)) if rest else ()
+            for part in (first, *(beside + one for one in after)):
+                part.plain = part.plain.rstrip().replace(_HELD, " ")
+                yield part
 
 
 def put(out: Console, parts: Iterable[Any]) -> None:
@@ -167,7 +178,8 @@ def print_event(row: dict[str, Any]) -> None:
         who, host = "host", who.removeprefix("host:")
     line = Text(f"{local(row['at'])}  {printable(who)[:22]:<14}  ", overflow="ellipsis")
     line.append(f"{what:<10}", style="" if row["outcome"] == "done" else "red")
-    on = [printable(part) for part in (row["name"], host and f"on {host}") if part]
+    place = "of" if row["event"] in {"enroll", "revoke"} else "on"  # done where the CA is
+    on = [printable(part) for part in (row["name"], host and f"{place} {host}") if part]
     why = first_line(row["why"], 2000)
     if len(on) > 1 and line.cell_len + GAP + len(" ".join(on)) > out.width:
         where = on.pop()
@@ -178,7 +190,7 @@ def print_event(row: dict[str, Any]) -> None:
         why = ""
     out.print(line, no_wrap=True)
     if why:
-        out.print(Padding(Text(why), (0, 0, 0, 16), expand=False))
+        out.print(Line(Text(f"{' ' * 16}{why}"), indent=16))
 
 
 def state(name: str) -> Text:

@@ -12,6 +12,7 @@ from broker.machine import new_id
 from broker.messages import AskRequeue, AskShow
 from coordinator.cli import printable
 from coordinator.cli.common import client_options, job_argument, json_option
+from coordinator.cli.words import say, tell_of_namesakes
 from coordinator.setaside import set_aside, share_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def requeue_command(client: OperatorClient, job: str, yes: bool, as_json: bool) 
         return 1
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskRequeue(id=new_id(), job=job, expires_at=expires_at))
+    tell_of_namesakes(data, job)
     if as_json:
         from coordinator.cli import render
 
@@ -45,9 +47,9 @@ def requeue_command(client: OperatorClient, job: str, yes: bool, as_json: bool) 
         return 0
     told = f"{data['name']} ({data['job_id'][:12]}) is {data['state']}"
     lost = data.get("set_aside")  # a coordinator of another version does not tell
-    click.echo(printable(f"{told}; {lost}" if lost else told))
+    say(printable(f"{told}; {lost}" if lost else told))
     if lost and data.get("artifact_id"):
-        click.echo(
+        say(
             "it cannot be fetched any more; to keep such a result, `fleet get` it before a requeue",
             err=True,
         )
@@ -57,6 +59,7 @@ def requeue_command(client: OperatorClient, job: str, yes: bool, as_json: bool) 
 def _is_meant(client: OperatorClient, job: str) -> bool:
     """Ask whoever would lose something by it, by the job as it is now."""
     row = client.ask(AskShow(id=new_id(), job=job))
+    tell_of_namesakes(row, job)
     lost = set_aside(
         row["state"], row["host"], share_of(row), row["metrics"], row["artifact_id"]
     )  # fmt: skip
@@ -65,5 +68,5 @@ def _is_meant(client: OperatorClient, job: str) -> bool:
     keeps = ""
     if row["state"] == "completed":
         keeps = f", and cannot be fetched any more (`fleet get {row['name']}` first keeps it)"
-    click.echo(printable(f"{row['name']} is {row['state']}; requeued, {lost}{keeps}"), err=True)
+    say(printable(f"{row['name']} is {row['state']}; requeued, {lost}{keeps}"), err=True)
     return click.confirm(f"Requeue {printable(row['name'])}?", err=True)

@@ -165,9 +165,9 @@ def _say(data: dict[str, Any], *, quiet: bool) -> None:
         return
     where_ = f" on {data['host']}" if data["host"] else ""
     there = "" if data["added"] else " there already,"
-    click.echo(f"{data['name']} ({data['job_id'][:12]}) is{there} {data['state']}{where_}")
+    say(f"{data['name']} ({data['job_id'][:12]}) is{there} {data['state']}{where_}")
     if data["differs"]:
         names = ", ".join(data["differs"])
         say(f"left as it is, and not as asked for now: {names}", err=True)
     if data["state"] in {"failed", "cancelled"}:
-        click.echo(f"`fleet requeue {data['name']}` tries it again", err=True)
+        say(f"`fleet requeue {data['name']}` tries it again", err=True)

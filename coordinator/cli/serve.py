@@ -35,8 +35,10 @@ def broker_command(ctx: click.Context, /, **options: Any) -> int:
     Without an identity it serves this machine alone. With one it serves a network: every client
     shows a certificate of the fleet's, and may do what its name may do.
 
-    Example: fleet broker --listen 0.0.0.0:8883 --identity ~/.config/fleet/broker
-    """
+    \b
+    Example:
+      fleet broker --listen 0.0.0.0:8883 --identity ~/.config/fleet/broker
+    """  # noqa: D301 - \b is click's
     if ctx.invoked_subcommand is not None:
         return 0
     given = ctx.obj or {}
@@ -94,13 +96,23 @@ def become_module(module: str, options: dict[str, Any], flags: Sequence[str] = (
     """
     from coordinator.cli.processes import become
 
+    check_installed(module)
+    return become(module, [*flags, *arguments_of(options)])
+
+
+def check_installed(module: str) -> None:
+    """Raise `LocalError` when a program of the package is not installed here."""
     try:
         found = importlib.util.find_spec(module)
     except ModuleNotFoundError:
         found = None  # not even the package that it would be in
     if found is None:
         raise LocalError(f"{module} is not installed here; install the whole package")
-    arguments = [*flags]
+
+
+def arguments_of(options: dict[str, Any]) -> list[str]:
+    """Return those options that were said as a program takes them."""
+    arguments = []
     for name, value in options.items():
         if value is True:
             arguments.append(f"--{name.replace('_', '-')}")
@@ -108,4 +120,4 @@ def become_module(module: str, options: dict[str, Any], flags: Sequence[str] = (
             text = str(value.resolve()) if isinstance(value, Path) else str(value)
             # In one word, so that no value is taken for an option.
             arguments.append(f"--{name.replace('_', '-')}={text}")
-    return become(module, arguments)
+    return arguments

@@ -80,11 +80,14 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
     if strain := (data["broker"].get("load") or {}).get("strain"):
         said = render.Text("             ").append(render.printable(strain), "yellow")
         yield render.Line(said, indent=13)
-    yield f"Manifest     {who['manifest'] or 'none'}"
+    yield render.Line(f"Manifest     {who['manifest'] or 'none'}", indent=13)
     if who["manifest_fault"]:
         said = render.Text("             ").append("has errors", "red")
         said.append(render.printable(f", the last good plan goes on: {who['manifest_fault']}"))
         yield render.Line(said, indent=13)
+    elif changed := who.get("manifest_changed"):
+        said = render.Text(f"{'':13}{render.told(changed)}, and not read since; ", "yellow")
+        yield render.Line(said.append("`fleet reload` reads it", "yellow"), indent=13)
     for title, counts in (("Jobs", data["jobs"]), ("Hosts", data["hosts"])):
         line = render.Text(f"{title:<13}")
         shown = [(name, count) for name, count in counts.items() if count]
@@ -92,6 +95,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
             line.append(", " if index else "")
             line.append(f"{count} ").append(render.state(name))
         yield render.Line(line if shown else f"{title:<13}none", indent=13)
+    yield from holds.orphaned(data)
     yield from holds.restrained(data)
     yield from holds.away(data)
     if data["forecast"] is not None and data["forecast"]["text"]:

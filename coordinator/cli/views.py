@@ -1,7 +1,8 @@
 """Verbs that show something: once, or with `--watch` until Ctrl-C; for people, or as JSON.
 
 A verb says how to read what it shows and how to draw it (`View`); `viewing` does the rest, alike
-for every verb. Watching goes on while broker or coordinator are away, and says so.
+for every verb that asks the coordinator, and `watching` for the others. Watching goes on while
+broker or coordinator are away, and says so.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import click
 
@@ -61,9 +62,7 @@ def viewing(function: F) -> F:
         view: View = function(client, *args, **kwargs)
         if not watch:
             return _show_once(view, as_json=as_json)
-        with contextlib.suppress(KeyboardInterrupt):  # the usual end of it
-            _follow(client, view, _screen(as_json=as_json))
-        return 0
+        return watching(view, lambda: _hear(client), as_json=as_json)
 
     return json_option(watch_option(client_options(wrapped)))  # type: ignore[return-value] # likewise
 
@@ -79,17 +78,26 @@ def _show_once(view: View, *, as_json: bool) -> int:
     return view.code(data)
 
 
-def _follow(client: OperatorClient, view: View, screen: _Screen) -> None:
-    with screen:
+def watching(view: View, wait: Callable[[], None], *, as_json: bool) -> int:
+    """Show a view again and again until Ctrl-C, whose exit code is 0.
+
+    `wait` returns when something may have changed.
+    """
+    with contextlib.suppress(KeyboardInterrupt), _screen(as_json=as_json) as screen:
         while True:
             begun_s = time.monotonic()
             try:
                 screen.show(view.read(), view)
             except Unreachable as error:
                 screen.lost(str(error))
-            for _ in client.messages(POLL_S):
-                pass  # whatever it is: something has changed
+            wait()
             time.sleep(max(0.0, CALM_S - (time.monotonic() - begun_s)))
+    return 0
+
+
+def _hear(client: OperatorClient) -> None:
+    for _ in client.messages(POLL_S):
+        pass  # whatever it is: something has changed
 
 
 class _Screen:
@@ -100,8 +108,8 @@ class _Screen:
         self._shown: Any = None
         self._is_lost = False
 
-    def __enter__(self) -> None:
-        return
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         return
@@ -144,8 +152,10 @@ class _Terminal(_Screen):
         self._parts: list[Any] = []
         self._as_of = ""
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._live.start()
+        self._draw("looking …", "dim")
+        return self
 
     def __exit__(self, *_: object) -> None:
         from coordinator.cli import render

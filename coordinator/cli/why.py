@@ -15,6 +15,7 @@ from broker.messages import AskWhy
 from coordinator.cli import NotDone, Unreachable
 from coordinator.cli.common import job_argument
 from coordinator.cli.views import View, viewing
+from coordinator.cli.words import namesakes
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -58,7 +59,8 @@ def _read(client: OperatorClient, job: str) -> dict[str, Any]:
     one = found.outlooks.get(data["job_id"]) if found else None
     data["forecast"] = None
     if found is not None and one is not None:
-        told = {"text": _when(one, found), "paused": found.paused}
+        text = _when(one, found, takes="now" in data["suitable"])
+        told = {"text": text, "paused": found.paused}
         data["forecast"] = outlook.to_dict(one, datetime.now(UTC), paused=found.paused) | told
     return data
 
@@ -74,6 +76,8 @@ def _print(data: dict[str, Any], out: Any) -> None:
 
     line = render.Text(f"{data['name']} is ").append(render.state(data["state"]))
     outlook.say(out, line.append(render.told(_told(data["state"], data["summary"]))))
+    for one in namesakes(data):
+        outlook.say(out, f"Another job has this name: {one}")
     if data["forecast"] is not None and data["forecast"]["text"]:
         outlook.say(out, data["forecast"]["text"])
     for text in data["advice"]:
@@ -102,8 +106,8 @@ def _forecast(client: OperatorClient) -> Forecast | None:
         return None  # of another version: the reasons are what was asked for
 
 
-def _when(one: Outlook, found: Forecast) -> str:
-    """Say when a job will start, or end, and what that rests on."""
+def _when(one: Outlook, found: Forecast, *, takes: bool = True) -> str:
+    """Say when a job will start, or end, and what that rests on; `takes`: some host can now."""
     from coordinator.cli import outlook
 
     by = one.estimate.words() if one.estimate else ""
@@ -112,10 +116,12 @@ def _when(one: Outlook, found: Forecast) -> str:
             return f"It will likely end {outlook.about(one.end)}, by {by}."
         case "running" if one.vague:
             return ""  # its host is away: what is to be expected of it is said already
+        case "running" if one.estimate and one.estimate.basis == "overdue":
+            return f"When it ends is unknown: it has run {by}."
         case "running":
             return "How long it will take is unknown: nothing like it was ever completed."
         case "starts":
-            text = _start(one, found, by)
+            text = _start(one, found, by, takes=takes or found.paused)
             return (
                 f"If the fleet goes on now, it{text.removeprefix('It')}" if found.paused else text
             )
@@ -123,7 +129,7 @@ def _when(one: Outlook, found: Forecast) -> str:
             return ""
 
 
-def _start(one: Outlook, found: Forecast, by: str) -> str:
+def _start(one: Outlook, found: Forecast, by: str, *, takes: bool) -> str:
     from coordinator.cli import outlook
 
     assert one.start is not None  # noqa: S101 - it starts
@@ -136,11 +142,11 @@ def _start(one: Outlook, found: Forecast, by: str) -> str:
     if one.vague:
         return (
             f"It will likely go to {one.host}{after}; when is unknown, since it comes after a job "
-            "whose like was never completed."
+            "whose end nobody knows."
         )
     text = f"It will likely start {outlook.about(one.start)}, on {one.host}{after}."
-    if one.start.median_s < outlook.SOON_S:
-        text = f"It will likely start now, on {one.host}."
+    if one.after is None and one.start.median_s < outlook.SOON_S:
+        text = f"It will likely start {'now' if takes else 'soon'}, on {one.host}."
     if one.ends_known:
         return f"{text} Likely done {outlook.about(one.end)}, by {by}."
     return f"{text} How long it takes is unknown: nothing like it was ever completed."

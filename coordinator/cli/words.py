@@ -153,6 +153,23 @@ def left(row: dict[str, Any]) -> str:
     return "-" if left_s is None else span(left_s)
 
 
+def namesakes(data: Mapping[str, Any]) -> list[str]:
+    """Return which other jobs have the name of the one that an answer is of."""
+    return [
+        f"{short(one['job_id'])}, {one['state']}{' on ' + one['host'] if one['host'] else ''}"
+        f"{'' if one['in_plan'] else ', no longer in the manifest'}"
+        for one in data.get("others") or ()
+    ]
+
+
+def tell_of_namesakes(data: Mapping[str, Any], asked: str) -> None:
+    """Say on standard error that a name stood for one of several jobs; nothing of an id."""
+    if not data["job_id"].startswith(asked):
+        for one in namesakes(data):
+            words = f"by its name {short(data['job_id'])} was meant; another is so called: {one}"
+            say(printable(words), err=True)
+
+
 def first_line(text: str | None, limit: int = 60) -> str:
     """Return the first line of a text, cut where it is long."""
     line = told(text or "").strip().partition("\n")[0]

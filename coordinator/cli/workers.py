@@ -59,11 +59,16 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
 
 
 def _twins(row: dict[str, Any]) -> list[str]:
+    from coordinator.cli import render
+
     if row["presence"] != "twins":
         return []
+    said = "two agents use its name; start one of them with another --host"
     if (row["capability"] or {}).get("certificate_expires_at"):
-        return ["two agents use its certificate; `fleet enroll` another name for one of them"]
-    return ["two agents use its name; start one of them with another --host"]
+        said = "two agents use its certificate; `fleet enroll` another name for one of them"
+    if alone_in_s := row.get("alone_in_s"):
+        said += f"; clears in {render.span(alone_in_s)} once one of them has gone"
+    return [said]
 
 
 def _near_its_end(row: dict[str, Any]) -> list[str]:
@@ -88,21 +93,23 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
     from coordinator.cli import render
 
     capability = row["capability"] or {}
-    heartbeat = row["heartbeat"] or {}
-    gpus = heartbeat.get("gpus") or capability.get("gpus") or []
+    here = row["status"] == "online"  # of a host that is away nothing old is shown
+    heartbeat = (row["heartbeat"] or {}) if here else {}
+    cards = heartbeat.get("gpus") or capability.get("gpus") or []
+    gpus = cards if here else []
     free = [gpu["vram_free_bytes"] for gpu in gpus if gpu.get("vram_free_bytes") is not None]
     use = [gpu["use_percent"] for gpu in gpus if gpu.get("use_percent") is not None]
     power = [gpu["power_w"] for gpu in gpus if gpu.get("power_w") is not None]
     ram = heartbeat.get("ram_available_bytes", capability.get("ram_available_bytes"))
-    cpu = heartbeat.get("cpu_percent") if row["status"] == "online" else None
+    cpu = heartbeat.get("cpu_percent")
     return (
         row["host"],
         render.state(row["presence"]),
         _doing(row),
         capability.get("physical_cores", "-"),
         "-" if cpu is None else f"{cpu:.0f}%",
-        render.size(ram),
-        _gpu_names(gpus),
+        render.size(ram if here else None),
+        _gpu_names(cards),
         render.size(max(free)) if free else "-",
         f"{sum(use) / len(use):.0f}%" if use else "-",
         f"{sum(power):.0f} W" if power else "-",
@@ -116,7 +123,8 @@ def _doing(row: dict[str, Any]) -> str:
 
     if row["status"] != "online":
         return f"last seen {render.ago(row['last_seen'])}" if row["last_seen"] else "never seen"
-    return ", ".join(_held(held) for held in row["jobs"]) or "idle"
+    idle = "takes no jobs" if row["barred"] else "idle"
+    return ", ".join(_held(held) for held in row["jobs"]) or idle
 
 
 def _held(held: dict[str, Any]) -> str:

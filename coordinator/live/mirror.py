@@ -56,6 +56,21 @@ class Curve:
     points: tuple[Point, ...] = ()
 
 
+# How the coordinator's reasons begin for which a host is given no jobs, and each in a word.
+_BARS: Final = {
+    "drained by ": "drained",
+    "in quarantine: ": "quarantine",
+    "snoozed until ": "snoozed",
+    "takes no jobs now: snoozed ": "snoozed",
+    "its certificate was revoked ": "revoked",
+}
+
+
+def bar_of(reason: str) -> str:
+    """Return in a word why a host is given no jobs, of a reason in the coordinator's words."""
+    return next((word for start, word in _BARS.items() if reason.startswith(start)), "barred")
+
+
 @dataclass(frozen=True, slots=True)
 class HostSeen:
     """One host. `row` is the coordinator's own view of it, as `fleet workers --json` has it.
@@ -98,6 +113,14 @@ class Snapshot:
     summary: Summary | None
     coordinator: Status | None
     status: Mapping[str, Any]
+
+    @property
+    def paused(self) -> str:
+        """Why no new jobs are given out, as far as it is known; empty when they are."""
+        said = str(self.status.get("paused") or "")
+        if self.summary is None:
+            return said
+        return (said or "the fleet is paused") if self.summary.paused else ""
 
 
 @dataclass(slots=True)

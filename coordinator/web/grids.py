@@ -68,7 +68,7 @@ def running_columns() -> list[dict[str, Any]]:
         _column("Progress", "share", "share", wide=2, width=108, live=True),
         _column("Ends", "ends", "until", width=96, time=True, sort="asc"),
         _column("Host", "host", "host", wide=2, width=110, from_px=520),
-        _column("Epoch", "epoch", width=90, from_px=760),
+        _column("Epoch", "epoch", wide=1, width=112, from_px=760),
         _column("Loss", "loss", "loss", width=90, right=True, from_px=640),
         _column("Began", "started", "ago", width=104, time=True, from_px=860),
     ]
@@ -105,6 +105,7 @@ def grid(
         ":onGridReady": "fleet.ready",
         ":onGridSizeChanged": "(e) => fleet.fit(e.api)",
         ":onCellKeyDown": "fleet.open",
+        ":onModelUpdated": "(e) => fleet.changed(e.api)",
         "rowHeight": ROW_PX,
         "headerHeight": HEADER_PX,
         "animateRows": False,
@@ -119,7 +120,6 @@ def grid(
     if keeps == "filter":
         options[":isExternalFilterPresent"] = "fleet.isFiltered"
         options[":doesExternalFilterPass"] = "fleet.passes"
-        options[":onModelUpdated"] = "(e) => fleet.tell(e.api)"
     made = ui.aggrid(options, theme="balham", auto_size_columns=False)
     options["context"]["element"] = made.html_id
     made.options["context"]["element"] = made.html_id

@@ -78,11 +78,7 @@ class Hub:
     @property
     def paused(self) -> str:
         """Why no new jobs are given out, as far as it is known; empty when they are."""
-        summary = self.seen.summary
-        said = str(self.seen.status.get("paused") or "")
-        if summary is None:
-            return said
-        return (said or "the fleet is paused") if summary.paused else ""
+        return self.seen.paused
 
     def epoch_ms(self, mono_s: float | None) -> int | None:
         """Return a time of the monotonic clock in milliseconds since the epoch."""

@@ -15,12 +15,11 @@ from typing import Any, Final
 from broker.clock import Now
 from broker.messages import Gpu, JobRow, Progress
 from coordinator import setaside
-from coordinator.live.mirror import HostSeen, Snapshot
+from coordinator.live.mirror import HostSeen, Snapshot, bar_of
 
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
 HELD: Final = frozenset({"claimed", "running"})
 ERROR_CHARS: Final = 200
-BARS: Final = ("drained", "quarantine", "snoozed", "revoked")
 
 Row = dict[str, Any]
 
@@ -238,10 +237,10 @@ def host_row(host: HostSeen, job: Row | None, now: Now) -> Row:
 
 
 def _without(barred: list[str], refuses: str) -> str:
-    """Return in one word why a host is given no jobs; empty when it is."""
+    """Return in a word or three why a host is given no jobs; empty when it is."""
     if barred:
-        return next((word for word in BARS if word in barred[0]), "barred")
-    return "refusing" if refuses else ""
+        return bar_of(barred[0])
+    return "takes no jobs" if refuses else ""
 
 
 def seen_ms(host: HostSeen, now: Now) -> int | None:

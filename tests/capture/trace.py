@@ -59,7 +59,7 @@ COMMENTS: dict[str, str] = {
     "phase": "What the trainer is at. Retained while it runs.",
     "progress": "The losses of an epoch, likewise.",
     "progress cleared": "It runs no more: the retained progress is cleared.",
-    "log": "What the trainer prints, a line a message, as text.",
+    "log": "What the trainer prints, a line a message: attempt, number, text.",
     "finished": "It is done: the bundle lies on the host's disk. Repeated until noted.",
     "finished again": "The host reports once more: it has heard no answer yet.",
     "failed": "The trainer has ended with an error.",

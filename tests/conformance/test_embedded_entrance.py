@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import time
 import warnings
 from collections.abc import Callable
@@ -17,11 +18,14 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from broker.embedded import Reason, ServerSettings
+from broker.address import Address
+from broker.embedded import EmbeddedBroker, Reason, ServerSettings
 from broker.embedded.identity import Identity
 from broker.errors import ConfigError
+from broker.findings import Level
+from broker.reach import check_address
 from tests.harness.certificates import HOUR, Authority, key_pem
-from tests.harness.inthread import until
+from tests.harness.inthread import InThread, until
 from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, wire
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -92,6 +96,39 @@ def test_nobody_else_gets_in(tmp_path: Path, network: Any) -> None:
         assert _knock(network.port, context, connect("x")) == b"", who
     network.refuses({Reason.TLS: len(impostors)})
     agent.publish("fleet/gaming-pc/heartbeat", b"{}")
+
+
+def _looks(port: int, websocket_port: int, context: ssl.SSLContext | None) -> None:
+    """Everybody who only looks whether somebody listens, in all the ways of doing it."""
+    (finding,) = check_address(Address("127.0.0.1", port))  # as `fleet doctor` does
+    assert finding.level is Level.OK
+    for one in (port, websocket_port):
+        wire(one).close()
+        with wire(one) as abrupt:  # ends with a RST, as HAProxy's checks do
+            abrupt.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if context is not None:
+            wire(one, context).close()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_who_looks_whether_somebody_listens_is_refused_nothing(
+    tls: bool, new_network: Make, request: pytest.FixtureRequest
+) -> None:
+    """They leave without a word. Who leaves within one is counted, before and after."""
+    if tls:
+        network = new_network(websocket_port=0)
+        running, context = network.running, network.tls("gaming-pc")
+    else:
+        running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0, websocket_port=0)))
+        request.addfinalizer(running.stop)
+        context = None
+    broker = running.broker
+    for count in (1, 2):
+        _looks(broker.port, broker.websocket_port, context)
+        with wire(broker.port, context) as half:
+            half.sendall(connect("x")[:5])
+        until(lambda: bool(broker.refused), "half a CONNECT is counted")
+        until(lambda count=count: broker.refused == {Reason.CONNECT: count}, "it alone is")
 
 
 def test_tls_of_long_ago_is_refused(network: Any) -> None:

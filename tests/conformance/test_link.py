@@ -160,6 +160,52 @@ def test_the_same_client_id_takes_over(any_broker: Any, ear: Any, topic_root: st
     newer.link.stop()
 
 
+def test_more_is_subscribed_to_on_the_same_connection(
+    any_broker: Any, ear: Any, topic_root: str
+) -> None:
+    """Another `Connected` of its session tells; what was asked for before stays."""
+    one = ear(any_broker.url, f"{topic_root}-1", f"{topic_root}/a")
+    session = one.next(Connected).session
+    one.link.subscribe([(f"{topic_root}/b", 1)])
+    assert one.next(Connected).session == session
+    for topic in (f"{topic_root}/a", f"{topic_root}/b"):
+        one.link.publish(Outgoing(topic, b"x"))
+        assert one.next(Incoming).topic == topic
+
+
+def test_what_is_retained_comes_before_a_word_to_oneself(
+    any_broker: Any, ear: Any, topic_root: str
+) -> None:
+    """P9 rests on it: who has heard its word knows what was retained when it subscribed."""
+    retained, word = f"{topic_root}/retained", f"{topic_root}/word"
+    one = ear(any_broker.url, f"{topic_root}-1", retained)
+    one.next(Connected)
+    one.link.publish(Outgoing(retained, b"kept", 1, retain=True))
+    assert one.next(Incoming).payload == b"kept"
+    for number in range(50):
+        late = ear(any_broker.url, f"{topic_root}-late-{number}", retained, word)
+        heard: list[str] = []
+        while word not in heard:
+            event = late.events.get(timeout=DEADLINE_S)
+            if isinstance(event, Incoming):
+                heard.append(event.topic)
+            elif isinstance(event, Connected):
+                late.link.publish(Outgoing(word, b"", 1))
+        assert heard == [retained, word]
+        late.link.stop()
+
+
+def test_a_connection_that_is_dropped_is_followed_by_another(
+    any_broker: Any, ear: Any, topic_root: str
+) -> None:
+    """With the reason that was given."""
+    one = ear(any_broker.url, f"{topic_root}-1", f"{topic_root}/a")
+    session = one.next(Connected).session
+    one.link.drop("it does not answer")
+    assert one.next(Disconnected).why.endswith(": it does not answer")
+    assert one.next(Connected).session != session
+
+
 def test_two_programs_of_one_name_are_told_what_it_may_be(
     any_broker: Any, ear: Any, topic_root: str
 ) -> None:

@@ -99,7 +99,7 @@ def _fleet(record: list[tuple[str, bytes]]) -> Fleet:
     ):  # fmt: skip
         fleet.asks(ask)
     hosts[1].says(fleet.topics.progress("h1", job.job_id), m.Progress(attempt=1, epoch=1, epochs=2))
-    record.append((fleet.topics.log("h1", job.job_id), b"epoch 1"))
+    record.append((fleet.topics.log("h1", job.job_id), b"1.1 epoch 1"))
     record += [(m_topic, m.encode(said)) for m_topic, said in _published(fleet)]
     fleet.handle = handle  # type: ignore[method-assign]
     fleet.sent.clear()

@@ -121,7 +121,7 @@ class Fleet:
         making.write_text(text, "utf-8")
         making.replace(self.manifest)
 
-    def coordinator(self, *, more: str = "", **settings: Any) -> Program:
+    def coordinator(self, *, wait: bool = True, more: str = "", **settings: Any) -> Program:
         """Start the coordinator on the manifest; `more` are other sections of its file."""
         config = self.tmp / "coordinator.toml"
         lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
@@ -130,7 +130,7 @@ class Fleet:
         if self.manifest.exists():
             arguments += ["--manifest", str(self.manifest)]
         program = self._program("coordinator.service", arguments, "coordinator")
-        program.start()
+        program.start(wait=wait)
         return program
 
     def agent(

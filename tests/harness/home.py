@@ -134,7 +134,12 @@ class Home:
         ).fetchall()
         return [row for row in rows if row[0] == "homeassistant"]
 
-    def _publish(self, message: Outgoing) -> bool:
+    def _publish(self, *messages: Outgoing) -> bool:
+        for message in messages:
+            self._take(message)
+        return True
+
+    def _take(self, message: Outgoing) -> None:
         if message.retain:
             if message.payload:
                 self.retained[message.topic] = message.payload
@@ -142,12 +147,11 @@ class Home:
                 self.retained.pop(message.topic, None)
         if message.topic.startswith(("homeassistant/", f"{self.topics.root}/homeassistant/")):
             self.published.append((message.topic, message.payload))
-            return True
+            return
         topic = self.topics.parse(message.topic)
         adapter = ADAPTERS.get(topic.kind)
         said = m.decode(adapter, message.payload) if adapter and message.payload else None
         self.sent.append((topic, said))
-        return True
 
     def _keep(self, memory: bytes) -> None:
         self.kept = memory

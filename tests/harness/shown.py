@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.harness.browser import Browser, Page
@@ -57,6 +58,22 @@ class Shown:
         """Press the button that does it, once the question stands and has the focus."""
         page.until("document.activeElement?.innerText === 'No, leave it'", "the question")
         page.click("#confirm")
+
+    def listen(self, connect: Callable[..., Any]) -> Callable[[str], dict[str, Any]]:
+        """Hear what is asked of the coordinator; `connect` is the fixture `client`.
+
+        What is returned waits for the next request of a type, and returns that.
+        """
+        ear = connect(int(self.fleet.broker_url.rpartition(":")[2]), f"ear-{self.fleet.root}")
+        ear.subscribe(f"{self.fleet.root}/operator/#")
+
+        def heard(kind: str) -> dict[str, Any]:
+            while True:
+                asked: dict[str, Any] = json.loads(ear.next()[1])
+                if asked.get("type") == kind:
+                    return asked
+
+        return heard
 
     def job(self, state: str, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
         """A job in a state, waited for."""

@@ -26,6 +26,7 @@ from broker import messages as m
 from broker.address import parse_addresses
 from broker.errors import BadMessage, BadTopic
 from broker.link import Link, LinkSettings, feed
+from broker.loglines import encode_lines
 from broker.machine import new_id
 from broker.mailbox import Mailbox
 from broker.topics import Kind, Topics
@@ -377,7 +378,8 @@ class Swarm:
         self._say(self.topics.progress(host.name, work.assign.job_id), progress, 0, retain=True)
         line = f"epoch {progress.epoch}/{epochs}  train_loss {progress.train_loss}"
         topic = self.topics.log(host.name, work.assign.job_id)
-        self._link.publish(Outgoing(topic, line.encode(), 0))
+        said = encode_lines(work.assign.attempt, int(share * epochs) + 1, [line.encode()])
+        self._link.publish(Outgoing(topic, said, 0))
 
 
 def make_hosts(count: int) -> list[Host]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from agent.settings import AgentSettings
 from broker.settings import BrokerSettings
@@ -74,3 +78,27 @@ def test_the_example_settings_are_the_defaults() -> None:
         for name, field in model.model_fields.items():
             if isinstance(field.default, str | int | float | bool) and field.default != "":
                 assert bare[model.section][name] == field.default, f"{model.section}.{name}"
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_make_demo_says_what_it_is_at_and_what_comes_next() -> None:
+    """Each step that takes long is told before it begins; a section that it names is there."""
+    said = subprocess.run(
+        ["make", "--dry-run", "--always-make", "demo"],  # noqa: S607
+        capture_output=True, text=True, check=True, cwd=ROOT, timeout=60,
+    ).stdout.replace("\\\n", " ").splitlines()  # fmt: skip
+    said = [line for line in said if not line.startswith(("mkdir", "rm "))]
+    long = (" -m venv ", " pip install ", " agent.trainer.simulate ", "/fleet up ")
+    steps = [
+        at for at, line in enumerate(said) if any(one in line for one in long) and not _echo(line)
+    ]
+    assert len(steps) == 5
+    assert all(_echo(said[at - 1]) and said[at - 1].endswith('..."') for at in steps)
+    hint = " ".join(said[steps[-1] + 1 :])
+    (section,) = re.findall(r'README.md, \\"(.+?)\\"', hint)
+    assert f"\n## {section}\n" in (ROOT / "README.md").read_text("utf-8")
+    assert "fleet up --manifest" in hint
+
+
+def _echo(line: str) -> bool:
+    return line.startswith("echo")

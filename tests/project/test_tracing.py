@@ -15,6 +15,7 @@ from broker.topics import Kind, Topics
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/tracing.md").read_text("utf-8")
+OPERATIONS = (ROOT / "docs/operations.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
 TOPICS = Topics("fleet")
 HEX = "5a" * 32
@@ -39,6 +40,7 @@ EVERY_TOPIC = (
     TOPICS.checkpoint_chunk("gaming-pc", HEX, 0), TOPICS.coordinator_status(), TOPICS.summary(),
     TOPICS.job(HEX), TOPICS.operator_request("operator:local/cli"),
     TOPICS.operator_response("operator:local/cli"), TOPICS.download_chunk("operator:local/cli", 0),
+    TOPICS.broker_load(), TOPICS.broker_refused(),
 )  # fmt: skip
 
 
@@ -71,6 +73,20 @@ def test_every_filter_fits_a_topic_that_there_is(page: str) -> None:
         assert any(matches(one, topic) for topic in EVERY_TOPIC), one
     bulk = [topic for topic in EVERY_TOPIC if "/chunk/" in topic]
     assert all(matches("fleet/+/+/+/chunk/#", topic) for topic in bulk)
+
+
+@pytest.mark.parametrize(
+    "page", [PAGE, README, OPERATIONS], ids=["tracing", "readme", "operations"]
+)
+def test_what_shows_everything_leaves_out_what_would_hide_it(page: str) -> None:
+    """Chunks, and the answers with whole tables that every open `fleet top` asks for."""
+    found = re.findall(r"-t 'fleet/#'.*", page)
+    assert found
+    for one in found:
+        left_out = re.findall(r"-T '([^']+)'", one)
+        shown = [topic for topic in EVERY_TOPIC if not any(matches(f, topic) for f in left_out)]
+        assert not [topic for topic in shown if "/chunk/" in topic or "/operator/" in topic], one
+        assert {TOPICS.job(HEX), TOPICS.status("gaming-pc"), TOPICS.broker_load()} <= set(shown)
 
 
 def test_the_traces_are_of_todays_messages() -> None:

@@ -64,8 +64,7 @@ def _attempt_does_not_grow(patch: Patch) -> None:
 def _publish_before_commit(patch: Patch) -> None:
     def flush(shell: Any, now: Now) -> None:
         changes, effects = shell.core.take()
-        for effect in effects:
-            shell._perform(effect)
+        shell._perform_all(effects)
         shell._ledger.commit(changes)
 
     patch(Shell, "_flush", flush)

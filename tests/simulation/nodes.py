@@ -199,10 +199,13 @@ class Node(ABC):
         except Cut:
             self.crash()
 
-    def publish(self, message: Outgoing) -> bool:
-        """Hand a message to the link."""
-        self.machine.before("publish")
-        return self.link is not None and self.link.publish(message)
+    def publish(self, *messages: Outgoing) -> bool:
+        """Hand messages to the link; the process may end between any two of them."""
+        taken = True
+        for message in messages:
+            self.machine.before("publish")
+            taken = taken and self.link is not None and self.link.publish(message)
+        return taken
 
     def wake(self, delay_s: float) -> None:
         """Have a turn in a while, if there is none before."""
@@ -487,13 +490,14 @@ class AgentNode(Node):
             self.run.note(f"{self.client_id}: left")
             self.end(self.down_s)
 
-    def publish(self, message: Outgoing) -> bool:
+    def publish(self, *messages: Outgoing) -> bool:
         """See `Node`; what is promised is noted."""
-        if b'"finished"' in message.payload[:40] and message.topic.endswith("/job/response"):
-            report = decode(AGENT_RESPONSE, message.payload)
-            assert isinstance(report, Finished)
-            self.run.checker.promised(self, report)
-        return super().publish(message)
+        for message in messages:
+            if b'"finished"' in message.payload[:40] and message.topic.endswith("/job/response"):
+                report = decode(AGENT_RESPONSE, message.payload)
+                assert isinstance(report, Finished)
+                self.run.checker.promised(self, report)
+        return super().publish(*messages)
 
     def next_deadline(self) -> float | None:
         """See `Node`."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.browser import Browser
 from tests.harness.fleet import LONG, ROOT, SHORT, Fleet, Program, wait_until
 
 
@@ -60,6 +61,21 @@ def make_fleet() -> Iterator[Callable[[Path, str, Path], Fleet]]:
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests; each page has cookies of its own."""
+    made = Browser()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def windows(browser: Browser) -> Iterator[None]:
+    """No window outlives its test."""
+    yield
+    browser.close_pages()
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from broker.machine import new_id
+from broker.messages import AskLogs
 from tests.harness.fleet import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,11 +136,37 @@ def test_logs_follow_a_job_to_its_end(fleet: Any, cli: Any, short: str) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "done"
     assert cli("logs", "gbt-oracle", "-n", "1").stdout == "done\n"
-    lines = [
-        json.loads(line)["line"]
-        for line in cli("logs", "gbt-oracle", "-n", "2", "--follow", "--json").stdout.splitlines()
-    ]
-    assert lines[-1] == "done"
+
+
+def test_logs_are_followed_in_json(fleet: Any, long: str) -> None:
+    """An object a line, also of what is said later; it ends with the job."""
+    fleet.plan(long)
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("gbt-oracle", "running")
+
+    def newest() -> list[str]:
+        asked = AskLogs(id=new_id(), job="gbt-oracle", lines=1)
+        found: list[str] = fleet.client.ask(asked)["lines"]
+        return found
+
+    wait_until(lambda: newest() != [], "its first words")
+    with subprocess.Popen(
+        [sys.executable, "-m", "coordinator.cli", "logs", "gbt-oracle", "--follow", "--json"],
+        stdout=subprocess.PIPE, text=True, cwd=ROOT, env=fleet.environment,
+    ) as following:  # fmt: skip
+        assert following.stdout is not None
+        try:
+            said = [json.loads(following.stdout.readline())["line"]]
+            before = newest()
+            wait_until(lambda: newest() != before, "more of its words")
+            later = newest()[0]
+            while later not in said:
+                said.append(json.loads(following.stdout.readline())["line"])
+            fleet.cancel("gbt-oracle")
+            assert following.wait(60) == 0
+        finally:
+            following.kill()
 
 
 def test_refusals_have_exit_code_one(fleet: Any, cli: Any) -> None:
@@ -159,6 +187,8 @@ def test_refusals_have_exit_code_one(fleet: Any, cli: Any) -> None:
     assert cli("cancel", "gru-oracle").returncode == 0
     assert cli("cancel", "gru-oracle").returncode == 1
     assert cli("requeue", "gru-oracle").returncode == 0
+    assert cli("reload").returncode == 0
+    assert "it was changed at" not in cli("status").stdout
     fleet.manifest.write_text("schema_version = 2\n", "utf-8")
     reload = cli("reload")
     assert reload.returncode == 1
@@ -191,6 +221,9 @@ def test_a_requeue_asks_on_a_terminal_before_a_result_is_set_aside(
     agreed = _at_a_terminal(fleet, "y\n", "requeue", "gbt-oracle")
     assert agreed.returncode == 0, agreed.stderr
     fleet.until("gbt-oracle", lambda row: row["attempt"] > again["attempt"])
+    unasked = _at_a_terminal(fleet, "n\n", "requeue", "gbt-oracle", "--yes")
+    assert unasked.returncode == 0, unasked.stderr
+    assert "Requeue" not in unasked.stderr
 
 
 def _at_a_terminal(
@@ -254,10 +287,34 @@ def test_a_plan_says_that_its_manifest_has_changed(fleet: Any, cli: Any, short: 
     fleet.plan(short + "\npriority = 7")
     after = cli("plan")
     assert f"`fleet plan {fleet.manifest}`" in after.stderr
+    assert "\n             it was changed at 20" in cli("status").stdout
     assert _json(cli("plan", "--json"))["warnings"]
     fleet.manifest.write_text("schema_version = 2\n", "utf-8")
     assert f"`fleet check {fleet.manifest}`" in cli("plan").stderr
     assert cli("reload").returncode == 1
+
+
+def test_a_job_that_was_changed_leaves_one_of_its_name(fleet: Any, cli: Any, short: str) -> None:
+    """The name means that of the manifest, in every verb; the other is told, and has its id."""
+    fleet.plan(short)
+    fleet.coordinator()
+    old = fleet.until("gbt-oracle", "pending")["job_id"][:12]
+    fleet.plan(short + "\nseed = 7")
+    fate = f"`fleet cancel {old}` ends it"
+    assert fate in cli("plan", str(fleet.manifest)).stdout
+    assert cli("reload").returncode == 0
+    new = _json(cli("show", "gbt-oracle", "--json"))["job_id"][:12]
+    assert new != old
+    assert f"Namesake    {old}, pending, no longer in the manifest\n" in cli("show", "gbt-o").stdout
+    shown = cli("show", old).stdout
+    assert f"Namesake    {new}, pending\n" in shown
+    assert "State       pending, no longer in the manifest\n" in shown
+    assert f"that with * is {old}" in cli("list").stdout
+    assert f"Another job has this name: {old}, " in cli("why", "gbt-oracle").stdout
+    for verb in ("logs", "cancel", "requeue"):
+        said = cli(verb, "gbt-oracle").stderr
+        assert f"by its name {new} was meant; another is so called: {old}, pending" in said, verb
+    assert "so called" not in cli("cancel", old).stderr
 
 
 def test_unreachable_has_exit_code_three(fleet: Any, cli: Any) -> None:

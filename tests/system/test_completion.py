@@ -42,8 +42,8 @@ def _offered(done: subprocess.CompletedProcess[str]) -> list[str]:
 def tab(fleet: Any) -> Any:
     """Tab, until something is offered: a machine that is busy may miss the short deadline."""
 
-    def press(line: str, shell: str = "bash") -> str:
-        env = {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root}
+    def press(line: str, shell: str = "bash", *, aimed: bool = True) -> str:
+        env = {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root} if aimed else {}
         deadline_s = time.monotonic() + 30
         while True:
             done = _tab(line, shell, **env)
@@ -65,6 +65,9 @@ def test_jobs_and_hosts_are_completed(fleet: Any, tab: Any) -> None:
     fleet.until("gru-oracle", "pending")
     fleet.cancel("gru-oracle")
     assert tab("fleet show gru-") == "plain,gru-oracle\n"
+    here = f"--broker {fleet.broker_url} --root {fleet.root}"
+    assert tab(f"fleet {here} show gru-", aimed=False) == "plain,gru-oracle\n"
+    assert tab(f"fleet show {here} gru-", aimed=False) == "plain,gru-oracle\n"
     row = next(row for row in fleet.client.list_jobs() if row["name"] != "gru-oracle")
     assert tab(f"fleet why {row['job_id'][:4]}") == f"plain,{row['job_id'][:12]}\n"
     assert tab("fleet cancel ") == "plain,cnn-realistic\n"
@@ -92,7 +95,7 @@ def test_verbs_and_options_are_completed_without_asking_anybody() -> None:
 def test_nobody_to_ask_is_no_error(where: str) -> None:
     """Nothing is offered, nothing is said, and nobody waits for long."""
     begun_s = time.monotonic()
-    assert _offered(_tab("fleet --plain --broker {where} show ", FLEET_BROKER=where)) == []
+    assert _offered(_tab(f"fleet --plain --broker {where} show ")) == []
     assert time.monotonic() - begun_s < 10 * DEADLINE_S + 5, "of which most is Python's start"
 
 

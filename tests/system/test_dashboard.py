@@ -35,25 +35,11 @@ pytest.importorskip("nicegui", reason="the extra of the web page is not installe
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
+    pytest.mark.usefixtures("windows"),
 ]
 EVIL = "<img src=x onerror=\"window.hurt='yes'\">`${window.hurt='yes'}`</script>"
 PAGES = ("/", "/jobs", "/curves", "/timeline")
 WORKERS, JOBS = 6, 40
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests; each page has cookies of its own."""
-    made = Browser()
-    yield made
-    made.close()
-
-
-@pytest.fixture(autouse=True)
-def windows(browser: Browser) -> Iterator[None]:
-    """No window outlives its test."""
-    yield
-    browser.close_pages()
 
 
 @pytest.fixture(scope="module")
@@ -176,9 +162,11 @@ def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
     assert hosts["lab-ws-1"]["barred"] == []
 
 
-def test_a_host_is_snoozed_for_as_long_as_is_chosen(shown: Shown) -> None:
+def test_a_host_is_snoozed_for_as_long_as_is_chosen(
+    shown: Shown, client: Callable[..., Any]
+) -> None:
     """And may finish what runs, if that is ticked; `Resume` ends it."""
-    page = shown.browser.page()
+    page, heard = shown.browser.page(), shown.listen(client)
     shown.log_in(page, "/host/laptop-1")
     page.click("button", "Snooze")
     page.until("document.activeElement?.innerText === 'No, leave it'", "the question")
@@ -186,6 +174,7 @@ def test_a_host_is_snoozed_for_as_long_as_is_chosen(shown: Shown) -> None:
     page.click(".tick")
     page.click("#confirm")
     page.until_text("snoozed until", ".warn")
+    assert heard("snooze")["finish"] is True
     hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
     said = re.search(r"snoozed until (.+) UTC by operator:local", hosts["laptop-1"]["snoozed"])
     assert said, hosts["laptop-1"]
@@ -258,7 +247,8 @@ def test_words_from_the_wire_are_shown_as_words(shown: Shown, client: Callable[.
     try:
         page = shown.page("/jobs?text=onerror")
         page.until_text(EVIL, ".ag-cell")
-        somebody.publish(topics.log(held["host"], held["job_id"]), EVIL.encode())
+        said = f"{held['attempt']}.99999 {EVIL}"
+        somebody.publish(topics.log(held["host"], held["job_id"]), said.encode())
         for path in ("/", "/timeline", f"/job/{bad_id}", f"/job/{held['job_id']}"):
             page.open(shown.url + path)
             page.until("document.querySelector('[data-ready], [data-bars], .log')")
@@ -370,6 +360,60 @@ def test_curves_and_timeline_are_drawn_and_grow(shown: Shown) -> None:
     before = page.until(f"{bars} > 2 && {bars}")
     shown.fleet.cancel(shown.job("running")["job_id"])  # its host takes the next one
     page.until(f"{bars} > {before}", "one more bar")
+    page.until_text("Earlier attempts are not drawn")
+
+
+def test_a_long_job_beside_short_ones_is_told_whole(
+    shown: Shown, client: Callable[..., Any]
+) -> None:
+    """Its epoch fits the column; curves are over the share of the epochs, until told otherwise."""
+    topics = Topics(shown.fleet.root)
+    somebody = client(int(shown.fleet.broker_url.rpartition(":")[2]), f"long-{shown.fleet.root}")
+    long_id = "d" * 64
+    row = m.JobRow(
+        job_id=long_id, name="long-one", model="gbt", mode="oracle", state="running", priority=0,
+        attempt=1, host="gaming-pc-1", error=None, artifact_id=None, metrics=None,
+        created_at="2026-05-28T20:26:57Z", started_at="2026-05-28T20:26:57Z", finished_at=None,
+    )  # fmt: skip
+    somebody.publish(topics.job(long_id), m.encode(row), retain=True)
+    try:
+        page = shown.page()
+        page.until_text("long-one", ".ag-cell")
+        for epoch in (1, 12455):
+            said = m.Progress(attempt=1, epoch=epoch, epochs=30_000, val_loss=1 / epoch)
+            somebody.publish(topics.progress("gaming-pc-1", long_id), m.encode(said), retain=True)
+        cells = "[...document.querySelectorAll('[col-id=epoch]')]"
+        cell = f"{cells}.find(one => one.innerText === '12455/30000')"
+        page.until(cell, "the epoch")
+        whole = "one => one.scrollWidth <= one.clientWidth || !one.clientWidth"
+        parts = f"[{cell}, ...{cell}.querySelectorAll('*')]"
+        assert page.run(f"{parts}.every({whole})"), page.run(f"{cell}.outerHTML")
+        assert "M" not in page.run("fleet.at(Date.UTC(2026, 10, 22, 18))").upper()
+        page.open(f"{shown.url}/curves")
+        page.until("document.querySelector('[data-across=share]')", "curves over shares")
+        page.run("const one = document.getElementById('curve-across'); one.value = 'epoch';"
+                 "one.dispatchEvent(new Event('change'))")  # fmt: skip
+        page.until("document.querySelector('[data-across=epoch]')", "curves over epochs")
+    finally:
+        somebody.publish(topics.job(long_id), b"", retain=True)
+        somebody.publish(topics.progress("gaming-pc-1", long_id), b"", retain=True)
+
+
+def test_what_was_said_of_an_empty_table_goes_when_rows_come(shown: Shown) -> None:
+    """A screen reader would find `nothing runs now` above what runs."""
+    page = shown.page()
+    page.until_text("gaming-pc-1")
+    page.run(
+        "window.table = document.querySelector('[aria-labelledby=running-title] [data-ready]');"
+        "window.region = table.querySelector('.ag-aria-description-container');"
+        "window.api = getElement(Number(table.id.slice(1))).api; window.rows = [];"
+        "api.forEachNode(one => rows.push(one.data)); api.applyTransaction({remove: rows}); 0"
+    )
+    page.until("region.textContent.includes('nothing runs now')", "the announcement")
+    page.run("api.applyTransaction({add: rows}); 0")
+    page.until("region.textContent === ''", "silence")
+    page.run("region.textContent = 'nothing runs now\u200b'; 0")  # late, as the grid does it
+    page.until("region.textContent === ''", "silence")
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/login", "/host/gaming-pc-1", "/job"])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.topics import Topics
 from tests.harness.brokers import BrokerProcess
 from tests.harness.browser import Browser, Page, find_chromium
 from tests.harness.fleet import Fleet, Program
@@ -22,23 +20,9 @@ pytest.importorskip("nicegui", reason="the extra of the web page is not installe
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
+    pytest.mark.usefixtures("windows"),
 ]
 JOB = 'model = "mlp"\nmode = "realistic"\nname = "waits"\nrequire_cuda = true'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests; each page has cookies of its own."""
-    made = Browser()
-    yield made
-    made.close()
-
-
-@pytest.fixture(autouse=True)
-def windows(browser: Browser) -> Iterator[None]:
-    """No window outlives its test."""
-    yield
-    browser.close_pages()
 
 
 def _until_band(page: Page, text: str) -> None:
@@ -102,16 +86,13 @@ def test_a_command_that_is_given_expires(
     fleet.coordinator()
     shown = Shown(fleet, browser)
     fleet.programs.append(shown.program)
-    listener = client(int(fleet.broker_url.rpartition(":")[2]), f"ear-{fleet.root}")
-    listener.subscribe(f"{Topics(fleet.root).root}/operator/#")
+    heard = shown.listen(client)
     page = browser.page()
     shown.log_in(page, f"/job/{fleet.until('waits', 'pending')['job_id']}")
     page.click("button", "Cancel")
     shown.confirm(page)
     page.until_text("cancelled", ".state.big")
-    while (asked := json.loads(listener.next()[1])).get("type") != "cancel":
-        pass
-    assert 0 < asked["expires_at"] - time.time() < 60
+    assert 0 < heard("cancel")["expires_at"] - time.time() < 60
 
 
 def test_an_observer_over_tls_looks_and_does_no_more(

@@ -37,7 +37,7 @@ def _topics(fleet: Any) -> list[str]:
         topics.response("pi"), topics.log("pi", HEX), topics.progress("pi", HEX),
         topics.offer("pi", HEX), topics.chunk("pi", HEX, 0), topics.grant("pi", HEX),
         topics.coordinator_status(), topics.summary(), topics.job(HEX), topics.broker_refused(),
-        topics.broker_load(),
+        topics.broker_load(), topics.holder(),
         topics.operator_request(CLIENT), topics.operator_response(CLIENT),
         topics.download_chunk(CLIENT, 0), topics.download_grant(CLIENT),
         topics.home_state("pi"), topics.home_event("pi"), topics.home_command("pi"),

@@ -263,6 +263,49 @@ def test_a_host_fetches_its_certificate_with_a_token(owner: Owner, tmp_path: Pat
     assert "write a time up to a day" in owner.refused("enroll", "x", "--for", "1d")
 
 
+def test_a_host_that_joins_again_finds_out_before_its_token_is_used(
+    owner: Owner, tmp_path: Path
+) -> None:
+    """The identity of before is there still: refused, and the same line with --replace does it."""
+    owner.done("init", "--broker", "pi.lan", "--operator", "alice")
+    host = Owner(tmp_path / "host")
+    bundle = tmp_path / "gpu.fleet"
+    owner.done("enroll", "gpu", "-o", str(bundle))
+    host.done("join", str(bundle))
+    owner.run("revoke", "gpu")
+    waiting, line = _enroll(owner, "gpu")
+    folder = host.fleet / "identities" / "gpu"
+    said = host.refused(*line.split()[1:])
+    assert said == (
+        f"error: {folder}: another identity is there; take --replace, or another -o DIR; "
+        "the token holds on, nothing was fetched\n"
+    )
+    assert waiting.poll() is None
+    (tmp_path / "file").write_text("x")
+    said = host.refused(*line.split()[1:], "-o", str(tmp_path / "file" / "gpu"))
+    assert "no identity can be put there" in said
+    assert "the token holds on" in said
+    assert "made" in host.done(*line.split()[1:], "--replace")
+    assert waiting.wait(DEADLINE_S) == 0
+    assert waiting.stdout is not None
+    waiting.stdout.close()
+
+
+def test_a_certificate_that_is_lost_on_the_last_step_says_how_to_get_another(
+    owner: Owner, tmp_path: Path
+) -> None:
+    """What only the writing itself shows, such as a folder in the certificate's place."""
+    owner.done("init", "--broker", "pi.lan", "--operator", "alice")
+    host = Owner(tmp_path / "host")
+    waiting, line = _enroll(owner, "gpu")
+    (tmp_path / "there" / "client.crt").mkdir(parents=True)
+    said = host.refused(*line.split()[1:], "--replace", "-o", str(tmp_path / "there"))
+    assert "; the token is used up: run `fleet enroll gpu --replace` there for another" in said
+    assert waiting.wait(DEADLINE_S) == 0
+    assert waiting.stdout is not None
+    waiting.stdout.close()
+
+
 def _enroll(owner: Owner, name: str) -> tuple[subprocess.Popen[str], str]:
     """Start `fleet enroll` and return it with the line that it prints for the host."""
     waiting = subprocess.Popen(

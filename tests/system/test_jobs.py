@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from coordinator.cli import NotDone
+from tests.harness.processes import is_over
 
 
 def _trainers(fleet: Any) -> list[psutil.Process]:
@@ -25,14 +26,6 @@ def _trainers(fleet: Any) -> list[psutil.Process]:
         if "agent.trainer.run" in line and str(fleet.tmp) in line:
             found.append(process)
     return found
-
-
-def _is_over(process: psutil.Process) -> bool:
-    """Whether it has ended, reaped or not."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_a_job_is_trained_and_its_artifact_comes_home(
@@ -49,8 +42,9 @@ def test_a_job_is_trained_and_its_artifact_comes_home(
     assert hashlib.sha256(bundle).hexdigest() == row["artifact_id"]
     assert row["host"] == "pi"
     assert 0.0 <= row["metrics"]["auroc"] <= 1.0
-    index = (fleet.tmp / "coordinator" / "models" / "index.jsonl").read_text("utf-8")
-    assert json.loads(index)["artifact_id"] == row["artifact_id"]
+    index = fleet.tmp / "coordinator" / "models" / "index.jsonl"
+    wait_for(index.exists, "the index, which follows what is durable already")
+    assert json.loads(index.read_text("utf-8"))["artifact_id"] == row["artifact_id"]
     assert fleet.events("gbt-oracle") == ["added", "assigned", "started", "completed"]
     for folder in (fleet.tmp / "pi" / "spool", fleet.tmp / "pi" / "work"):
         wait_for(lambda folder=folder: not list(folder.iterdir()), f"{folder} to be emptied")
@@ -96,7 +90,7 @@ def test_requeue_of_a_running_job_voids_the_old_attempt(
     (old,) = _trainers(fleet)
 
     fleet.requeue("gbt-oracle")
-    wait_for(lambda: _is_over(old), "the old trainer")
+    wait_for(lambda: is_over(old), "the old trainer")
     row = fleet.until("gbt-oracle", lambda row: row["state"] == "running" and row["attempt"] > 1)
     assert row["attempt"] >= 2
     wait_for(lambda: len(_trainers(fleet)) == 1, "the new trainer's process")
@@ -170,7 +164,7 @@ def test_a_lease_that_nobody_renews_gives_the_job_to_another(
         assert row["attempt"] >= 2
     finally:
         frozen.process.send_signal(signal.SIGCONT)
-    wait_for(lambda: _is_over(old), "the first trainer to be stopped")
+    wait_for(lambda: is_over(old), "the first trainer to be stopped")
     assert "lost" in fleet.events("gbt-oracle")
     assert fleet.show("gbt-oracle")["host"] == "other"
 
@@ -205,7 +199,7 @@ def test_a_killed_agent_loses_its_job_when_it_comes_back(
     fleet.agent()
     row = fleet.until("gbt-oracle", lambda row: row["state"] == "running" and row["attempt"] == 2)
     assert row["host"] == "pi"
-    assert _is_over(orphan)
+    assert is_over(orphan)
     assert "lost" in fleet.events("gbt-oracle")
 
 

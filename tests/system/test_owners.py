@@ -89,12 +89,14 @@ def test_all_that_is_pending_is_cancelled_only_when_somebody_says_yes(fleet: Any
     fleet.plan()
     fleet.coordinator()
     _done(cli("pause"))
-    for seed in ("1", "2"):
+    for seed, told in (
+        ("1", "error: 1 job is pending; say --yes to cancel it\n"),
+        ("2", "error: 2 jobs are pending; say --yes to cancel them\n"),
+    ):
         _done(cli("run", "--model", "gbt", "--mode", "oracle", "--seed", seed))
+        unsaid = cli("cancel", "--all-pending")
+        assert (unsaid.returncode, unsaid.stderr) == (2, told)
     assert "PAUSED" in _done(cli("status")).splitlines()[0]
-    unsaid = cli("cancel", "--all-pending")
-    assert unsaid.returncode == 2
-    assert "2 jobs are pending; say --yes" in unsaid.stderr
     assert "cancelled 2 pending jobs" in _done(cli("cancel", "--all-pending", "--yes"))
     assert "nothing is pending" in _done(cli("cancel", "--all-pending"))
     assert cli("cancel", "x", "--all-pending").returncode == 2

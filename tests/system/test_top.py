@@ -12,7 +12,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from broker.messages import Heartbeat, JobRow, Status, encode
+from broker.messages import Heartbeat, JobRow, Status, Summary, encode
 from broker.settings import BrokerSettings
 from broker.topics import Topics
 from coordinator.cli.screen.app import Top
@@ -64,6 +64,9 @@ class _Busy:
     def coordinator(self, state: Any = "online") -> None:
         status = Status(state=state, session="c", instance="c", boot_id="b")
         self.says(self.topics.coordinator_status(), status)
+
+    def summary(self, *, paused: bool) -> None:
+        self.says(self.topics.summary(), Summary(jobs={}, hosts={}, paused=paused))
 
     def host(self, name: str, cpu: float = 10.0) -> None:
         self.says(self.topics.status(name), Status(state="online", session="s", instance="i",
@@ -124,6 +127,49 @@ def test_hosts_and_jobs_fit_the_window(
             for window in (size, (240 - size[0], 74 - size[1])):
                 await pilot.resize_terminal(*window)
                 await _until(pilot, lambda size=window: _fits(_screen(app), size), f"{window}")  # type: ignore[misc] # bound now
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("size", [(60, 24), (160, 50)], ids=["60x24", "160x50"])
+def test_a_paused_fleet_is_seen_with_what_lifts_it(
+    embedded_broker: Any, busy: _Busy, topic_root: str, size: tuple[int, int]
+) -> None:
+    """In a line of its own, whole in a narrow window, for as long as it lasts."""
+    words = "PAUSED: no new jobs begin; `fleet pause --off` lifts it"
+
+    async def story() -> None:
+        async with _top(embedded_broker.url, topic_root, size) as (app, pilot):
+            await _until(pilot, lambda: _fits(_screen(app), size), "the fleet")
+            busy.summary(paused=True)
+            await _sees(app, pilot, words)
+            busy.summary(paused=False)
+            await _until(pilot, lambda: _fits(_screen(app), size), "the fleet goes on")
+            assert "PAUSED" not in _screen(app)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("size", [(60, 20), (34, 12)], ids=["60x20", "34x12"])
+def test_the_way_out_is_always_seen(
+    embedded_broker: Any, busy: _Busy, topic_root: str, size: tuple[int, int]
+) -> None:
+    """However little room there is, and whatever is open; a key that is shown is shown whole."""
+
+    async def story() -> None:
+        async with _top(embedded_broker.url, topic_root, size) as (app, pilot):
+            await _sees(app, pilot, "Jobs 40")
+            await _sees(app, pilot, "? Help q Quit")
+            await pilot.press("slash")
+            await _sees(app, pilot, "\n⏎ Keep it esc All again ")
+            assert "/ Filter" not in _screen(app), "it would be part of the text"
+            await pilot.press("escape", "enter")
+            await _sees(app, pilot, "esc Close  c Cancel  ")
+            assert ("  r " in _screen(app)) == (size[0] > 40), "whole or not at all"
+            await pilot.press("escape", "question_mark")
+            await _sees(app, pilot, "Escape closes it")
+            await pilot.press("escape", "c")
+            await _sees(app, pilot, "Cancel it (y)")
 
     asyncio.run(story())
 

@@ -51,6 +51,13 @@ def _command(folder: Path, data: Path, state: str, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+def _without_agents(folder: Path, *more: str) -> list[str]:
+    return [
+        sys.executable, "-m", "coordinator.cli", "up", "--agents", "0", "--port", "0",
+        "--state", str(folder / "state"), *more,
+    ]  # fmt: skip
+
+
 def _environment(**more: str) -> dict[str, str]:
     bare = {key: value for key, value in os.environ.items() if not key.startswith("FLEET_")}
     return bare | more
@@ -60,6 +67,17 @@ def _run(command: list[str], environment: dict[str, str]) -> subprocess.Complete
     return subprocess.run(
         command, capture_output=True, text=True, timeout=180, env=environment, cwd=ROOT, check=False
     )
+
+
+def _until_it_serves(up: subprocess.Popen[str]) -> str:
+    """What `fleet up` has said by the time all of it runs."""
+    assert up.stdout is not None
+    said = ""
+    while "Ctrl-C" not in said:
+        line = up.stdout.readline()
+        assert line, "fleet up ended by itself"
+        said += line
+    return said
 
 
 def _left_of(folder: Path) -> list[str]:
@@ -131,12 +149,7 @@ def test_however_it_ends_nothing_is_left_running(tmp_path: Path, data: Path, how
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=_environment(), cwd=ROOT
     ) as up:
-        assert up.stdout is not None
-        said = ""
-        while "Ctrl-C" not in said:
-            line = up.stdout.readline()
-            assert line, "fleet up ended by itself"
-            said += line
+        _until_it_serves(up)
         services = psutil.Process(up.pid).children(recursive=True)
         assert len(services) >= 4
         up.send_signal(getattr(signal, how))
@@ -173,10 +186,7 @@ def test_the_fleet_of_the_configuration_file_is_left_alone(
     url = "mqtts://127.0.0.1:1" if tls else system_broker
     identity = f"identity = '{tmp_path / 'none'}'\n" if tls else ""
     (tmp_path / "fleet.toml").write_text(f"[broker]\nurl = '{url}'\n{identity}", "utf-8")
-    command = [
-        sys.executable, "-m", "coordinator.cli", "up", "--agents", "0", "--port", "0",
-        "--state", str(tmp_path / "state"), "--until-idle", "--json",
-    ]  # fmt: skip
+    command = _without_agents(tmp_path, "--until-idle", "--json")
     named = str(tmp_path / "fleet.toml")
     done = (
         _run([*command, "--config", named], _environment())
@@ -200,10 +210,7 @@ def test_doors_of_the_configuration_file_are_left_to_its_fleet(tmp_path: Path) -
             f"[coordinator]\nmetrics = '127.0.0.1:{two.getsockname()[1]}'\n",
             "utf-8",
         )
-        command = [
-            sys.executable, "-m", "coordinator.cli", "up", "--agents", "0", "--port", "0",
-            "--state", str(tmp_path / "state"), "--until-idle", "--json",
-        ]  # fmt: skip
+        command = _without_agents(tmp_path, "--until-idle", "--json")
         done = _run(command, _environment(FLEET_CONFIG=str(tmp_path / "fleet.toml")))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
@@ -217,18 +224,10 @@ def test_what_keeps_every_job_away_is_said_at_the_start(tmp_path: Path) -> None:
         (f"[agent]\ndata = '{tmp_path}'", {"manifest"}),
     ):
         file.write_text(section, "utf-8")
-        command = [
-            sys.executable, "-m", "coordinator.cli", "up", "--agents", "0", "--port", "0",
-            "--state", str(tmp_path / "state"), "--config", str(file),
-        ]  # fmt: skip
+        command = _without_agents(tmp_path, "--config", str(file))
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, env=_environment(), cwd=ROOT
         ) as up:
-            assert up.stdout is not None
-            said = ""
-            while "Ctrl-C" not in said:
-                line = up.stdout.readline()
-                assert line, "fleet up ended by itself"
-                said += line
+            said = _until_it_serves(up)
             up.terminate()
         assert {name for name in ("manifest", "data") if f"--{name}" in said} == lacks

@@ -90,3 +90,43 @@ def test_a_plan_and_its_account_are_told_again(fleet: Any, start: Start, tmp_pat
     assert json.loads(watching.stdout.readline())["total"]["jobs"]["cancelled"] == 1
     watching.send_signal(signal.SIGINT)
     assert watching.wait(DEADLINE_S) == 0
+
+
+def test_a_manifest_is_checked_while_it_is_written(start: Start, tmp_path: Path) -> None:
+    """Without a coordinator; a file that an editor has taken away for a moment ends nothing."""
+    wanted = tmp_path / "wanted.toml"
+    good = 'schema_version = 1\n[[jobs]]\nmodel = "gru"\nmode = "oracle"\n'
+    wanted.write_text(good.replace('"gru"', '"grru"'), "utf-8")
+    watching = start("check", str(wanted), "--offline", "--watch", "--json")
+    assert watching.stdout is not None
+    first = json.loads(watching.stdout.readline())
+    assert (first["ok"], first["errors"][0]["key"]) == (False, "model")
+    wanted.unlink()
+    assert "No such file" in json.loads(watching.stdout.readline())["message"]
+    beside = tmp_path / "beside.toml"
+    beside.write_text(good, "utf-8")
+    beside.replace(wanted)
+    assert json.loads(watching.stdout.readline()) == {
+        "ok": True, "jobs": 1, "errors": [], "warnings": []
+    }  # fmt: skip
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(DEADLINE_S) == 0
+
+
+def test_a_machine_is_checked_until_it_is_well(start: Start, tmp_path: Path) -> None:
+    """The same check again: with a manifest that is not there, and when it is."""
+    plan = tmp_path / "plan.toml"
+    at = ("--state", str(tmp_path / "state"), "--manifest", str(plan))
+    watching = start("doctor", "--role", "coordinator", *at, "--watch", "--json")
+    assert watching.stdout is not None
+    found = [one["level"] for one in _checks(watching.stdout.readline(), "manifest")]
+    assert found == ["fail"]
+    plan.write_text("schema_version = 1\n", "utf-8")
+    told = (_checks(line, "manifest") for line in watching.stdout)
+    assert next(one for one in told if one[0]["level"] != "fail")[0]["text"].endswith("0 jobs")
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(DEADLINE_S) == 0
+
+
+def _checks(line: str, name: str) -> list[dict[str, Any]]:
+    return [one for one in json.loads(line)["checks"] if one["check"] == name]

@@ -132,6 +132,16 @@ def test_an_assignment_on_its_way_is_not_missed() -> None:
     assert (fleet.job().state, fleet.job().attempt) == ("claimed", 1)
 
 
+def test_a_job_that_starts_after_our_return_is_not_missed_by_an_older_heartbeat() -> None:
+    """It was claimed when the connection was new: its first heartbeats may be of before."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    fleet.handle(Connected("session-again"))
+    pi.runs()
+    pi.beats()
+    assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
+
+
 def test_a_full_list_may_lack_something() -> None:
     """A heartbeat names 256 jobs at most."""
     fleet, pi = _running()

@@ -86,6 +86,7 @@ def test_every_subscription_of_the_programs_is_covered(root: str) -> None:
             assert rights.may_subscribe(filter_), (name, filter_)
 
     all_covered("coordinator", topics.for_coordinator())
+    all_covered("coordinator", topics.before_coordinator())
     all_covered("gaming-pc", topics.for_agent("gaming-pc"))
     for user in ("operator:alice", "observer:carol", "homeassistant"):
         all_covered(user, topics.for_operator(f"{user}/cli-1"))

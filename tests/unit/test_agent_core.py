@@ -143,6 +143,18 @@ def test_cancel_means_term_then_kill_then_stopped() -> None:
     assert not agent.said(m.Failed)
 
 
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [("the job is completed", "completed"), ("", "cancelled"), ("drained", "cancelled: drained")],
+)
+def test_why_an_attempt_ends_is_told_by_how_its_job_is(why: str, said: str) -> None:
+    """A job that another host has completed is not cancelled, though this attempt of it is."""
+    agent = Agent()
+    agent.runs()
+    agent.hears(m.Cancel(id="c1", job_id=JOB, attempt=1, why=why))
+    assert agent.core.why_ending(JOB, 1) == said
+
+
 def test_cancel_of_what_is_not_here_is_answered_at_once() -> None:
     """And keeps a late assignment of that attempt from starting."""
     agent = Agent()
@@ -352,7 +364,7 @@ def test_a_flood_of_lines_does_not_flood_the_broker() -> None:
     assert len(lines) == 50
     agent.passes(1)
     agent.handle(TrainerLine(JOB, 1, "later"))
-    assert (agent.sent[-2][1], agent.sent[-1][1]) == (b"... 950 lines left out", b"later")
+    assert (agent.sent[-2][1], agent.sent[-1][1]) == (b"1.51 ... 950 lines left out", b"1.52 later")
 
 
 def test_whatever_a_trainer_prints_the_agent_goes_on() -> None:

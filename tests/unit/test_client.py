@@ -42,6 +42,7 @@ from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, LinkEvent, Outgoing
 from coordinator.cli import NotDone, Unreachable, main
 from coordinator.cli.client import OperatorClient
+from coordinator.cli.patience import OFFLINE_S, USUAL_S, Patience
 from tests.harness.brokers import BrokerProcess, embedded
 from tests.harness.secure import House
 
@@ -290,6 +291,38 @@ def test_a_silent_coordinator_is_told_by_its_status(
         if state == "online":
             with pytest.raises(Unreachable, match="silent for 2 s"):  # all in all
                 client.ask(AskStatus(id=new_id()))
+
+
+def test_a_coordinator_that_is_known_to_be_offline_is_not_waited_for_to_the_end(
+    where: BrokerSettings, topics: Topics, peer: Any
+) -> None:
+    """Its retained status is there with the connection; it might be restarted, so a moment is."""
+    status = Status(state="offline", reason="goodbye", session="s", instance="i", boot_id="b")
+    told = Outgoing(topics.coordinator_status(), encode(status), 1, retain=True)
+    peer(lambda *_: [told])
+    with (
+        OperatorClient(where, USUAL_S) as client,
+        pytest.raises(Unreachable, match=r"did in 2 s: it is offline \(it was stopped\)"),
+    ):
+        client.ask(AskStatus(id=new_id()))
+
+
+def test_patience_is_short_while_the_coordinator_is_offline() -> None:
+    """Long again once it is back; and as long as was asked for, where that is more than usual."""
+    patience = Patience(USUAL_S, 100.0)
+    assert patience.end_s == 105.0
+    patience.on_status(is_offline=True, now_s=101.0)
+    patience.on_status(is_offline=True, now_s=102.0)  # as it was
+    assert patience.end_s == 101.0 + OFFLINE_S
+    patience.on_status(is_offline=False, now_s=102.5)
+    assert patience.end_s == 105.0
+    patience.on_status(is_offline=True, now_s=104.5)
+    assert patience.end_s == 105.0
+    patience.end_by(104.6)
+    assert patience.end_s == 104.6
+    patient = Patience(60.0, 100.0)
+    patient.on_status(is_offline=True, now_s=100.0)
+    assert patient.end_s == 160.0
 
 
 def test_no_broker_is_told_at_once() -> None:

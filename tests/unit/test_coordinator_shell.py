@@ -65,9 +65,10 @@ class Coordinator:
         self.turn(Incoming(TOPIC, m.encode(signed)))
         return self.said[0] if self.said else None
 
-    def _publish(self, message: Outgoing) -> bool:
-        if TOPICS.parse(message.topic).kind is Kind.OPERATOR_RESPONSE:
-            self.said.append(m.decode(m.OPERATOR_RESPONSE, message.payload))
+    def _publish(self, *messages: Outgoing) -> bool:
+        for message in messages:
+            if TOPICS.parse(message.topic).kind is Kind.OPERATOR_RESPONSE:
+                self.said.append(m.decode(m.OPERATOR_RESPONSE, message.payload))
         return True
 
 
@@ -92,7 +93,9 @@ def test_a_command_that_the_disk_refused_is_not_answered_as_done(coordinator: Co
     other.close()
     first = coordinator.asks(cancel)
     assert first
-    assert first.data == {"job_id": spec().job_id, "name": "job", "state": "cancelled"}
+    assert first.data == {
+        "job_id": spec().job_id, "name": "job", "state": "cancelled", "others": []
+    }  # fmt: skip
     assert coordinator.asks(cancel) == first
     page = coordinator.asks(m.AskEvents(id="e"))
     assert page

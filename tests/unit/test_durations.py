@@ -56,7 +56,9 @@ def test_what_is_left_of_a_run() -> None:
     assert past.left("cnn", "oracle", "pi", 0.0).span.median_s == 200.0
     assert past.left("cnn", "oracle", "pi", 150.0).span.median_s == 100.0
     assert past.left("cnn", "oracle", "pi", 250.0).span == (50.0, 50.0, 50.0)
-    beyond = past.left("cnn", "oracle", "pi", 400.0).span
+    late = past.left("cnn", "oracle", "pi", 400.0)
+    assert (late.is_known, late.basis) == (False, "overdue")
+    beyond = late.span
     assert beyond.quick_s == 0.0
     assert beyond.slow_s == 400.0
 

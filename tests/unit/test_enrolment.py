@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
@@ -16,7 +17,7 @@ import pytest
 from broker import certificates as certs
 from broker import enrolment as en
 from broker import identity as ids
-from broker.bundle import Bundle, install, parse_bundle, read_bundle
+from broker.bundle import Bundle, check_place, install, parse_bundle, read_bundle
 from broker.ca import Authority
 from broker.enrolment import (
     MAX_LINE_BYTES,
@@ -67,9 +68,11 @@ class Desk:
         assert not self.thread.is_alive()
         return self.enrolment.end
 
-    def fetch(self, token: Token | None = None) -> Bundle:
+    def fetch(
+        self, token: Token | None = None, check: Callable[[str], object] = lambda _: None
+    ) -> Bundle:
         """What a host does."""
-        return fetch("127.0.0.1", self.port, token or self.token, time.time())
+        return fetch("127.0.0.1", self.port, token or self.token, time.time(), check)
 
     def connect(self) -> socket.socket:
         """A connection of somebody who has said nothing yet."""
@@ -131,12 +134,14 @@ def test_a_host_with_the_token_gets_its_certificate(
 def test_a_token_is_good_for_one_host(desk: Any, authority: Authority) -> None:
     """The second one finds nobody, or is told; there is one certificate."""
     one = desk()
-    early = one.stream()  # was there before the first was served
+    early, late = one.stream(), one.stream()  # were there before the first was served
+    assert _said(early, secret=one.token.secret.hex()) == {"v": 1, "name": ID}
     one.fetch()
     request = certs.request_pem(certs.new_key(), "x").decode()
-    early.sendall(_asking(one.token.secret.hex(), request))
-    assert b"has been used" in _line(early)
+    assert "has been used" in _said(early, request=request)["error"]
+    assert "has been used" in _said(late, secret=one.token.secret.hex())["error"]
     early.close()
+    late.close()
     assert one.end() is End.JOINED
     with pytest.raises(LinkError, match="does `fleet enroll` still wait there"):
         one.fetch()
@@ -164,18 +169,77 @@ def test_two_at_the_same_moment_get_one_certificate(desk: Any, authority: Author
     assert len(authority.issued()) == 1
 
 
-def _asking(secret: str, request: str) -> bytes:
-    return json.dumps({"v": 1, "secret": secret, "request": request}).encode() + b"\n"
+def _said(stream: socket.socket, **question: str) -> dict[str, Any]:
+    """Ask; return the answer."""
+    stream.sendall(json.dumps(question).encode() + b"\n")
+    return dict(json.loads(_line(stream)))
+
+
+def test_a_request_without_the_secret_is_none(desk: Any, authority: Authority) -> None:
+    """Who has not shown it gets no further, and is no guess."""
+    one = desk()
+    stream = one.stream()
+    request = certs.request_pem(certs.new_key(), "x").decode()
+    assert "no request of `fleet join`" in _said(stream, request=request)["error"]
+    with contextlib.suppress(OSError, ValueError):
+        pytest.fail(str(_said(stream, request=request)))
+    stream.close()
+    assert authority.issued() == []
+    assert one.fetch().name == ID
+
+
+def test_a_host_that_has_no_place_for_it_leaves_the_token_as_it_was(
+    desk: Any, authority: Authority, tmp_path: Path
+) -> None:
+    """It hears its name first; what it then refuses costs neither token nor certificate."""
+    one = desk()
+    install(_issued(authority), tmp_path / ID)
+    before = (tmp_path / ID / "client.crt").read_bytes()
+    asked: list[str] = []
+
+    def check(name: str) -> None:
+        asked.append(name)
+        check_place(tmp_path / name)
+
+    for _ in range(MAX_TRIES + 1):  # and it is no guess
+        with pytest.raises(ConfigError, match="another identity is there; take --replace"):
+            one.fetch(check=check)
+    assert asked == [ID] * (MAX_TRIES + 1)
+    assert [row.revoked_s is None for row in authority.issued()] == [False]
+    assert one.enrolment.end is None
+    one.fetch(check=lambda name: check_place(tmp_path / name, replace=True))
+    assert one.end() is End.JOINED
+    assert [path.name for path in tmp_path.glob("gpu/.*")] == []
+    assert (tmp_path / ID / "client.crt").read_bytes() == before
+
+
+def _issued(authority: Authority) -> Bundle:
+    """An identity of before, which was revoked since."""
+    made = parse_bundle(json.dumps(_bundle(authority)).encode(), "f", time.time())
+    authority.revoke(ID, time.time())
+    return made
+
+
+def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
+    """It says why and what to do, and looking leaves nothing behind."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match=r"no identity can be put there: .*file.*; name another"):
+        check_place(tmp_path / "file" / ID)
+    check_place(tmp_path / "new" / ID)
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_a_token_that_expired_is_good_for_nobody(desk: Any, authority: Authority) -> None:
     """Not even for a host whose connection was there before."""
     one = desk()
     early = one.stream()
+    asked = one.stream()
+    assert _said(asked, secret=one.token.secret.hex())["name"] == ID
     one.late_s = 61.0
     request = certs.request_pem(certs.new_key(), "x").decode()
-    early.sendall(_asking(one.token.secret.hex(), request))
-    assert b"this token has expired" in _line(early)
+    assert "this token has expired" in _said(asked, request=request)["error"]
+    assert "this token has expired" in _said(early, secret=one.token.secret.hex())["error"]
+    asked.close()
     early.close()
     assert one.end() is End.EXPIRED
     with pytest.raises(LinkError, match="cannot be reached: Connection refused; does"):
@@ -207,7 +271,7 @@ def test_an_impostor_is_told_nothing(
     other = Authority.create(tmp_path / "other", time.time())
     impostor = desk(other)
     heard: list[Any] = []
-    monkeypatch.setattr(impostor.enrolment, "_answer", lambda *said: heard.append(said) or {})
+    monkeypatch.setattr(impostor.enrolment, "_open", lambda *said: heard.append(said) or {})
     with pytest.raises(
         LinkError, match=r"not the machine that printed this token.*nothing was sent"
     ):
@@ -225,7 +289,7 @@ def test_an_impostor_who_shows_the_right_ca_is_told_nothing_either(
     for kind in ("another CA's key", "a host's certificate", "the broker's certificate"):
         impostor = desk(other)
         monkeypatch.setattr(impostor.enrolment._offer.authority, "pem", authority.pem)
-        monkeypatch.setattr(impostor.enrolment, "_answer", lambda *said: heard.append(said) or {})
+        monkeypatch.setattr(impostor.enrolment, "_open", lambda *said: heard.append(said) or {})
         if kind != "another CA's key":
             folder, key = tmp_path / kind.replace(" ", "-"), certs.new_key()
             made = (
@@ -245,7 +309,7 @@ def test_an_impostor_who_shows_the_right_ca_is_told_nothing_either(
 @pytest.mark.parametrize(
     "bytes_",
     [b"{}\n", b"[]\n", b"GET / HTTP/1.1\r\n\r\n", b"[" * 20000 + b"\n", b"\xff\xfe\n",
-     b'{"secret": 1, "request": 2}\n', b'{"secret": "\\ud800", "request": ""}\n'],
+     b'{"secret": 1}\n', b'{"secret": "\\ud800"}\n'],
 )  # fmt: skip
 def test_garbage_changes_nothing(desk: Any, bytes_: bytes) -> None:
     """It is no try, and costs the host nothing that comes after it."""
@@ -261,8 +325,8 @@ def test_a_right_token_with_garbage_for_a_request_is_not_spent(desk: Any) -> Non
     """The host may try again."""
     one = desk()
     stream = one.stream()
-    stream.sendall(_asking(one.token.secret.hex(), "garbage"))
-    assert b"the certificate request is none" in _line(stream)
+    assert _said(stream, secret=one.token.secret.hex())["name"] == ID
+    assert "the certificate request is none" in _said(stream, request="garbage")["error"]
     stream.close()
     assert one.fetch().name == ID
 

@@ -16,12 +16,12 @@ import pytest
 
 from broker import messages as m
 from broker.clock import Now
-from broker.disk import RealDisk
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, Outgoing
 from coordinator import maintenance
+from coordinator.core import COLLECT_FIRST_S
 from coordinator.effects import ManifestRead
-from coordinator.filing import AT_ONCE, RETRY_S
+from coordinator.filing import AT_ONCE, LET_GO_S, RETRY_S
 from coordinator.joblog import JobLogs
 from coordinator.jobs import Job
 from coordinator.ledger import FILE_NAME, Ledger
@@ -31,21 +31,10 @@ from coordinator.shell import Shell, Surroundings
 from coordinator.store import Store
 from coordinator.world import CoreSettings
 from tests.harness.coordinator import ADAPTERS, OPERATOR, Fleet, Host, spec
+from tests.harness.disks import FullDisk
 
 DATA = b"weights" * 40
 ID = hashlib.sha256(DATA).hexdigest()
-
-
-class FullDisk(RealDisk):
-    """A disk that refuses to make anything durable while it is `full`."""
-
-    full = False
-
-    def sync(self, file: Any) -> None:
-        """See `Disk`."""
-        if self.full:
-            raise OSError(28, "No space left on device")
-        super().sync(file)
 
 
 class Coordinator:
@@ -112,12 +101,13 @@ class Coordinator:
         """A host, which speaks to it."""
         return Host(cast("Fleet", self), "pi")
 
-    def _publish(self, message: Outgoing) -> bool:
-        topic = self.topics.parse(message.topic)
-        if topic.kind is Kind.DOWNLOAD_CHUNK:
-            self.chunks.append(message.payload)
-        elif topic.kind in ADAPTERS and message.payload:
-            self.sent.append((topic, m.decode(ADAPTERS[topic.kind], message.payload)))
+    def _publish(self, *messages: Outgoing) -> bool:
+        for message in messages:
+            topic = self.topics.parse(message.topic)
+            if topic.kind is Kind.DOWNLOAD_CHUNK:
+                self.chunks.append(message.payload)
+            elif topic.kind in ADAPTERS and message.payload:
+                self.sent.append((topic, m.decode(ADAPTERS[topic.kind], message.payload)))
         return True
 
 
@@ -264,6 +254,24 @@ def test_that_it_was_lost_is_not_believed_once_it_has_come_again(tmp_path: Path)
     grant = m.encode(m.Grant(missing=((0, 1),), horizon=1, window_chunks=4))
     coordinator.handle(Incoming(coordinator.topics.download_grant(OPERATOR), grant))
     assert b"".join(coordinator.chunks) == DATA
+
+
+def test_what_was_filed_and_comes_again_is_kept_until_it_is_filed_again(tmp_path: Path) -> None:
+    """Nobody wanted it for a moment, in which the ledger was about to let go of it."""
+    coordinator = Coordinator(tmp_path)
+    coordinator.passes(COLLECT_FIRST_S - LET_GO_S / 2)
+    pi = coordinator.host().joins()
+    reports(pi, pi.runs())
+    coordinator.files()
+    topic = coordinator.topics.operator_request(OPERATOR)
+    coordinator.handle(Incoming(topic, m.encode(m.AskRequeue(id="r", job="job"))))
+    coordinator.passes(LET_GO_S * 0.6)  # what nobody wants is collected
+    assert reports(pi, pi.runs()) == ["stored"]
+    coordinator.passes(LET_GO_S)
+    assert coordinator.ledger.bundle(ID) is not None
+    coordinator.files()
+    coordinator.passes(2 * LET_GO_S)
+    assert coordinator.ledger.bundle_sizes() == {}
 
 
 def test_however_many_wait_a_restart_takes_some_at_a_time(tmp_path: Path) -> None:

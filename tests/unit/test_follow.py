@@ -1,4 +1,4 @@
-"""What `fleet run --wait` tells of a job that it follows."""
+"""What `fleet run --wait` and `fleet logs --follow` tell of a job that they follow."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from broker.loglines import encode_lines
 from broker.messages import JobRow, encode
-from broker.topics import Kind
+from broker.topics import Kind, Topic, Topics
 from coordinator.cli.follow import _heard, _Screen
+from coordinator.cli.logs import Follower
+
+TOPICS = Topics()
 
 
 def _row(state: str, attempt: int) -> JobRow:
@@ -54,3 +58,27 @@ def test_why_it_waits_is_said_once(capsys: Any) -> None:
         "it waits: 293 s more",
         "Ctrl-C stops waiting, the job stays",
     ]
+
+
+def _line(number: int, text: str, job_id: str = "a" * 64) -> tuple[Topic, bytes]:
+    return TOPICS.parse(TOPICS.log("lap", job_id)), encode_lines(1, number, [text.encode()])
+
+
+def _moved(state: str, job_id: str = "a" * 64) -> tuple[Topic, bytes]:
+    return TOPICS.parse(TOPICS.job(job_id)), encode(_row(state, 1))
+
+
+def test_a_followed_log_is_that_of_one_job_until_it_is_over() -> None:
+    """Whatever others say or become; what the answer had is left out."""
+    follower = Follower("a" * 64, 1, 2)
+    other = "b" * 64
+    heard = [_line(2, "two"), _line(3, "not ours", other), _line(3, "three")]
+    assert follower.take(heard) == ["three"]
+    assert follower.take([_line(4, "four"), _line(5, "five"), _moved("running")]) == [
+        "four", "five",
+    ]  # fmt: skip
+    for moved in ((_moved("running")[0], b"no row"), _moved("completed", other)):
+        assert follower.take([moved]) == []
+        assert not follower.is_over
+    assert follower.take([_line(6, "done"), _moved("completed")]) == ["done"]
+    assert follower.is_over

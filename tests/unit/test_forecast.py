@@ -175,6 +175,31 @@ def test_the_unknown_goes_on_along_a_slot() -> None:
     assert found["last"].vague
 
 
+def test_a_slot_whose_job_is_overdue_comes_free_nobody_knows_when() -> None:
+    """However near its stand-in is; and so does the memory that the job uses."""
+    late = Held(named("late"), "pi", elapsed_s=110.0)
+    found = whole(waits("next"), views=[host("pi")], held=(late,))
+    by_name = {one.spec.name: one for one in found.outlooks.values()}
+    assert by_name["next"].vague
+    assert by_name["next"].after == late.spec.job_id
+    assert not by_name["late"].ends_known
+    assert (found.end, found.unknown) == (None, 2)
+    full = [host("pi", slots=2, beat={"ram_available_bytes": 2**30})]
+    big = play(waits("big", min_ram_gib=8), views=full, held=(late,))["big"]
+    assert (big.vague, big.after) == (True, late.spec.job_id)
+
+
+def test_what_is_vague_comes_last() -> None:
+    """The moment that stands in for its start orders nothing."""
+    late = Held(named("late"), "pi", elapsed_s=110.0)
+    found = whole(
+        waits("vague", allowed=("pi",)), waits("a", allowed=("pc",)),
+        waits("b", "2", allowed=("pc",)), views=[host("pi"), host("pc")],
+        held=(late,), known=past(100.0, hosts=("pi", "pc")),
+    )  # fmt: skip
+    assert [one.spec.name for one in found.of("starts")] == ["a", "b", "vague"]
+
+
 def test_patterns_over_names_are_heeded() -> None:
     """Two jobs that differ in nothing but their names may go to different hosts."""
     views = [host("pi", policy={"deny_jobs": ("big*",)}), host("pc")]

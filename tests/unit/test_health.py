@@ -8,7 +8,7 @@ import pytest
 
 from broker import messages as m
 from broker.wire import Connected, Disconnected, Incoming
-from coordinator.effects import AppendIndex, ArtifactLost, Collect, Collected, Warn
+from coordinator.effects import AppendIndex, ArtifactLost, Collect, Collected, PartStored, Warn
 from coordinator.records import FleetRecord, HostRecord, Revocation, moment
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
@@ -258,9 +258,37 @@ def test_two_agents_of_one_name_are_seen_and_get_no_jobs() -> None:
     told = [effect.text for effect in fleet.effects if isinstance(effect, Warn)]
     assert sum("two agents use the name 'pi'" in text for text in told) == 1, "once, in the log"
     assert fleet.job().state == "pending"
-    fleet.passes(181)
+    assert _worker(fleet)["alone_in_s"] == 180
+    fleet.passes(141)
+    pi.beats()
+    assert _worker(fleet)["alone_in_s"] == 39
+    fleet.passes(40)
     pi.beats()
     assert fleet.job().state == "claimed"
+
+
+def test_a_host_holds_what_the_ledger_says_between_two_heartbeats() -> None:
+    """`workers` and `list` agree; a heartbeat tells how far a job is, and what is to be stopped."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+
+    def holds() -> list[tuple[str, str]]:
+        return [(job["name"], job["phase"]) for job in _worker(fleet)["jobs"]]
+
+    (assign,) = pi.heard(m.Assign)
+    assert holds() == [("job", "starting")]
+    pi.reports(m.Accepted, fleet.job(), request_id=assign.id)
+    pi.reports(m.Started, fleet.job(), slot=0, pid=7)
+    assert holds() == [("job", "running")]
+    pi.beats((fleet.job().job_id, 1, "bundling"))
+    assert holds() == [("job", "bundling")]
+    assert pi.finishes(fleet.job()) == "wanted"
+    pi.uploads(fleet.job())
+    fleet.handle(PartStored(HEX, 2000))
+    assert fleet.job().state == "completed"
+    assert holds() == [], "its heartbeat is older"
+    pi.beats(("e" * 64, 3, "running"))
+    assert [job["phase"] for job in _worker(fleet)["jobs"]] == ["stopping"]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
 from coordinator.cli import VERBS, fleet, main
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
@@ -34,6 +41,29 @@ def test_every_help_has_an_example(verb: str, command: click.Command) -> None:
             assert option.help, f"fleet {verb} {option.opts[0]}: has no help"
 
 
+@pytest.mark.parametrize(("verb", "command"), list(_commands()), ids=str)
+def test_an_example_is_whole_in_a_usual_window(verb: str, command: click.Command) -> None:
+    """Of 80 columns: what is to be copied stands in one line."""
+    parent = click.Context(fleet, info_name="fleet", terminal_width=78)  # click leaves two
+    shown = [line.strip() for line in command.get_help(
+        click.Context(command, info_name=verb, parent=parent)
+    ).splitlines()]  # fmt: skip
+    said = re.findall(r"^ *((?:Example: )?(?:fleet|source) .*)", command.help or "", re.MULTILINE)
+    assert [one for one in said if one not in shown] == []
+
+
+def test_help_is_what_the_reference_says() -> None:
+    """Line by line, in a window that is wide enough."""
+    page = (ROOT / "docs/cli.md").read_text("utf-8")
+    for arguments in ([], ["broker"], ["run"]):
+        shown = subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *arguments, "--help"],
+            capture_output=True, text=True, check=True, timeout=60, cwd=ROOT,
+            env=os.environ | {"COLUMNS": "200"},
+        ).stdout  # fmt: skip
+        assert f"```\n{shown.rstrip()}\n```" in page, arguments
+
+
 def test_every_verb_answers_in_json_and_what_is_shown_can_be_watched() -> None:
     """But what runs until it is stopped, and what prints a script or files."""
     options = {
@@ -44,7 +74,9 @@ def test_every_verb_answers_in_json_and_what_is_shown_can_be_watched() -> None:
     services = {"broker", "coordinator", "agent", "dashboard", "top"}
     assert mute == services | {"broker config", "completion"}
     watched = {name for name, known in options.items() if "--watch" in known}
-    assert watched == {"status", "list", "show", "why", "workers", "plan", "stats"}
+    assert watched == {"status", "list", "show", "why", "workers", "plan", "stats"} | {
+        "check", "doctor"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,9 @@ def test_nobody_can_tell_while_no_host_is_known() -> None:
     many = Plan((), {f"new-{n}": HostPolicy(f"new-{n}") for n in range(50)})
     told = hostnames.of_plan(many, {"pi"})
     assert len(told) == hostnames.MOST + 1
+    everywhere = Plan(tuple(replace(TYPO, name=f"job-{n}", seed=n) for n in range(5)))
+    (said,) = hostnames.of_plan(everywhere, {"pi"})
+    assert said.startswith("job job-0, job job-1, job job-2 and 2 more: no host")
     assert told[-1] == "and 42 more hosts that nobody knows"
 
 

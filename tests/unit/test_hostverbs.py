@@ -167,7 +167,7 @@ def test_resume_lifts_a_snooze_and_a_drain_and_says_what_else_holds() -> None:
     assert data["refuses"] == "quiet until 18:00 by its owner"
     again = _ask(fleet, m.AskResume, host="pi")
     assert not again.ok
-    assert "it refuses jobs by itself: quiet until 18:00 by its owner" in again.message
+    assert "it takes no jobs now: quiet until 18:00 by its owner" in again.message
     status: Any = _ask(fleet, m.AskStatus).data
     assert status["restrained"] == [
         {"host": "pi", "reasons": ["takes no jobs now: quiet until 18:00 by its owner"]}

@@ -25,11 +25,11 @@ NOW = Now(1.0, 1.8e9)
 HEX = "5a" * 32
 
 
-def spec(name: str = "job") -> JobSpec:
+def spec(name: str = "job", seed: int = 0) -> JobSpec:
     """A job."""
     return JobSpec(
-        job_id=job_id("gbt", "oracle", {"of": name}, "host", (), 0), name=name, model="gbt",
-        mode="oracle", hyper={"lr": 0.1}, split_recipe="host", train_hosts=("a",), seed=0,
+        job_id=job_id("gbt", "oracle", {"of": name}, "host", (), seed), name=name, model="gbt",
+        mode="oracle", hyper={"lr": 0.1}, split_recipe="host", train_hosts=("a",), seed=seed,
         n_resamples=1, priority=3, needs=Needs(min_ram_gib=1),
     )  # fmt: skip
 
@@ -189,6 +189,12 @@ def test_a_job_is_found_by_name_id_or_a_start() -> None:
     assert book.find("g") == [first, second]
     assert book.find("") == []
     assert book.find("nope") == []
+    other = book.add(spec("gbt", seed=1), NOW, "test")
+    book.move(first, Event.ORPHANED, NOW, "test", "", in_plan=False)
+    assert [job.job_id for job in book.find("gbt")] == [other.job_id]
+    assert book.find("g") == [second, other]
+    assert [job.job_id for job in book.find(first.job_id[:10])] == [first.job_id]
+    assert [job.job_id for job in book.namesakes(other)] == [first.job_id]
 
 
 def test_hosts_are_remembered() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
+
+import pytest
 
 from broker.link import feed
-from broker.mailbox import MAX_BULK_BYTES, Lane, Mailbox
+from broker.mailbox import LIMITS_BYTES, Lane, Mailbox
+from broker.messages import Accepted, Finished, Refused, Started, encode
 from broker.topics import Topics
 from broker.wire import Incoming, LinkEvent
 
@@ -88,12 +92,47 @@ def test_heartbeats_wait_for_others_and_nothing_else_does() -> None:
     assert box.take(60, gather_s=0.01) == ["pi"]
 
 
-def test_what_is_dropped_is_dropped_by_its_bytes_as_well() -> None:
-    """A flood of large chunks takes no more memory than many small ones."""
-    mailbox: Mailbox[int] = Mailbox()
-    mib = 1024 * 1024
-    taken = sum(mailbox.put(number, Lane.BULK, size_bytes=mib) for number in range(100))
-    assert taken == MAX_BULK_BYTES // mib
-    assert mailbox.put(1000, Lane.CONTROL, size_bytes=mib), "others have their own room"
+def test_that_a_job_is_taken_and_started_waits_for_what_comes_of_it() -> None:
+    """As agents say it: a short job's reports are one turn; its end, or a refusal, is urgent."""
+    about: dict[str, Any] = {
+        "id": "1", "session": "s", "instance": "i", "job_id": "5a" * 32, "attempt": 1,
+    }  # fmt: skip
+    accepted = Accepted(request_id="a", **about)
+    started = Started(slot=0, pid=1, **about)
+    finished = Finished(artifact_id="5a" * 32, size_bytes=1, **about)
+    refused = Refused(request_id="a", reasons=("no room",), **about)
+    topic = Topics().response("pi")
+    box: Mailbox[LinkEvent] = Mailbox()
+    put, taken = feed(box), list[list[LinkEvent]]()
+
+    def read() -> None:
+        taken.append(box.take(60, gather_s=60))
+
+    for first, urgent in ((accepted, finished), (started, finished), (accepted, refused)):
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        put(Incoming(topic, encode(first)))
+        reader.join(0.1)
+        assert reader.is_alive()
+        put(Incoming(topic, encode(urgent)))
+        reader.join(10)
+        came = [Incoming(topic, encode(first)), Incoming(topic, encode(urgent))]
+        assert taken.pop() == came
+
+
+@pytest.mark.parametrize(("lane", "other"), [(Lane.BULK, Lane.CONTROL), (Lane.CONTROL, Lane.BULK)])
+def test_what_is_dropped_is_dropped_by_its_bytes_as_well(lane: Lane, other: Lane) -> None:
+    """A flood of large messages takes no more memory than many small ones."""
+    mailbox: Mailbox[LinkEvent] = Mailbox()
+    put, mib = feed(mailbox), 1024 * 1024
+    topics = {Lane.BULK: Topics().log("pi", "1" * 64), Lane.CONTROL: Topics().response("pi")}
+    large = Incoming(topics[lane], bytes(mib))
+    put(*[large] * 200)
+    most = LIMITS_BYTES[lane] // mib
+    assert mailbox.unread()[lane] == most
+    assert mailbox.dropped() == {lane.value: 200 - most}
+    put(Incoming(topics[other], bytes(mib)))
+    assert mailbox.unread()[other] == 1, "others have their own room"
     assert len(mailbox.take(0.0, 10)) == 10
-    assert sum(mailbox.put(number, Lane.BULK, size_bytes=mib) for number in range(100)) == 10
+    put(*[large] * 200)
+    assert mailbox.unread()[lane] == most

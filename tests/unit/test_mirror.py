@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from broker.clock import Now
 from broker.messages import Progress, Status, encode
 from broker.topics import Topics
-from coordinator.live.mirror import MAX_POINTS, Mirror
+from coordinator.live.mirror import MAX_POINTS, Mirror, bar_of
+from coordinator.records import HostRecord, Revocation
 
 JOB, OTHER = "a" * 64, "b" * 64
+AT = "2026-05-28T18:30:00.000Z"
 TOPICS = Topics()
 
 
@@ -128,3 +132,19 @@ def test_garbage_is_counted_and_changes_nothing() -> None:
     assert not heard.says(TOPICS.status("pi"), b"\xff")
     assert heard.mirror.garbage == 2
     assert heard.mirror.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        (*HostRecord("snoozed", drained=True, who="operator:x", at=AT).barred(), "drained"),
+        (*HostRecord("pi", quarantine="get-drained failed on it").barred(), "quarantine"),
+        (HostRecord("pi", snoozed_until=AT, snoozed_by="operator:x").snoozed(), "snoozed"),
+        (Revocation(AT, "operator:x").reason("drained"), "revoked"),
+        ("takes no jobs now: snoozed until 18:30 by its owner", "snoozed"),
+        ("takes no jobs now: its disk is full", "barred"),
+    ],
+)
+def test_why_a_host_is_given_no_jobs_is_one_word(reason: str, word: str) -> None:
+    """Whatever hosts, jobs and people that the reason names are called."""
+    assert bar_of(reason) == word

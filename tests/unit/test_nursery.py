@@ -15,6 +15,7 @@ import pytest
 
 from agent.nursery import Nursery
 from agent.supervisor import Trainer
+from tests.harness.processes import is_over
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is for Linux alone")
 
@@ -52,14 +53,6 @@ class Watched:
     def code(self) -> int:
         """Return how it ended."""
         return self._codes.get(timeout=DEADLINE_S)
-
-
-def is_over(process: psutil.Process) -> bool:
-    """Whether it has ended, reaped or not."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def await_end(process: psutil.Process) -> None:

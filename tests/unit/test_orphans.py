@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from agent.orphans import MARK, end_orphan, record
+from tests.harness.processes import is_over
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
@@ -83,14 +84,6 @@ def family(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Family]:
     made = Family(tmp_path, request.param)
     yield made
     made.close()
-
-
-def is_over(process: psutil.Process) -> bool:
-    """Whether it has ended, reaped or not."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def until(condition: Callable[[], bool]) -> bool:

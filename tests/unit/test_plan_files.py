@@ -126,16 +126,42 @@ def test_two_entries_of_one_job_are_both_named(load: Any) -> None:
                      "priority = 9\n")  # fmt: skip
     ((job, _, message),) = found
     assert job == "twin"
-    assert "mlp-oracle (jobs[0])" in message
+    assert "mlp-oracle (on line 2)" in message
 
 
 def test_a_name_stands_for_one_job(load: Any) -> None:
     """Also when it is a name by default."""
     found = problems(load, GOOD + "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nseed = 1\n")
     ((job, key, message),) = found
-    assert "jobs[1]" in job
-    assert key == "name"
-    assert "jobs[0]" in message
+    assert (job, key) == ("mlp-oracle", "name")
+    assert "'mlp-oracle' is the name of the job on line 2 as well" in message
+
+
+def test_what_else_is_wrong_with_a_broken_job_is_told_with_it(load: Any) -> None:
+    """Its name, given or by default, and its hosts; none of that where the key itself is broken."""
+    found = problems(load, (
+        GOOD + "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nmin_ram_gib = -3\n"
+        "allowed_hosts = ['No Host']\n"
+        "[[jobs]]\nmode = 'oracle'\nname = 'mlp-oracle'\n"
+        "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nname = 7\nallowed_hosts = 'x'\n"
+    ))  # fmt: skip
+    assert [(job, key) for job, key, _ in found] == [
+        ("mlp-oracle", "name"), ("mlp-oracle", "min_ram_gib"), ("mlp-oracle", "allowed_hosts"),
+        ("mlp-oracle", "model"), ("mlp-oracle", "name"), ("jobs[3]", "name"),
+        ("jobs[3]", "allowed_hosts"),
+    ]  # fmt: skip
+    assert found[1][2] == "must be more than 0, not -3"
+
+
+def test_what_can_be_read_of_a_broken_plan_is_handed_on(load: Any) -> None:
+    """With the hosts that its jobs name, for whoever knows which hosts there are."""
+    with pytest.raises(ManifestError) as refusal:
+        load(GOOD + "[[jobs]]\nmodel = 'gbt'\nmode = 'both'\ndenied_hosts = ['deks']\n")
+    readable = refusal.value.readable
+    assert readable is not None
+    assert [(job.name, job.named_hosts()) for job in readable.jobs] == [
+        ("mlp-oracle", ()), ("gbt-both", ("deks",))
+    ]  # fmt: skip
 
 
 def test_a_file_that_is_not_there_or_too_large_is_told(tmp_path: Path) -> None:

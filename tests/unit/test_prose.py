@@ -6,11 +6,14 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from broker.findings import fail, tell
 from broker.prose import laid_out
+from coordinator import cli, maintenance
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,6 +37,48 @@ def test_no_word_and_no_command_is_broken(monkeypatch: pytest.MonkeyPatch) -> No
         "  -H seed: unknown-of-mlp",
     ]
     assert laid_out(TEXT, io.StringIO(), indent=2) == TEXT
+    long = f"a path is {'long/' * 8}"
+    assert laid_out(long, _Window()).splitlines() == ["a path is", "long/" * 8]
+    monkeypatch.setenv("COLUMNS", "3")
+    assert laid_out("a window that is too narrow", _Window(), least=20).splitlines() == [
+        "a window that is too", "narrow"
+    ]  # fmt: skip
+
+
+def _complaint(window: pytest.MonkeyPatch, told: Callable[[], int]) -> list[str]:
+    """What a program says on standard error, in a window of 40 columns."""
+    out = _Window()
+    window.setenv("COLUMNS", "40")
+    window.setattr(sys, "stderr", out)
+    assert told() == 2
+    return out.getvalue().splitlines()
+
+
+def test_an_error_is_broken_between_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of `fleet` itself, and of a program that it runs."""
+    told = _complaint(monkeypatch, lambda: cli.main(["status", "--broker", "http://pi.lan"]))
+    assert len(told) > 1
+    assert max(map(len, told)) <= 40, told
+    told = _complaint(monkeypatch, lambda: maintenance.main(["fsck", "--state", str(tmp_path)]))
+    assert " ".join(told).startswith(f"error: {tmp_path}: no ledger is here; name")
+    assert len(told) > 2
+    assert max(len(line) for line in told if str(tmp_path) not in line) <= 40, told
+
+
+def test_a_finding_goes_on_below_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of `fleet doctor` do."""
+    out = _Window()
+    monkeypatch.setenv("COLUMNS", "44")
+    tell(
+        "agent",
+        [fail("data", "there is no folder", "name another with --data")],
+        out,
+        as_json=False,
+    )
+    assert out.getvalue().splitlines() == [
+        "fail  data         there is no folder; name",
+        "                   another with --data",
+    ]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a terminal of this kind is not there")

@@ -12,16 +12,17 @@ from rich.console import Console
 
 from broker import messages as m
 from coordinator import hostpages
-from coordinator.cli import render
-from coordinator.cli.outlook import about, at, end_of_plan, summary_to_dict, to_dict
-from coordinator.cli.plan import _print_times
+from coordinator.cli import render, show, status
+from coordinator.cli.outlook import Picture, about, at, end_of_plan, summary_to_dict, to_dict
+from coordinator.cli.plan import _cells, _last, _print, _print_times
 from coordinator.cli.why import _advice, _print_hosts, _told, _when
-from coordinator.durations import Span
+from coordinator.durations import History, Span
+from coordinator.effects import AnswerWithEvents
 from coordinator.forecast import Forecast, Held
 from coordinator.plan import spec_from_dict
 from tests.harness.coordinator import Fleet, spec
 from tests.unit.test_forecast import host as view
-from tests.unit.test_forecast import waits, whole
+from tests.unit.test_forecast import named, waits, whole
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -137,6 +138,41 @@ def test_the_end_of_a_plan_is_one_line() -> None:
     assert end_of_plan(away) == "1 job waits for a host to come back"
 
 
+def test_the_end_of_a_plan_with_unknown_jobs_is_unknown_first() -> None:
+    """What can be predicted comes after that, and only where it says something."""
+    late = Held(named("late"), "pi", elapsed_s=110.0)
+    found = whole(waits("a"), views=[view("pi")], held=(late,))
+    assert end_of_plan(found) == "how long 2 jobs will take is unknown"
+    soon = Held(named("soon"), "pc", eta_s=1.0)
+    found = whole(waits("a"), views=[view("pi")], held=(late, soon))
+    assert end_of_plan(found) == "how long 2 jobs will take is unknown"
+    part = Held(named("soon"), "pc", eta_s=120.0)
+    said = end_of_plan(whole(waits("a"), views=[view("pi")], held=(late, part)))
+    first = "how long 2 jobs will take is unknown; the part that can be predicted ends about "
+    assert said.startswith(first)
+    assert said.endswith(", in 2 min")
+
+
+def test_nothing_starts_now_where_a_slot_is_taken() -> None:
+    """It is told what has to end first, in `why` and in `plan`; nor where no host can take it."""
+    late, soon = Held(named("now"), "pi", elapsed_s=110.0), Held(named("now"), "pi", eta_s=1.0)
+    for held in (late, soon):
+        found = whole(waits("a"), views=[view("pi")], held=(held,))
+        (one,) = found.of("starts")
+        begins = _cells(one, {one.spec.job_id: "a"}, is_paused=False)[2]
+        assert begins == "?" if held is late else ":" in begins
+        assert "start now" not in _when(one, found)
+        assert "when that has finished now" in _when(one, found)
+        (busy,) = found.of("running")
+        assert ("unknown" in _when(busy, found)) is (held is late)
+        last = _last(found.of("starts"), is_paused=False)
+        assert last == "nobody knows when" if held is late else last.startswith("at ")
+    found = whole(waits("a"), views=[view("pi")])
+    (one,) = found.of("starts")
+    assert _when(one, found).startswith("It will likely start now, on pi.")
+    assert _when(one, found, takes=False).startswith("It will likely start soon, on pi.")
+
+
 def test_why_answers_for_any_number_of_hosts() -> None:
     """A broker, or a client, would not take more; those with the least against them are named."""
     fleet = Fleet()
@@ -223,6 +259,92 @@ def test_while_the_fleet_is_paused_a_prediction_says_so_and_the_remedy_is_to_end
     assert _when(one, found).startswith("If the fleet goes on now, it will likely start now")
     assert fleet.asks(m.AskPause(id="off", off=True)).ok
     assert plan(fleet)["paused"] == ""
+
+
+def test_while_the_fleet_is_paused_a_job_that_nobody_can_run_is_told_so() -> None:
+    """To end the pause would not help it: what would is told as if the fleet went on."""
+    fleet = Fleet()
+    fleet.host("pi").joins()
+    assert fleet.asks(m.AskPause(id="pause")).ok
+    fleet.plan(spec(min_ram_gib=900))
+    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    assert why["summary"].endswith("lifts it, but the only known host cannot take it even then")
+    (remedy,) = why["remedies"]
+    assert remedy.startswith("if min_ram_gib were ")
+    assert "the fleet was paused" in why["hosts"][0]["reasons"][0]
+    fleet.host("pc").joins()
+    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    assert why["summary"].endswith("but none of 2 known hosts can take it even then")
+    fleet.plan(spec())
+    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    assert why["summary"].endswith("`fleet pause --off` lifts it")
+
+
+def test_pending_jobs_that_the_manifest_has_not_are_told_apart() -> None:
+    """`fleet status` counts them as pending, though they will never run."""
+    fleet = Fleet(spec("old"), spec("kept"))
+    fleet.plan(spec("kept"))
+    data = {**fleet.asks(m.AskStatus(id="s")).data, "forecast": None}
+    assert (data["jobs"]["pending"], data["orphaned"]) == (2, 1)
+    words = "1 pending no longer in the manifest"
+    out = io.StringIO()
+    for line in status._draw(data):
+        Console(file=out, width=200).print(line)
+    assert words in out.getvalue()
+    fleet.plan(spec("kept"), spec("old"))
+    assert fleet.asks(m.AskStatus(id="t")).data["orphaned"] == 0
+
+
+def test_all_is_named_only_where_a_plan_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    """Many jobs for one reason are a line: then every job is shown."""
+    alike = whole(*(waits(f"{n}", require_cuda=True) for n in range(9)), views=[view("pi")])
+    picture = Picture([], [view("pi")], History(), 0.0)
+    _print(render.console(), None, picture, None, alike, show_all=False)
+    assert "--all" not in capsys.readouterr().out
+    many = whole(*(waits(f"{n}") for n in range(9)), views=[view("pi")])
+    _print(Console(height=10), None, picture, None, many, show_all=False)
+    assert "--all shows every job." in capsys.readouterr().out
+
+
+def test_only_what_counts_is_counted_against_a_job() -> None:
+    """An attempt that is given back costs nothing; what counts has its limit beside it."""
+    fleet = Fleet(spec(retries=2))
+
+    def shown() -> Any:
+        fleet.asks(m.AskShow(id="s", job="job"))
+        return fleet.took(AnswerWithEvents)[0].data
+
+    pi = fleet.host("pi").joins()
+    job = pi.runs("job")
+    fleet.asks(m.AskDrain(id="d", host="pi", now=True))
+    pi.reports(m.Released, job, reason="drained")
+    data = shown()
+    assert (data["attempt"], data["losses"], data["retries"]) == (1, [0, 3], [0, 2])
+    assert show._counted(data) == ""
+    assert show._counted(data | {"losses": [1, 3]}) == "lost 1 of 3 times"
+    fleet.asks(m.AskResume(id="r", host="pi"))
+    pi.reports(m.Failed, pi.runs("job"), error="CUDA out of memory", transient=True)
+    assert show._counted(shown()) == "1 of 2 retries used"
+
+
+@pytest.mark.parametrize(("event", "said"), [("enroll", "of pi"), ("drain", "on pi")])
+def test_a_host_is_enrolled_elsewhere(
+    capsys: pytest.CaptureFixture[str], event: str, said: str
+) -> None:
+    """On the CA's machine: the host is whom it was for."""
+    render.print_event(
+        {"at": "2026-01-02T12:00:00Z", "who": "ca:al", "event": event, "outcome": "done",
+         "name": None, "host": "pi", "why": ""}
+    )  # fmt: skip
+    assert said in capsys.readouterr().out
+
+
+def test_a_host_that_gave_a_job_back_is_named_as_the_host() -> None:
+    """The row of the event has none any more."""
+    event = {"at": "2026-01-02T12:00:00Z", "event": "released", "attempt": 1, "host": None,
+             "who": "host:pi", "why": "drained"}  # fmt: skip
+    assert show._event(event)[3:5] == ("pi", "host")
+    assert show._event(event | {"who": "coordinator"})[3:5] == ("-", "coordinator")
 
 
 def test_the_plan_of_a_paused_fleet_names_no_hour(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from broker.messages import MAX_CHUNK_BYTES
 from broker.packets import PacketClient
 from broker.reading import LARGE_BYTES, MAX_BYTES, READ_BYTES, ReadingClient
 from broker.wire import Incoming
+from tests.harness.rawmqtt import packet
 
 DEADLINE_S = 15.0
 CONNACK, PINGRESP = b"\x20\x02\x00\x00", b"\xd0\x00"
@@ -23,16 +24,6 @@ SIZES = (
     0, 1, 100, 126, 127, 128, 16_370, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 1,
     3 * LARGE_BYTES, READ_BYTES - 1, READ_BYTES, READ_BYTES + 1, 300_000,
 )  # fmt: skip
-
-
-def packet(first: int, body: bytes) -> bytes:
-    """Any packet."""
-    length, head = len(body), bytearray([first])
-    while True:
-        length, low = length >> 7, length & 0x7F
-        head.append(low | 0x80 if length else low)
-        if not length:
-            return bytes(head) + body
 
 
 def publish(topic: bytes, payload: bytes, number: int = 0, *, retain: bool = False) -> bytes:

@@ -86,3 +86,8 @@ def test_how_much_is_done_is_the_training_alone(row: dict[str, Any], share: floa
 def test_a_result_without_a_known_metric_is_its_artifact() -> None:
     """A trainer of one's own may tell others."""
     assert set_aside("completed", "pi", None, {"mine": 1.0}, HEX).endswith(f": artifact {HEX[:12]}")
+
+
+def test_a_result_that_came_after_the_job_was_given_up_is_not_lost() -> None:
+    """A requeue completes the job with it."""
+    assert set_aside("failed", "pi", None, {"auroc": 0.9}, HEX) == ""

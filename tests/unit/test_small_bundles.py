@@ -11,7 +11,6 @@ import pytest
 
 from agent.effects import BundleMade, ClearJob, MakeBundle, SpoolReport
 from broker import messages as m
-from broker.disk import RealDisk
 from broker.errors import BadStream, StorageError
 from broker.wire import Incoming
 from coordinator.effects import AppendIndex, StoreBundle
@@ -19,6 +18,7 @@ from coordinator.records import BundleKept
 from coordinator.store import Store, Whole
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import Fleet, spec
+from tests.harness.disks import FullDisk
 
 DATA = b"weights" * 40
 ID = hashlib.sha256(DATA).hexdigest()
@@ -129,16 +129,8 @@ def test_the_store_takes_what_hashes_to_its_id(tmp_path: Path) -> None:
 
 def test_a_disk_that_refuses_leaves_the_store_without_it(tmp_path: Path) -> None:
     """Another attempt to put it may go well."""
-
-    class Full(RealDisk):
-        full = True
-
-        def sync(self, file: object) -> None:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            super().sync(file)
-
-    disk = Full()
+    disk = FullDisk()
+    disk.full = True
     store = Store(tmp_path, disk)
     (error,) = store.put([whole()]).values()
     assert isinstance(error, StorageError)

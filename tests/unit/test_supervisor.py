@@ -24,6 +24,7 @@ from agent.nursery import Nursery
 from agent.supervisor import Trainer
 from broker.errors import BadMessage
 from broker.messages import Assign
+from tests.harness.processes import is_over
 
 DEADLINE_S = 20.0
 SLEEP = "import time; time.sleep(600)"
@@ -71,14 +72,6 @@ def parent(then: str, child: str = SLEEP, *, session: bool = False, marked: bool
         f" start_new_session={session}, env=environment)\n"
         f"print(child.pid, flush=True)\n{then}"
     )
-
-
-def is_over(process: psutil.Process) -> bool:
-    """Whether it has ended, reaped or not."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:

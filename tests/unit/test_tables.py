@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from coordinator.cli import Unreachable, views, words
 from coordinator.cli.list_ import _draw as draw_jobs
@@ -78,13 +79,18 @@ def test_hosts_at_eighty_columns_and_at_more(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COLUMNS", "160")
     assert "412 W" in _text(draw_hosts([HOST]), 160)
     gone = {**HOST, "status": "offline", "presence": "crashed"}
-    assert "last seen" in _text(draw_hosts([gone]), 160)
+    told = _text(draw_hosts([gone]), 160)
+    assert "last seen" in told
+    assert not {"85%", "19.0 GiB", "20.0 GiB", "412 W"} & {*told.replace("  ", "\n").split("\n")}
+    assert "takes no jobs" in _text(draw_hosts([{**HOST, "jobs": [], "barred": ["drained"]}]), 160)
 
 
 def test_twins_are_told_what_fits_how_they_connect() -> None:
     """With certificates another --host would not help."""
     twins = {**HOST, "presence": "twins"}
     assert "--host" in _text(draw_hosts([twins]), 200)
+    told = _text(draw_hosts([{**twins, "alone_in_s": 40}]), 200)
+    assert "; clears in 40 s once one of them has gone\n" in told
     capability = {**HOST["capability"], "certificate_expires_at": "2126-01-01T00:00:00Z"}  # type: ignore[dict-item]
     assert "fleet enroll" in _text(draw_hosts([{**twins, "capability": capability}]), 200)
 
@@ -115,6 +121,19 @@ def test_a_line_is_whole_for_a_program_and_goes_on_indented_for_people() -> None
     lines = _text([Line(said)], 40).splitlines()
     assert max(map(len, lines)) <= 40
     assert all(line.startswith("    ") for line in lines[1:])
+
+
+def test_a_line_uses_all_of_the_window_and_breaks_no_command() -> None:
+    """The first line has the whole width; what one may copy stands in one line."""
+    said = "lab-ws-1: drained by operator:al just now; `fleet resume lab-ws-1` lifts it"
+    assert _text([Line(said, indent=13)], 60).splitlines() == [
+        "lab-ws-1: drained by operator:al just now;",
+        "             `fleet resume lab-ws-1` lifts it",
+    ]
+    words = " ".join(["four"] * 16)  # 79 characters
+    assert _text([Line(f"{words} more", indent=30)], 80).splitlines() == [words, f"{' ' * 30}more"]
+    styled = Line(Text("one `two three` four", "red"), indent=2)
+    assert _text([styled], 22).splitlines() == ["one `two three` four"]
 
 
 def test_what_a_function_prints_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,8 +189,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def watch(looks: list[Any], *, as_json: bool) -> None:
         client: Any = _Client(looks)
         view = View(client.read, lambda data: [f"now {data}"])
-        with pytest.raises(KeyboardInterrupt):
-            views._follow(client, view, views._screen(as_json=as_json))
+        code = views.watching(view, lambda: views._hear(client), as_json=as_json)
+        assert code == 0, "Ctrl-C is the usual end of it"
 
     return watch
 

@@ -14,6 +14,7 @@ from agent.shell import Shell, Surroundings
 from agent.spool import Spool
 from broker import messages as m
 from broker.clock import Now
+from broker.errors import plain
 from coordinator.cli.show import _event
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import Fleet, spec
@@ -29,6 +30,15 @@ def test_why_a_job_failed_stands_in_its_history() -> None:
     assert [change.why for change in fleet.changes if change.event == "failed"] == [
         "no such column"
     ]
+
+
+def test_an_error_in_words_is_never_empty(tmp_path: Path) -> None:
+    """Of the system's without its number; of one that says nothing, its kind."""
+    with pytest.raises(OSError, match="No such file") as missing:
+        (tmp_path / "x").read_bytes()
+    assert plain(missing.value) == f"{tmp_path / 'x'}: No such file or directory"
+    assert plain(ValueError("too many")) == "too many"
+    assert plain(ConnectionResetError()) == "ConnectionResetError"
 
 
 def test_what_a_resume_has_lifted_is_told_without_the_remedy() -> None:

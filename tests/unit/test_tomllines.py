@@ -76,6 +76,21 @@ def test_a_huge_statement_is_given_up_in_time() -> None:
     assert time.monotonic() - begun_s < 30
 
 
+def test_errors_of_a_manifest_are_in_the_order_of_their_lines(tmp_path: Path) -> None:
+    """Whatever is looked at first."""
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        "schema_version = 1\n[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nhyper.epoch = 3\n"
+        "allowed_hosts = ['A B']\npriority = 'x'\nseed = 'x'\nmin_cores = 0\n"
+        "[hosts.pi]\nslot = 1\n",
+        "utf-8",
+    )
+    with pytest.raises(ManifestError) as refusal:
+        load_manifest(path, builtin_trainers())
+    lines = [one.line for one in refusal.value.problems]
+    assert lines == [5, 6, 7, 8, 9, 11]
+
+
 def test_errors_of_a_manifest_name_the_line(tmp_path: Path) -> None:
     """As editors know it: FILE:LINE."""
     path = tmp_path / "plan.toml"

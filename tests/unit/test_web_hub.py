@@ -8,6 +8,7 @@ from broker.clock import Now
 from broker.messages import JobRow, encode
 from broker.settings import BrokerSettings
 from broker.topics import Topics
+from coordinator.live.contact import Outage
 from coordinator.live.watcher import Watcher
 from coordinator.web.hub import Hub, News
 
@@ -59,3 +60,11 @@ def test_a_page_misses_nothing_that_changes_while_it_is_made(watcher: Watcher) -
     _hears(watcher, "c")
     hub.refresh()
     assert shown + [row["name"] for news in told for row in news.jobs.add] == ["a", "b", "c"]
+
+
+def test_a_page_that_is_opened_in_an_outage_begins_with_it(watcher: Watcher) -> None:
+    """Nothing else may have changed."""
+    hub = Hub(watcher, lambda: NOW)
+    watcher.outage = Outage("broker", 0.5, "connection refused")
+    hub.catch_up()
+    assert hub.outage == watcher.outage

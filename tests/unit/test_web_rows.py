@@ -9,6 +9,7 @@ from broker.clock import Now
 from broker.messages import Capability, Gpu, Heartbeat, HeldJob, Progress, Status, encode
 from broker.topics import Topics
 from coordinator.live.mirror import Mirror
+from coordinator.web.pages import curves
 from coordinator.web.rows import Delta, Tables, counts, epoch_ms, main_metric
 
 TOPICS = Topics()
@@ -123,7 +124,7 @@ def test_a_host_shows_its_use_and_what_it_does() -> None:
     assert (row["vram_used"], row["vram_total"]) == (9 * GIB, 12 * GIB)
     assert (row["gpu"], row["power"], row["cpu"]) == (91.0, 170.0, 80.0)
     assert (row["job"], row["job_id"], row["jobs"]) == ("gbt-oracle", JOB, 1)
-    assert (row["takes"], row["barred"], row["without"]) == (False, "quiet hours", "refusing")
+    assert (row["takes"], row["barred"], row["without"]) == (False, "quiet hours", "takes no jobs")
     gone = Status(state="offline", reason="lost", session="s", instance="i", boot_id="b")
     fleet.hears(TOPICS.status("pi"), encode(gone))
     _, hosts = fleet.update()
@@ -176,3 +177,9 @@ def test_counts_and_times() -> None:
     assert epoch_ms("2026-05-28T20:26:57.250Z") == 1_780_000_017_250
     for text in (None, "", "yesterday", 7, "9999-99-99"):
         assert epoch_ms(text) is None
+
+
+def test_curves_are_of_so_many_jobs() -> None:
+    """One is one."""
+    told = ["nothing runs now", "of 1 running job", "of 2 running jobs"]
+    assert [curves.heading(count) for count in range(3)] == told

@@ -26,7 +26,7 @@ from broker.messages import AskCancel, AskDrain, AskRequeue, AskResume, Command
 from coordinator.cli import printable
 from coordinator.cli.screen import headline, hosts, jobs
 from coordinator.cli.screen.detail import Detail, HostDetail, JobDetail
-from coordinator.cli.screen.dialogs import Confirm, Help
+from coordinator.cli.screen.dialogs import Confirm, Filter, Help
 from coordinator.cli.screen.grid import ABOVE, HOSTS, JOBS, Grid
 from coordinator.cli.screen.headline import Connection
 from coordinator.cli.screen.hosts import HostLine
@@ -76,17 +76,18 @@ class Top(App[None]):
         self._link = self._look_at_link(None)
 
     def compose(self) -> ComposeResult:
-        """Two lines, perhaps a banner, two tables, keys."""
+        """Two lines, perhaps what is not as usual, two tables, keys."""
         yield Static(id="where", markup=False)
         yield Static(id="counts", markup=False)
         yield Static(id="banner", markup=False)
+        yield Static(id="pause", markup=False)
         yield Grid[HostLine](
             "hosts", hosts.COLUMNS, hosts.ORDERS, hosts.KINDS, hosts.is_of, hosts.bears, id=HOSTS
         )
         yield Grid[JobLine](
             "jobs", jobs.COLUMNS, jobs.ORDERS, jobs.KINDS, jobs.is_of, jobs.bears, id=JOBS
         )
-        yield Input(id="filter", placeholder="text to look for; Escape: all", compact=True)
+        yield Filter(id="filter", placeholder="text to look for", compact=True)
         yield Keys(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -133,10 +134,13 @@ class Top(App[None]):
         width = self.size.width - 2  # a blank on either side
         base.query_one("#where", Static).update(self._text(headline.where(seen, link, width)))
         base.query_one("#counts", Static).update(self._text(headline.counts(seen, width)))
-        trouble = headline.trouble(seen, link, now_s)
-        banner = base.query_one("#banner", Static)
-        banner.display = bool(trouble)
-        banner.update(printable(trouble))
+        for name, words in (
+            ("#banner", headline.trouble(seen, link, now_s)),
+            ("#pause", headline.pause(seen)),
+        ):
+            banner = base.query_one(name, Static)
+            banner.display = bool(words)
+            banner.update(printable(words))
         self.hosts.show(hosts.lines(seen))
         self.jobs.show(jobs.lines(seen))
         self._share_the_height()
@@ -209,6 +213,12 @@ class Top(App[None]):
         """Dark becomes light, and the other way round."""
         self.theme = DARK if self.theme == LIGHT else LIGHT
         self.draw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The key for a text to look for is none while such a text is typed."""
+        if action == "filter" and isinstance(self.focused, Filter):
+            return False
+        return super().check_action(action, parameters)
 
     def action_filter(self) -> None:
         """Ask for the text to look for, in the table that has the focus."""

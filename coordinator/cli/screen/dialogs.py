@@ -1,4 +1,4 @@
-"""Small windows above the tables: a question, and the help."""
+"""Small windows above the tables: a question, and the help; and the line for what to look for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Button, Static
+from textual.widgets import Button, Input, Static
 
 KEYS: Final = (
     ("Enter", "show what is selected: history, log, why"),
@@ -65,6 +65,15 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(yes)
 
 
+class Filter(Input):
+    """The text to look for. While it is typed, every key but these two is part of it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "Keep it"),
+        Binding("escape", "app.clear", "All again"),
+    ]
+
+
 class Help(ModalScreen[None]):
     """What the keys do."""
 
@@ -74,7 +83,8 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """A page of text."""
-        with VerticalScroll(classes="dialog", id="help"):
+        with VerticalScroll(classes="dialog", id="help") as text:
+            text.border_subtitle = "Escape closes it"
             yield Static(_keys(KEYS))
             yield Static("\nIn the window of a job or host:", markup=False)
             yield Static(_keys(WITHIN))

@@ -10,11 +10,11 @@ from rich.cells import cell_len
 
 from coordinator.cli.screen.jobs import STYLES
 from coordinator.cli.screen.layout import BAD, DIM, GOOD, PLAIN, WARN, Cell, clock
+from coordinator.live.contact import SILENT_S
 from coordinator.live.mirror import Snapshot
 
 PATIENCE_S = 3.0  # for the first words of a coordinator that is there
 MORE = " …"
-SILENT_S = 5.0  # as long as every other command waits for an answer
 _STATES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
 
 
@@ -81,6 +81,11 @@ def _fitted(ranked: Sequence[tuple[int, Cell]], width: int) -> list[Cell]:
     return [cell for _, cell in shown]
 
 
+def pause(seen: Snapshot) -> str:
+    """Return that the fleet is paused, and what lifts it, for a line of 58 columns; else empty."""
+    return "PAUSED: no new jobs begin; `fleet pause --off` lifts it" if seen.paused else ""
+
+
 def trouble(seen: Snapshot, link: Connection, now_s: float) -> str:
     """Return what must not be overlooked; empty when all is well."""
     since_s = now_s - link.since_s
@@ -97,7 +102,7 @@ def trouble(seen: Snapshot, link: Connection, now_s: float) -> str:
     if seen.coordinator.state == "offline":
         how = "it was ended" if seen.coordinator.reason == "goodbye" else "its connection was lost"
         return f"COORDINATOR OFFLINE ({how}); what runs goes on, nothing new begins"
-    if link.silent_s >= SILENT_S:
+    if link.silent_s > SILENT_S:
         return (
             f"COORDINATOR SILENT for {clock(link.silent_s)}, though it is online by its status;"
             " its log says what keeps it. What you see may be old"

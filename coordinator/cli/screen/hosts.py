@@ -22,7 +22,7 @@ from coordinator.cli.screen.layout import (
     meter,
     used,
 )
-from coordinator.live.mirror import HostSeen, Snapshot
+from coordinator.live.mirror import HostSeen, Snapshot, bar_of
 
 STYLES: Final = {
     "online": GOOD,
@@ -35,7 +35,6 @@ STYLES: Final = {
     "cut-off": BAD,
     "silent": BAD,
 }
-_BARS: Final = ("drained", "quarantine", "snoozed", "paused")
 # What the filter by state leads through.
 KINDS: Final = ("all", "busy", "idle", "barred", "away")
 
@@ -139,8 +138,7 @@ ORDERS: Final[Mapping[str, Callable[[HostLine], Any]]] = {
 def _status(line: HostLine, _width: int) -> Cell:
     presence = line.host.presence
     if line.host.online and line.barred:
-        known = (word for word in _BARS if word in line.barred[0])
-        return next(known, "barred"), WARN
+        return bar_of(line.barred[0]), WARN
     return presence, STYLES.get(presence, DIM)
 
 
@@ -190,29 +188,20 @@ def _at_work(line: HostLine, _width: int) -> Cell:
     return (first_line(refuses, 200), WARN) if refuses else ("idle", DIM)
 
 
+def _meter(title: str, use: Callable[[HostLine], float | None], *, rank: int) -> Column[HostLine]:
+    def cell(line: HostLine, width: int) -> Cell:
+        return meter(use(line), width)
+
+    return Column(title, 4, cell, right=True, grows=1, most=15, rank=rank)
+
+
 COLUMNS: Final[tuple[Column[HostLine], ...]] = (
     Column("HOST", 13, lambda line, _: (line.key, PLAIN), grows=1, most=24),
     Column("STATUS", 10, _status),
-    Column(
-        "CPU",
-        4,
-        lambda line, width: meter(cpu_use(line), width),
-        right=True,
-        grows=1,
-        most=15,
-        rank=1,
-    ),
+    _meter("CPU", cpu_use, rank=1),
     Column("LOAD", 5, _load, right=True, since=110),
     Column("RAM", 9, _ram, right=True, rank=3),
-    Column(
-        "GPU",
-        4,
-        lambda line, width: meter(gpu_use(line), width),
-        right=True,
-        grows=1,
-        most=15,
-        rank=2,
-    ),
+    _meter("GPU", gpu_use, rank=2),
     Column("VRAM", 8, _vram, right=True, rank=4),
     Column("POWER", 5, _power, right=True, rank=5),
     Column("DEVICE", 16, _gpu_name, since=130, grows=1, most=24),

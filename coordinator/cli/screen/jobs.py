@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from broker.messages import HeldJob, JobRow, Progress
 from coordinator.cli import printable
+from coordinator.cli.follow import FINAL
 from coordinator.cli.screen.layout import (
     BAD,
     BUSY,
@@ -35,7 +36,6 @@ STYLES: Final = {
     "cancelled": DIM,
 }
 ACTIVE: Final = frozenset({"claimed", "running"})
-FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 # What the filter by state leads through.
 KINDS: Final = ("all", "active", "pending", "failed", "completed", "cancelled")
 _RANK: Final = ("running", "claimed", "pending", "failed", "cancelled", "completed")

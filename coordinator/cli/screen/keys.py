@@ -10,7 +10,9 @@ from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 # Where not all fit, these stay: the help tells the others.
-_STAYS: Final = frozenset({"help", "quit", "dismiss"})
+_STAYS: Final = frozenset({"help", "quit", "dismiss", "submit", "app.clear"})
+_BLANKS: Final = 3  # around a key and its words
+_COMPACT_BLANKS: Final = 2
 
 
 class Keys(Footer):
@@ -19,7 +21,8 @@ class Keys(Footer):
     def compose(self) -> ComposeResult:
         """Keys, each whole."""
         keys = [one for one in super().compose() if isinstance(one, FooterKey)]
-        left = self.app.size.width - sum(_width(one) for one in keys if one.action in _STAYS)
+        room = self.size.width or self.app.size.width  # the first time its own is not known yet
+        left = room - sum(_width(one) for one in keys if one.action in _STAYS)
         shown = []
         for one in keys:
             if one.action not in _STAYS:
@@ -35,4 +38,5 @@ class Keys(Footer):
 
 
 def _width(key: FooterKey) -> int:
-    return cell_len(key.key_display) + cell_len(key.description) + 2
+    blanks = _COMPACT_BLANKS if key.compact else _BLANKS
+    return cell_len(key.key_display) + cell_len(key.description) + blanks

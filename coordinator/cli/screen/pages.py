@@ -66,7 +66,7 @@ def host_facts(host: HostSeen, seen: Snapshot) -> Text:
     lines += [("Barred", Text(told(str(why)), style="yellow")) for why in
               host.row.get("barred") or ()]  # fmt: skip
     if heartbeat is not None and heartbeat.refuses:
-        lines.append(("Refuses", Text(told(heartbeat.refuses), style="yellow")))
+        lines.append(("Takes no jobs", Text(told(heartbeat.refuses), style="yellow")))
     if capability is not None:
         what = [capability.description, capability.cpu, f"{capability.physical_cores} cores"]
         lines.append(("Is", printable(", ".join(part for part in what if part))))

@@ -40,8 +40,7 @@ def register(site: Site) -> None:
                     return
                 news = {"jobs": jobs, "gone": gone, "label": LABEL}
                 call(visit.client, "feedCurves", chart.id, news)
-                running = len(told.known)
-                text = f"of {running} running jobs" if running else "nothing runs now"
+                text = heading(len(told.known))
                 if count.text != text:
                     count.set_text(text)
 
@@ -51,6 +50,13 @@ def register(site: Site) -> None:
                 tell(news.seen)
 
             visit.follow(on_news)
+
+
+def heading(running: int) -> str:
+    """Return what the curves are of: so many running jobs."""
+    if not running:
+        return "nothing runs now"
+    return "of 1 running job" if running == 1 else f"of {running} running jobs"
 
 
 def _controls(seen: Snapshot, chart_id: int, section: Tag) -> None:
@@ -71,6 +77,13 @@ def _controls(seen: Snapshot, chart_id: int, section: Tag) -> None:
             with Tag("select", onchange=feed):
                 Tag("option", "validation", value="val")
                 Tag("option", "training", value="train")
+        with Tag("label", classes="field"):
+            Tag("span", "Across")
+            feed = f"fleet.feedCurves({chart_id}, {{across: this.value}})"
+            with Tag("select", id="curve-across", onchange=feed):
+                Tag("option", "what fits", value="")
+                Tag("option", "epochs", value="epoch")
+                Tag("option", "share of the epochs", value="share")
         with Tag("label", classes="field"):
             Tag("span", "Scale")
             with Tag(
@@ -105,9 +118,10 @@ class _Told:
             before = self.known.get(key)
             if before is not curve:
                 self.known[key] = curve
-                jobs.append(
-                    {"id": key, "name": job.name, "model": job.model} | news_of(before, curve)
-                )
+                told = seen.progress.get(key)
+                about = {"id": key, "name": job.name, "model": job.model,
+                         "epochs": told.epochs if told else None}  # fmt: skip
+                jobs.append(about | news_of(before, curve))
         gone = [
             key
             for key in self.known

@@ -183,7 +183,7 @@ class _Page:
                 "Battery": "yes" if made.battery else "",
                 "Data": made.data_id or "no prepared data",
                 "Agent": made.agent_version,
-                "Certificate ends": made.certificate_expires_at,
+                "Certificate ends": (made.certificate_expires_at or "")[:10],
             })  # fmt: skip
 
     def _tell_policy(self, policy: Any) -> None:

@@ -15,6 +15,10 @@ HINT: Final = (
     "The newest attempt of each job, on the host that has it. Press a bar for its job; the slider "
     "chooses the time."
 )
+EARLIER: Final = (
+    "Earlier attempts are not drawn: where a row is empty the host may have been at one that was "
+    "given back, lost or tried again. The history on the job's page has them all."
+)
 FIELDS: Final = ("id", "name", "state", "host", "attempt", "started", "finished", "error")
 SPANS: Final = (
     (0, "all of it"),
@@ -39,6 +43,7 @@ def register(site: Site) -> None:
             with Tag("section", classes="card"):
                 Tag("p", HINT, "note")
                 chart = ui.echart({}, renderer="svg").classes("chart")
+                Tag("p", EARLIER, "note")
             _spans(form, chart.id)
             rows = site.hub.tables.jobs.rows.values()
             begun = [_bar(row) for row in rows if row["started"]]

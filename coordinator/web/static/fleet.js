@@ -28,11 +28,12 @@ window.fleet = (() => {
     const s = (ms - Date.now()) / 1000;
     return s <= 1 ? "soon" : `in ${span(s)}`;
   };
-  const at = (ms) => (ms ? new Date(ms).toLocaleString() : "");
-  const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const whole = { hourCycle: "h23" };
+  const at = (ms) => (ms ? new Date(ms).toLocaleString([], whole) : "");
+  const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...whole });
   const since = (ms) => {
     const today = new Date(ms).toDateString() === new Date().toDateString();
-    return `${today ? new Date(ms).toLocaleTimeString() : at(ms)} (${ago(ms)})`;
+    return `${today ? new Date(ms).toLocaleTimeString([], whole) : at(ms)} (${ago(ms)})`;
   };
   const gib = (bytes) => (bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 1 : 0);
   const figure = (value) =>
@@ -152,12 +153,26 @@ window.fleet = (() => {
     if (hide.length) api.setColumnsVisible(hide, false);
     if (show.length) api.setColumnsVisible(show, true);
   };
+  /* A table announces that it is empty before it has its rows, and leaves that in its live region. */
+  const hush = (api) => {
+    if (api.isDestroyed() || !api.getDisplayedRowCount()) return;
+    const root = document.getElementById(api.getGridOption("context").element);
+    for (const node of root?.querySelectorAll(".ag-aria-description-container") ?? []) {
+      if (node.textContent.includes(api.getGridOption("localeText").noRowsToShow)) node.textContent = "";
+    }
+  };
+  const changed = (api) => {
+    if (document.getElementById("shown-jobs")) tell(api);
+    hush(api);
+  };
   const ready = (event) => {
     const { label, element } = event.context;
     const root = document.getElementById(element);
     root?.querySelector('[role="grid"], [role="treegrid"]')?.setAttribute("aria-label", label);
     grids.add(event.api);
     fit(event.api);
+    for (const node of root?.querySelectorAll(".ag-aria-description-container") ?? [])
+      new MutationObserver(() => hush(event.api)).observe(node, { childList: true });
     root?.setAttribute("data-ready", "1");
   };
   const open = (event) => {
@@ -269,18 +284,25 @@ window.fleet = (() => {
 
   /* Curves: by chart a map from job to its points; `parts` are "val", "train" or both. */
   const curves = new Map();
+  const unlike = (jobs) => {
+    const counts = jobs.map((job) => job.epochs).filter(Boolean);
+    return counts.length > 1 && counts.length === jobs.length && Math.max(...counts) > 5 * Math.min(...counts);
+  };
   const drawCurves = (id) => {
     const it = curves.get(id);
     it.due = false;
     whenReady(id, (chart) => {
       const series = [];
-      for (const job of it.jobs.values()) {
-        if (it.match && !it.match(job)) continue;
+      const jobs = [...it.jobs.values()].filter((job) => !it.match || it.match(job));
+      const share = it.across === "share" || (!it.across && unlike(jobs));
+      for (const job of jobs) {
+        if (share && !job.epochs) continue;
         for (const part of it.parts) {
           const pick = part === "val" ? 2 : 1;
           let points = job.points.filter((p) => p[pick] !== null).map((p) => [p[0], p[pick]]);
           if (!points.length && it.parts.length === 1) points = job.points.filter((p) => p[3 - pick] !== null).map((p) => [p[0], p[3 - pick]]);
           if (it.log) points = points.filter((p) => p[1] > 0);
+          if (share) points = points.map((p) => [(100 * p[0]) / job.epochs, p[1], p[0]]);
           series.push({
             id: `${job.id} ${part}`, name: it.parts.length > 1 ? { val: "validation", train: "training" }[part] : job.name,
             type: "line", data: points, showSymbol: points.length < 2, symbolSize: 4, sampling: "lttb",
@@ -294,12 +316,13 @@ window.fleet = (() => {
         animation: false, textStyle: { fontFamily: "system-ui, sans-serif" },
         aria: { enabled: true, label: { description: it.label } },
         grid: { left: 52, right: 18, top: 16, bottom: series.length > 1 ? 66 : 44 },
-        xAxis: { type: "value", name: "epoch", nameLocation: "middle", nameGap: 24, minInterval: 1, min: "dataMin", max: "dataMax", ...axis, splitLine: { show: false } },
+        xAxis: { type: "value", name: share ? "share of the epochs, in percent" : "epoch", nameLocation: "middle", nameGap: 24, minInterval: 1, min: share ? 0 : "dataMin", max: share ? 100 : "dataMax", ...axis, splitLine: { show: false } },
         yAxis: { type: it.log ? "log" : "value", scale: true, ...axis },
         legend: { show: series.length > 1, type: "scroll", bottom: 2, icon: "roundRect", itemWidth: 12, itemHeight: 14, padding: 5, textStyle: { color: "var(--ink)" }, pageTextStyle: { color: "var(--dim)" }, pageIconColor: "var(--accent)", pageIconInactiveColor: "var(--line)" },
         tooltip: { ...tooltip, trigger: "axis", axisPointer: { lineStyle: { color: "var(--dim)" } }, formatter: (found) => {
           const box = make("div", "tip");
-          box.append(make("b", "", `epoch ${found[0]?.axisValue ?? ""}`));
+          const where = found[0]?.axisValue ?? "";
+          box.append(make("b", "", share ? `${Math.round(where)} % of the epochs` : `epoch ${where}`));
           for (const one of found.slice(0, 12)) {
             const row = make("div", "row");
             row.append(make("span", "", one.seriesName), make("span", "", figure(one.value[1])));
@@ -312,6 +335,7 @@ window.fleet = (() => {
       }, { replaceMerge: ["series"] });
       const root = document.getElementById(`c${id}`);
       root?.setAttribute("data-series", String(series.length));
+      root?.setAttribute("data-across", share ? "share" : "epoch");
     });
   };
   const later2 = (map, id, draw, wait) => {
@@ -323,6 +347,7 @@ window.fleet = (() => {
     curves.set(id, it);
     if (news.parts) it.parts = news.parts;
     if (news.log !== undefined) it.log = news.log;
+    if (news.across !== undefined) it.across = news.across;
     if (news.label) it.label = news.label;
     if (news.match) {
       const { model, text } = news.match;
@@ -330,6 +355,7 @@ window.fleet = (() => {
     }
     for (const one of news.jobs ?? []) {
       const job = it.jobs.get(one.id) ?? { ...one, points: [], order: it.order++ };
+      job.epochs = one.epochs ?? job.epochs;
       job.points = one.from === null ? one.points : [...job.points.filter((p) => p[0] < one.from), ...one.points];
       it.jobs.set(one.id, job);
     }
@@ -517,5 +543,5 @@ window.fleet = (() => {
     begin();
   });
 
-  return { cells, early, nullsLast, ready, fit, open, filter, passes, isFiltered, onlyHeld, tell, feedCurves, feedTimeline, feedBeats, notice, answers, log, ago, at };
+  return { cells, early, nullsLast, ready, fit, open, filter, passes, isFiltered, onlyHeld, changed, feedCurves, feedTimeline, feedBeats, notice, answers, log, ago, at };
 })();

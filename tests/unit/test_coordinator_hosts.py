@@ -1,0 +1,373 @@
+"""What the core makes of hosts: births, heartbeats, silence, what they report and hand over."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker import messages as m
+from coordinator.effects import (
+    AppendIndex,
+    FinishPart,
+    OpenPart,
+    PartFailed,
+    PartStored,
+    WriteChunk,
+)
+from tests.harness.coordinator import HEX, Fleet, spec
+
+
+def test_heartbeats_renew_the_lease_and_silence_loses_the_job() -> None:
+    """The next attempt goes to another host; the old one is told to stop when it speaks."""
+    fleet = Fleet(spec(), stale_after_s=100.0)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    for _ in range(5):
+        fleet.passes(90)
+        pi.beats((job.job_id, 1, "running"))
+    assert fleet.job().state == "running"
+    fleet.passes(101)
+    assert fleet.job().state == "pending"
+    assert fleet.job().losses == 1
+    attic = fleet.host("attic").joins()
+    attic.runs()
+    assert fleet.job().attempt == 2
+    pi.beats((job.job_id, 1, "running"))
+    (cancel,) = pi.heard(m.Cancel)
+    assert (cancel.job_id, cancel.attempt) == (job.job_id, 1)
+    assert fleet.job().host == "attic"
+
+
+def test_a_host_that_comes_back_in_time_goes_on() -> None:
+    """J6: nobody else has been given the job meanwhile, so its work counts."""
+    fleet = Fleet(spec(), stale_after_s=100.0)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(150)
+    assert fleet.job().state == "pending"
+    pi.session = "s-2"
+    pi.status("online", "birth")
+    pi.beats((job.job_id, 1, "running"))
+    assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
+    assert fleet.history[-1] == ("job", "resumed")
+
+
+def test_a_job_that_is_lost_too_often_fails() -> None:
+    """With the words of what happened; requeue gives it new attempts."""
+    fleet = Fleet(spec(), stale_after_s=50.0, max_attempts=2)
+    pi = fleet.host().joins()
+    for _ in range(2):
+        pi.runs()
+        fleet.passes(49)
+        pi.beats()
+        fleet.passes(10)
+    assert fleet.job().state == "failed"
+    assert "lost 2 times" in str(fleet.job().error)
+    fleet.asks(m.AskRequeue(id="q", job="job"))
+    assert fleet.job().losses == 0
+
+
+def test_an_agent_that_restarts_without_the_job_loses_it_at_once() -> None:
+    """J5: no need to wait for the lease."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(2)
+    pi.session, pi.instance = "s-2", "i-2"
+    pi.joins()
+    assert ("job", "lost") in fleet.history
+    (assign,) = pi.heard(m.Assign)
+    assert assign.attempt == 2
+
+
+def test_a_goodbye_gives_back_what_ran_but_not_what_is_finished() -> None:
+    """P3: a finished bundle waits in the spool and is still wanted."""
+    fleet = Fleet(spec("a"), spec("b"))
+    pi = fleet.host().joins(slots=2)
+    first, second = pi.heard(m.Assign)
+    for assign in (first, second):
+        job = fleet.ledger[assign.job_id]
+        pi.reports(m.Accepted, job, request_id=assign.id)
+        pi.reports(m.Started, job, slot=0, pid=1)
+    assert pi.finishes(fleet.job("a")) == "wanted"
+    pi.status("offline", "goodbye")
+    assert fleet.job("a").state == "running"
+    assert fleet.job("b").state == "pending"
+    assert fleet.job("b").losses == 0
+
+
+def test_a_late_will_of_an_old_session_changes_nothing() -> None:
+    """P2."""
+    fleet = Fleet()
+    pi = fleet.host().joins()
+    pi.session = "s-2"
+    pi.joins()
+    pi.status("offline", "lost", session="s-pi")
+    assert fleet.core.world.hosts["pi"].online
+    pi.status("offline", "lost")
+    assert not fleet.core.world.hosts["pi"].online
+
+
+def test_a_silent_host_is_offline() -> None:
+    """P7: whatever the broker says or does not say."""
+    fleet = Fleet(host_timeout_s=100.0)
+    pi = fleet.host().joins()
+    fleet.passes(99)
+    assert fleet.core.world.hosts["pi"].online
+    fleet.passes(2)
+    assert not fleet.core.world.hosts["pi"].online
+    pi.beats()
+    assert fleet.core.world.hosts["pi"].online
+
+
+def test_a_host_that_nobody_knows_is_asked_who_it_is() -> None:
+    """P5: once in ten seconds at most."""
+    fleet = Fleet()
+    pi = fleet.host()
+    for _ in range(5):
+        pi.beats()
+    fleet.passes(6)
+    assert len(pi.heard(m.Rebirth)) == 1
+    pi.beats()
+    fleet.passes(5)
+    assert not pi.heard(m.Rebirth)
+    fleet.passes(6)
+    pi.beats()
+    fleet.passes(6)
+    assert len(pi.heard(m.Rebirth)) == 1
+
+
+def test_nobody_is_asked_who_they_are_while_a_fleet_comes_in() -> None:
+    """P5: the birth may wait behind those of others; not for ever."""
+    fleet = Fleet()
+    pi = fleet.host()
+    pi.beats()
+    for batch in range(10):
+        fleet.passes(0.5)
+        for number in range(40):
+            fleet.host(f"other-{batch}-{number}").joins()
+    fleet.passes(2)
+    assert not pi.heard(m.Rebirth), "after 7 s, of which 5 were the crowd's"
+    fleet.passes(1)
+    assert len(pi.heard(m.Rebirth)) == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_heartbeat_that_overtakes_the_birth_is_taken_with_it(known: bool) -> None:
+    """P5: what is on its way is not asked for, and the host need not wait for its next beat."""
+    fleet = Fleet(spec())
+    pi = fleet.host()
+    if known:
+        pi.joins()
+        pi.reports(m.Refused, fleet.job(), request_id="x", reasons=("r",))
+        pi.session, pi.instance = "s-2", "i-2"
+    pi.beats()
+    beats, seq = pi.beats, pi.seq
+    pi.beats = lambda: None  # type: ignore[method-assign] # the birth without a heartbeat of its own
+    pi.joins()
+    host = fleet.core.world.hosts["pi"]
+    assert host.has_joined()
+    assert host.heartbeat is not None
+    assert host.heartbeat.seq == seq
+    fleet.passes(20)
+    assert not pi.heard(m.Rebirth)
+    pi.beats = beats  # type: ignore[method-assign]
+    pi.beats()
+    assert host.heartbeat.seq == seq + 1
+
+
+def test_a_birth_whose_heartbeat_is_lost_is_asked_for() -> None:
+    """P5: it goes at QoS 0, and the host would be given nothing until the next."""
+    fleet = Fleet(spec())
+    pi = fleet.host()
+    pi.beats = lambda: None  # type: ignore[method-assign]
+    pi.joins()
+    fleet.passes(6)
+    assert len(pi.heard(m.Rebirth)) == 1
+    fleet.passes(60)
+    assert not pi.heard(m.Rebirth), "it may be away"
+
+
+def test_thousands_of_hosts_keep_the_schemas_of_their_trainers_once() -> None:
+    """Those of one release are the same on every host, and large; another set is another's."""
+    fleet = Fleet()
+    schema = {"type": "object", "properties": {"lr": {"type": "number", "maximum": 1}}}
+    for number in range(3):
+        trainers = {"gbt": m.TrainerInfo(hyper_schema=schema)}
+        fleet.host(f"pi-{number}").joins(trainers=trainers, physical_cores=number + 1)
+    fleet.host("odd").joins(trainers={"gbt": m.TrainerInfo(hyper_schema={})})
+    said = {name: host.capability for name, host in fleet.core.world.hosts.items()}
+    assert len({id(said[f"pi-{number}"].trainers) for number in range(3)}) == 1  # type: ignore[union-attr]
+    assert [one.physical_cores for one in said.values() if one] == [1, 2, 3, 4]
+    assert said["pi-2"].trainers["gbt"].hyper_schema == schema  # type: ignore[union-attr]
+    assert said["odd"].trainers["gbt"].hyper_schema == {}  # type: ignore[union-attr]
+
+
+def test_a_capability_in_the_same_words_is_taken_once_and_another_again() -> None:
+    """What a broker has retained comes, and then the birth says the same."""
+    fleet = Fleet()
+    pi = fleet.host().joins(physical_cores=4)
+    before = fleet.core.world.hosts["pi"].capability
+    pi.joins(physical_cores=4)
+    assert fleet.core.world.hosts["pi"].capability is before
+    pi.joins(physical_cores=8)
+    assert fleet.core.world.hosts["pi"].capability.physical_cores == 8  # type: ignore[union-attr]
+
+
+def test_an_artifact_comes_home() -> None:
+    """finished, wanted, offer, grant, chunks, stored, completed: in this order."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    assert pi.finishes(job) == "wanted"
+    pi.uploads(job)
+    assert [chunk.index for chunk in fleet.took(WriteChunk)] == [0, 1]
+    (finish,) = fleet.took(FinishPart)
+    assert (finish.model, finish.mode) == ("gbt", "oracle")
+    assert fleet.job().state == "running", "completed before it is in the store"
+    assert not pi.heard(m.Stored)
+    fleet.handle(PartStored(HEX, 2000))
+    done = fleet.job()
+    assert (done.state, done.artifact_id, done.host) == ("completed", HEX, "pi")
+    assert pi.heard(m.Stored)
+    assert fleet.took(AppendIndex)[0].row["metrics"] == {"auroc": 0.9}
+    assert pi.finishes(job) == "stored", "the agent did not hear it and reports again"
+
+
+def test_what_is_stored_already_completes_at_once() -> None:
+    """S7: a re-run to the same bytes sends nothing."""
+    fleet = Fleet(spec())
+    fleet.core.world.stored[HEX] = 2000
+    pi = fleet.host().joins()
+    job = pi.runs()
+    assert pi.finishes(job) == "stored"
+    assert fleet.job().state == "completed"
+
+
+def test_an_offer_that_nobody_awaits_is_sent_back_to_its_report() -> None:
+    """After a restart the coordinator does not know of it: not final."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.uploads(job)
+    (rejected,) = pi.heard(m.Rejected)
+    assert not rejected.final
+
+
+def test_a_disk_that_refuses_keeps_the_work() -> None:
+    """The agent is told, not finally, and may try again until it fits."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.finishes(job)
+    pi.uploads(job)
+    fleet.handle(PartFailed(HEX, "no space left"))
+    (rejected,) = pi.heard(m.Rejected)
+    assert not rejected.final
+    assert fleet.job().state == "running"
+    assert pi.finishes(job) == "wanted"
+    pi.uploads(job)
+    fleet.handle(PartStored(HEX, 2000))
+    assert fleet.job().state == "completed"
+
+
+def test_the_result_of_an_old_attempt_is_superseded() -> None:
+    """J1: somebody else has the job now."""
+    fleet = Fleet(spec(), stale_after_s=50.0)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(60)
+    fleet.host("attic").joins().runs()
+    assert pi.finishes(job, attempt=1) == "superseded"
+    assert fleet.job().host == "attic"
+
+
+def test_the_result_of_the_newest_attempt_is_taken_late() -> None:
+    """J6: also when the lease is long over."""
+    fleet = Fleet(spec(), stale_after_s=50.0)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(60)
+    assert fleet.job().state == "pending"
+    assert pi.finishes(job, attempt=1) == "wanted"
+    pi.uploads(job, attempt=1)
+    fleet.handle(PartStored(HEX, 2000))
+    assert fleet.job().state == "completed"
+
+
+def test_another_host_speaks_for_nobody() -> None:
+    """J1: the attempt alone is no proof; the job is the host's that was given it."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    other = fleet.host("other").joins()
+    assert other.finishes(job) == "superseded"
+    other.reports(m.Failed, job, error="forged")
+    other.reports(m.Released, job, reason="forged")
+    other.beats((job.job_id, 1, "running"))
+    assert other.heard(m.Cancel)
+    assert (fleet.job().state, fleet.job().host) == ("running", "pi")
+
+
+def test_an_ordinary_handover_of_a_checkpoint_is_no_false_report() -> None:
+    """The agent repeats its report when the checkpoint is stored, and the job has left it then."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    fleet.asks(m.AskDrain(id="d", host="pi", now=True))
+    given_back = {"reason": "drained", "artifact_id": HEX, "size_bytes": 2000}
+    pi.reports(m.Released, job, **given_back)
+    pi.uploads(job)
+    fleet.handle(PartStored(HEX, 2000))
+    assert (fleet.job().state, fleet.job().host) == ("pending", None)
+    pi.heard(m.Noted)
+    pi.reports(m.Released, job, **given_back)
+    assert [noted.verdict for noted in pi.heard(m.Noted)] == ["stored"]
+    assert not fleet.core.world.refused["report"]
+    pi.reports(m.Released, job, **{**given_back, "artifact_id": "e" * 64})
+    assert fleet.core.world.refused["report"] == 1, "of another checkpoint nobody knows"
+
+
+def test_an_offer_is_answered_stored_as_often_as_it_comes() -> None:
+    """S7: the agent did not hear it the first time."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.finishes(job)
+    pi.uploads(job)
+    fleet.handle(PartStored(HEX, 2000))
+    pi.heard(m.Stored)
+    pi.uploads(job)
+    assert pi.heard(m.Stored)
+    assert not pi.heard(m.Rejected)
+
+
+def test_a_part_that_is_being_checked_is_left_alone() -> None:
+    """Another offer of the same artifact must not open the file under the hasher."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.finishes(job)
+    pi.uploads(job)
+    assert fleet.took(FinishPart)
+    offer = m.Offer(job_id=job.job_id, attempt=1, instance="i", size_bytes=2000, chunk_bytes=2048)
+    pi.says(fleet.topics.offer("pi", HEX), offer)
+    assert not fleet.took(OpenPart)
+    fleet.handle(PartStored(HEX, 2000))
+    assert fleet.job().state == "completed"
+
+
+def test_failed_and_released_are_noted_each_time() -> None:
+    """J3: the agent may not have heard the first answer."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.reports(m.Failed, job, error="it diverged", exit_code=2, transient=False)
+    assert fleet.job().error == "it diverged"
+    assert pi.heard(m.Noted)[0].verdict == "recorded"
+    pi.reports(m.Failed, job, error="it diverged", exit_code=1)
+    assert pi.heard(m.Noted)[0].verdict == "superseded"
+    assert fleet.history.count(("job", "failed")) == 1
