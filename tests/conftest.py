@@ -26,6 +26,10 @@ DEADLINE_S = 20.0
 settings.register_profile("fleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fleet")
 
+# A script starts what it puts in the background with SIGINT ignored, and programs inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 class Client:
     """A plain paho client, not a `Link`, that collects what it is sent."""

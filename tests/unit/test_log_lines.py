@@ -15,10 +15,11 @@ def others() -> Iterator[None]:
     """Leave the root logger, and what logging looks for, as they were."""
     root = logging.getLogger()
     names = ("logThreads", "logProcesses", "logMultiprocessing", "_srcfile")
-    before, handlers, level = {n: getattr(logging, n) for n in names}, root.handlers, root.level
-    root.handlers = []
+    before, level = {n: getattr(logging, n) for n in names}, root.level
     yield
-    root.handlers = handlers
+    for handler in root.handlers[:]:
+        if type(handler) is logging.StreamHandler:  # of `setup`; pytest has kinds of its own
+            root.removeHandler(handler)
     root.setLevel(level)
     for name, value in before.items():
         setattr(logging, name, value)
