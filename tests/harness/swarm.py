@@ -60,6 +60,7 @@ class Work:
     fails: bool
     phase: m.Phase = "running"
     data: bytes = b""
+    said: int = 0  # lines of output
 
     @property
     def artifact_id(self) -> str:
@@ -378,7 +379,8 @@ class Swarm:
         self._say(self.topics.progress(host.name, work.assign.job_id), progress, 0, retain=True)
         line = f"epoch {progress.epoch}/{epochs}  train_loss {progress.train_loss}"
         topic = self.topics.log(host.name, work.assign.job_id)
-        said = encode_lines(work.assign.attempt, int(share * epochs) + 1, [line.encode()])
+        work.said += 1
+        said = encode_lines(work.assign.attempt, work.said, [line.encode()])
         self._link.publish(Outgoing(topic, said, 0))
 
 
