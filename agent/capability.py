@@ -30,8 +30,11 @@ SMI_TIMEOUT_S: Final = 10.0
 GIT_TIMEOUT_S: Final = 5.0
 SCHEMA_FILE: Final = "feature_schema_v1.json"
 
+# Importing torch costs seconds (on a Pi, many) and hundreds of megabytes. Where neither NVIDIA's
+# driver is nor a torch for AMD, it could see no GPU; then that its libraries load is enough.
 _PROBE: Final = """
-import importlib.metadata as metadata, json, sys
+import ctypes, importlib.metadata as metadata, importlib.util as util, json, runpy, sys
+from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from agent.trainer.config import describe
 found = {"torch": None, "xgboost": None, "cuda": None, "gpus": [], "problem": ""}
@@ -41,9 +44,22 @@ for name in ("torch", "xgboost"):
         found[name] = metadata.version(name)
     except metadata.PackageNotFoundError:
         pass
-if found["torch"]:
+
+def loads(library):
+    try:
+        ctypes.CDLL(str(library))
+    except OSError:
+        return False
+    return True
+
+def sees_nothing(folder, version):
+    if sys.platform == "win32" or version.get("hip") or loads("libcuda.so.1"):
+        return False
+    ending = "dylib" if sys.platform == "darwin" else "so"
+    return loads(folder / "lib" / f"libtorch_python.{ending}")
+
+def look():
     import torch
-    found["cuda"] = torch.version.cuda
     try:
         for index in range(torch.cuda.device_count()):
             free, total = torch.cuda.mem_get_info(index)
@@ -57,6 +73,13 @@ if found["torch"]:
             })
     except Exception as error:
         found["problem"] = f"{type(error).__name__}: {error}".splitlines()[0][:500]
+
+if found["torch"]:
+    folder = Path(util.find_spec("torch").origin).parent
+    version = runpy.run_path(str(folder / "version.py"))
+    found["cuda"] = version["cuda"]
+    if not sees_nothing(folder, version):
+        look()
 print(json.dumps(found))
 """
 _SMI_FIELDS: Final = "index,memory.total,memory.free,utilization.gpu,power.draw"

@@ -123,6 +123,7 @@ class Core:
                 "session": session,
                 "instance": settings.instance,
                 "boot_id": settings.boot_id,
+                "owes": owed.results(self.state) if reason == "goodbye" else (),
             }
         )
 

@@ -82,7 +82,7 @@ def _named(
 def check_owner(settings: AgentSettings, sources: tuple[list[str], list[str]]) -> Finding:
     """Tell how this host finds out whether somebody uses it: `agent.usage.sources`."""
     known, unknown = sources
-    text = f"whether somebody uses this host: by {', '.join(known)}"
+    text = f"that somebody uses this host is told by {', '.join(known)}"
     if not unknown:
         return ok("owner", text)
     text += f"; {' and '.join(unknown)} cannot be known here"
@@ -126,7 +126,7 @@ def _start(
         return fail("trainers", f"{what}: {command[0]}: {error.strerror}", remedy)
     code = done.returncode
     if code == 0 or (own and code > 0 and code not in _CANNOT_START):
-        return ok("trainers", f"{what}: starts")
+        return ok("trainers", f"{what}: start{'s' * (', ' not in what)}")
     last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:300]
     return fail("trainers", f"{what}: ends with exit code {code}: {last}", remedy)
 

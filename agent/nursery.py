@@ -27,12 +27,16 @@ _PRIVATE: Final = "FLEET_"
 
 
 class Keeper:
-    """A process that keeps one trainer at a time: `pid` is that of their group."""
+    """A process that keeps one trainer at a time: `pid` is that of their group.
+
+    `trainer_pid` is the trainer's own.
+    """
 
     def __init__(self, process: _Process, pid: int, ours: socket.socket) -> None:
         """Made by `Nursery.start`. It ends, and its group with it, when nobody has `ours`."""
         self.process = process
         self.pid = pid
+        self.trainer_pid = pid
         self.is_lost = False  # whether its id may be somebody else's by now
         self._socket = ours
 
@@ -52,6 +56,8 @@ class Keeper:
         if said is not None and said[0] == launch.REFUSED:
             raise OSError(said[1], os.strerror(said[1]))
         self._socket.settimeout(None)
+        if said is not None:
+            self.trainer_pid = said[1]
         return said is not None
 
     def word(self) -> tuple[bytes, int] | None:
@@ -81,11 +87,14 @@ class Keeper:
 
 
 class Kept:
-    """A trainer that is kept: `pid` is that of its group, `output` what it prints."""
+    """A trainer that is kept: `pid` is that of its group, `output` what it prints.
+
+    `trainer_pid` is its own.
+    """
 
     def __init__(self, nursery: Nursery, keeper: Keeper, output: IO[bytes]) -> None:
         """Made by `Nursery.start`."""
-        self.pid = keeper.pid
+        self.pid, self.trainer_pid = keeper.pid, keeper.trainer_pid
         self.output = output
         self.is_clean = False  # whether it is known that nothing of the trainer is left
         self._nursery = nursery

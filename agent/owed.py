@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from agent.effects import (
@@ -17,7 +18,16 @@ from agent.effects import (
 )
 from agent.state import Owed, Run, State
 from broker.clock import Now, backoff_s
-from broker.messages import Failed, Finished, GrantMessage, Noted, Offer, Released
+from broker.messages import (
+    MAX_LISTED,
+    Failed,
+    Finished,
+    GrantMessage,
+    Noted,
+    Offer,
+    OwedResult,
+    Released,
+)
 from broker.stream import Done, Refused, Sender, SendOffer, chunk_size
 from broker.stream import SendChunk as Send
 
@@ -37,6 +47,7 @@ def finished(state: State, run: Run, made: BundleMade, now: Now) -> None:
         artifact_id=made.artifact_id,
         size_bytes=made.size_bytes,
         metrics=run.result or {},
+        ran_s=run.ran_s,
     )
     owe(state, report, now, made.data)
 
@@ -67,6 +78,15 @@ def reload(state: State, reports: list[Finished | Failed]) -> None:
     for report in reports:
         state.owed[report.job_id] = Owed(report)
         state.end(report.job_id, report.attempt)
+
+
+def results(state: State) -> tuple[OwedResult, ...]:
+    """Return what waits here to be brought home, as much of it as a goodbye can say."""
+    found = (one.report for one in state.owed.values() if isinstance(one.report, Finished))
+    return tuple(
+        OwedResult(job_id=report.job_id, attempt=report.attempt)
+        for report in islice(found, MAX_LISTED)
+    )
 
 
 def send(state: State, job_id: str, now: Now) -> None:
@@ -167,6 +187,7 @@ def on_checked(state: State, event: BundleChecked, now: Now) -> None:
         return
     forget(state, event.job_id)
     about = state.about(event.job_id, event.attempt, owed.report.receipt)
+    about["ran_s"] = owed.report.ran_s
     if isinstance(owed.report, Released):
         owe(state, Released(**about, reason=owed.report.reason), now)
         return

@@ -42,6 +42,7 @@ MAX_REFUSED: Final = 256
 TAIL_LINES: Final = 30
 BUNDLE_BASE_S: Final = 5.0
 BUNDLE_CAP_S: Final = 300.0
+SIGKILL: Final = -9  # the exit code of who was ended by it; Windows has no such signal
 EXIT_USAGE: Final = 2  # of a trainer: bad hyperparameters or data; another attempt is no better
 MAX_BUNDLINGS: Final = 300  # about a day of a full disk
 
@@ -114,7 +115,7 @@ def on_started(state: State, event: TrainerStarted, now: Now) -> None:
     run = _run(state, event.job_id, event.attempt)
     if run is None:
         return
-    run.pid = event.pid
+    run.pid, run.began_s = event.pid, now.mono_s
     if run.stopping:
         state.do(SignalTrainer(run.job_id, run.attempt, kill=False))
         return
@@ -150,6 +151,8 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
     if run is None:
         return
     state.timers.cancel(("kill", run.job_id))
+    if run.began_s is not None:
+        run.ran_s = round(now.mono_s - run.began_s, 3)  # bundling and handing over are no training
     if run.progress or run.attempt > 1:  # an earlier agent may have died before it had done so
         state.out.append(Outgoing(_progress_topic(state, run), b"", 0, retain=True))
     if run.stopping == "cancelled":
@@ -199,7 +202,7 @@ def _release(
     _over(state, run, now)
     report = Released(
         **state.about(run.job_id, run.attempt, run.assign.receipt), reason=run.why,
-        artifact_id=artifact_id, size_bytes=size_bytes,
+        artifact_id=artifact_id, size_bytes=size_bytes, ran_s=run.ran_s,
     )  # fmt: skip
     owed.owe(state, report, now)
 
@@ -382,7 +385,7 @@ def _run(state: State, job_id: str, attempt: int) -> Run | None:
 def _cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None) -> None:
     _over(state, run, now)
     for request_id in run.stop_requests:
-        _say_stopped(state, run.job_id, run.attempt, request_id)
+        _say_stopped(state, run.job_id, run.attempt, request_id, run.ran_s)
     state.do(DropCheckpoint(run.job_id))
     owed.clear(state, run.job_id, run.attempt, artifact_id)
 
@@ -401,7 +404,7 @@ def _fail(
     _over(state, run, now)
     report = Failed(
         **state.about(run.job_id, run.attempt, run.assign.receipt), error=error[-16_000:],
-        exit_code=code, transient=transient,
+        exit_code=code, transient=transient, ran_s=run.ran_s,
     )  # fmt: skip
     owed.owe(state, report, now)
 
@@ -413,8 +416,14 @@ def _error(run: Run, event: TrainerExited) -> str:
         return run.error
     code = event.code if event.code is not None else 0
     what = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
-    said = "\n".join(run.tail[-10:])
-    return f"the trainer ended without a word of its own ({what}); its last lines:\n{said}"
+    if code == SIGKILL:
+        what = "killed by signal 9, perhaps for want of memory"
+    why = f"the trainer ended without a word of its own ({what})"
+    said = [line for line in run.tail[-10:] if line.strip()]
+    if not said:
+        return why
+    why += f"; its last line: {said[-1].strip()}"  # of a retry the first line alone is kept
+    return "\n".join([why, "what came before:", *said[:-1]]) if said[:-1] else why
 
 
 def _accept(state: State, assign: Assign) -> None:
@@ -441,8 +450,10 @@ def _say_started(state: State, run: Run) -> None:
     state.report(Started(**about, slot=run.slot, pid=run.pid))
 
 
-def _say_stopped(state: State, job_id: str, attempt: int, request_id: str) -> None:
-    state.report(Stopped(**state.about(job_id, attempt), request_id=request_id))
+def _say_stopped(
+    state: State, job_id: str, attempt: int, request_id: str, ran_s: float | None = None
+) -> None:
+    state.report(Stopped(**state.about(job_id, attempt), request_id=request_id, ran_s=ran_s))
 
 
 def _say_progress(state: State, run: Run) -> None:

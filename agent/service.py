@@ -307,6 +307,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     end_with_parent(lambda: service.mailbox.put(Shutdown()))
     ready = {"event": "ready", "host": settings.host}
     service.run(lambda: announce(ready, f"the agent of {settings.host} is ready"))
+    log.info("the agent of %s has ended", settings.host)
     return 0
 
 

@@ -63,7 +63,7 @@ class Child(Protocol):
     """A trainer's process."""
 
     @property
-    def pid(self) -> int:
+    def trainer_pid(self) -> int:
         """Its process id."""
         ...
 
@@ -264,7 +264,7 @@ class Shell:
         self._names[key] = f"{assign.name} ({assign.job_id[:12]}), attempt {assign.attempt}"
         log.info("job %s: started", self._names[key])
         self._children[key] = child
-        self._around.put(TrainerStarted(*key, child.pid))
+        self._around.put(TrainerStarted(*key, child.trainer_pid))
 
     def _ended(self, event: TrainerExited) -> None:
         key = (event.job_id, event.attempt)

@@ -16,7 +16,7 @@ from agent import snoozefile
 from agent.loading import certified_host
 from agent.settings import AgentSettings
 from agent.state import LOOK_S
-from broker.errors import ConfigError
+from broker.errors import ConfigError, plain
 from broker.hours import seconds_until, told
 from broker.lock import holder
 from broker.settings import BrokerSettings
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 2
     except OSError as error:
-        sys.stderr.write(f"error: {error.filename}: {error.strerror}; be its owner, or use sudo\n")
+        sys.stderr.write(f"error: {plain(error)}\n")
         return 1
     sys.stdout.write(f"{text}\n")
     return 0

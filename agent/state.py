@@ -87,6 +87,8 @@ class Run:
     gpu: int | None
     phase: Phase = "starting"
     pid: int = 0
+    began_s: float | None = None  # when its trainer began (monotonic)
+    ran_s: float | None = None  # how long that ran, once it has ended
     stopping: str = ""  # "", "cancelled", "released", "over-limit"
     why: str = ""
     stop_requests: list[str] = field(default_factory=list)

@@ -39,6 +39,7 @@ class Started(Protocol):
     """What was started: the leader of the trainer's group, and its output."""
 
     pid: int
+    trainer_pid: int  # where a keeper does not tell that of its trainer: its own
     is_clean: bool  # whether it has ended, and it is known that nothing of the trainer is left
 
     @property
@@ -68,7 +69,8 @@ class Trainer:
     """One trainer's process. `on_line` and `on_exit` are called on threads of its own.
 
     `on_exit` is called once, after the last `on_line`; its code is negative for a signal. `pid` is
-    the id of the process group.
+    the id of the process group, `trainer_pid` that of the trainer where that is known: with a
+    nursery, and on Windows, where they are the same. Else it is that of the keeper, its parent.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class Trainer:
             self._started = _start(list(command), marked, work)
         else:
             self._started = _kept(nursery, command, marked, work)
-        self.pid = self._started.pid
+        self.pid, self.trainer_pid = self._started.pid, self._started.trainer_pid
         self._reader = threading.Thread(target=self._read, name="fleet-output", daemon=True)
         self._reader.start()
         self._watcher = threading.Thread(target=self._watch, name="fleet-trainer", daemon=True)
@@ -198,7 +200,7 @@ class _Popened:
     def __init__(
         self, process: subprocess.Popen[bytes], output: IO[bytes], let_go: Callable[[], None]
     ) -> None:
-        self.pid = process.pid
+        self.pid = self.trainer_pid = process.pid
         self.output = output
         self.let_go = let_go
         self._process = process

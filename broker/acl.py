@@ -169,6 +169,10 @@ TABLE: Final[dict[Role, Rights]] = {
         subscribe=(*_READ, "homeassistant/#"),
     ),
 }
+REWRITE_RIGHTS: Final = (
+    "after an update a broker may need its files written anew: `fleet broker config mosquitto`, "
+    "`nats` or `rabbitmq` (acl, nats.conf, definitions.json), then restart it; docs/brokers.md"
+)
 MAY_CHANGE: Final = frozenset({Role.OPERATOR, Role.HOMEASSISTANT})
 
 

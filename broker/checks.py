@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import queue
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import psutil
 
@@ -19,6 +21,7 @@ from broker.clock import Now
 from broker.findings import Finding, fail, ok, warn
 from broker.lock import holder
 
+STEP_S: Final = 5.0  # that a broker, or a disk, is waited for
 LEAST_PYTHON: Final = (3, 11)
 GIB: Final = 1024**3
 FREE_DISK_WARN_BYTES: Final = 5 * GIB
@@ -26,6 +29,7 @@ FREE_DISK_FAIL_BYTES: Final = GIB // 2
 FREE_RAM_WARN_BYTES: Final = GIB
 _TIMEX_BYTES: Final = 512  # struct timex of adjtimex(2) is 208 bytes
 _TIME_ERROR: Final = 5
+T = TypeVar("T")
 
 
 def check_python() -> Finding:
@@ -45,17 +49,46 @@ def check_memory() -> Finding:
     return ok("memory", text)
 
 
-def check_state(state: Path) -> Iterator[Finding]:
+def within(timeout_s: float, function: Callable[[], T]) -> T:
+    """Return what a function returns that knows no deadline.
+
+    Raises `TimeoutError`, or what the function raises.
+    """
+    done: queue.SimpleQueue[T | BaseException] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put(function())
+        except (OSError, ValueError) as error:
+            done.put(error)
+
+    threading.Thread(target=run, name="fleet-doctor", daemon=True).start()
+    try:
+        answer = done.get(timeout=timeout_s)
+    except queue.Empty:
+        raise TimeoutError(f"no answer in {timeout_s:.0f} s") from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def check_state(
+    state: Path, write: Callable[[Path], None] | None = None, timeout_s: float = STEP_S
+) -> Iterator[Finding]:
     """Tell whether the state folder can be written to, and how much room there is.
 
     A folder that is not there yet is made by the program itself: then its nearest parent counts.
+    `write` makes something durable in a folder; a disk that hangs is waited for `timeout_s`.
     """
     place = state
     try:
         place = next(one for one in (state, *state.parents) if one.exists())
-        with tempfile.NamedTemporaryFile(prefix=".fleet-doctor-", dir=place):
-            pass
+        within(timeout_s, lambda: (write or _write)(place))
         free_bytes = shutil.disk_usage(place).free
+    except TimeoutError:
+        remedy = "look at the system's log for it, and at its cable or network"
+        yield fail("state", f"{place}: the disk has not answered in {timeout_s:g} s", remedy)
+        return
     except OSError as error:
         who = f"user {os.getuid()}" if hasattr(os, "getuid") else "this user"
         yield fail(
@@ -70,6 +103,13 @@ def check_state(state: Path) -> Iterator[Finding]:
         yield warn("disk", text, "free at least 5 GiB: results and checkpoints wait there")
     else:
         yield ok("disk", text)
+
+
+def _write(folder: Path) -> None:
+    with tempfile.NamedTemporaryFile(prefix=".fleet-doctor-", dir=folder) as file:
+        file.write(b"?")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def check_lock(state: Path, who: str) -> tuple[Finding, bool]:

@@ -159,9 +159,12 @@ class Enrolment:
 
     def _ended(self) -> End | None:
         with self._judging:
-            if self._end is None and self._monotonic_s() >= self._ends_s:
-                self._end = End.EXPIRED
-            return self._end
+            return self._end_by_now()
+
+    def _end_by_now(self) -> End | None:
+        if self._end is None and self._monotonic_s() >= self._ends_s:
+            self._end = End.EXPIRED
+        return self._end
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -178,41 +181,42 @@ class Enrolment:
 
     def _open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer a secret: with the name, or with why not. The token is not used by that."""
-        said = request.get("secret")
-        if not isinstance(said, str):
-            return {"error": "this is no request of `fleet join`"}
-        end = self._ended()
-        if end is not None:
-            return {"error": _SAID[end]}
-        with self._judging:
-            if hmac.compare_digest(said.encode(), self._offer.token.secret.hex().encode()):
-                return {"v": 1, "name": self._offer.name}
-            self._tries += 1
-            left = MAX_TRIES - self._tries
-            if left <= 0:
-                self._end = End.GUESSED
-                return {"error": _SAID[self._end]}
-            tries = "one more try is" if left == 1 else f"{left} more tries are"
-            return {
-                "error": "this token is not the one that was printed; copy it again, "
-                f"{tries} allowed"
-            }
+        return self._judged(request, "secret", self._name_for)
 
     def _answer(self, request: dict[str, Any], peer: str) -> dict[str, Any]:
         """Answer a certificate request of somebody who has shown the secret."""
-        asked = request.get("request")
-        if not isinstance(asked, str):
-            return {"error": "this is no request of `fleet join`"}
-        end = self._ended()
-        if end is not None:
-            return {"error": _SAID[end]}
-        with self._judging:
-            if self._end is not None:
-                return {"error": _SAID[self._end]}
+
+        def certified(asked: str) -> dict[str, Any]:
             try:
                 return self._give(asked.encode(), _plain(peer))
             except ConfigError as error:
                 return {"error": f"{error}; {_ANOTHER}"}
+
+        return self._judged(request, "request", certified)
+
+    def _judged(
+        self, request: dict[str, Any], key: str, judge: Callable[[str], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Have what is asked under `key` judged, one at a time; else say that the offer is over."""
+        asked = request.get(key)
+        if not isinstance(asked, str):
+            return {"error": "this is no request of `fleet join`"}
+        with self._judging:
+            end = self._end_by_now()
+            return judge(asked) if end is None else {"error": _SAID[end]}
+
+    def _name_for(self, secret: str) -> dict[str, Any]:
+        if hmac.compare_digest(secret.encode(), self._offer.token.secret.hex().encode()):
+            return {"v": 1, "name": self._offer.name}
+        self._tries += 1
+        left = MAX_TRIES - self._tries
+        if left <= 0:
+            self._end = End.GUESSED
+            return {"error": _SAID[self._end]}
+        tries = "one more try is" if left == 1 else f"{left} more tries are"
+        return {
+            "error": f"this token is not the one that was printed; copy it again, {tries} allowed"
+        }
 
     def _give(self, request: bytes, peer: str) -> dict[str, Any]:
         offer = self._offer

@@ -21,7 +21,13 @@ def plain(error: BaseException) -> str:
     """
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error) or type(error).__name__
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"{error.filename}: {why(error)}" if error.filename else error.strerror
+
+
+def why(error: OSError) -> str:
+    """Return what the system says of a file, with the remedy where somebody else may reach it."""
+    said = error.strerror or str(error)
+    return f"{said}; be its owner, or use sudo" if isinstance(error, PermissionError) else said
 
 
 class FleetError(Exception):

@@ -16,9 +16,13 @@ INDENT: Final = 19  # as far as the words of a line
 
 
 class Level(StrEnum):
-    """How bad it is: `warn` costs something, `fail` keeps the program from its work."""
+    """How bad it is: `warn` costs something, `fail` keeps the program from its work.
+
+    `skip`: it was not looked at.
+    """
 
     OK = "ok"
+    SKIP = "skip"
     WARN = "warn"
     FAIL = "fail"
 
@@ -42,6 +46,11 @@ class Finding:
 def ok(check: str, text: str) -> Finding:
     """All is well."""
     return Finding(check, Level.OK, text)
+
+
+def skip(check: str, text: str, remedy: str) -> Finding:
+    """It was not looked at; `remedy` says how else one finds out."""
+    return Finding(check, Level.SKIP, text, remedy)
 
 
 def warn(check: str, text: str, remedy: str) -> Finding:

@@ -81,6 +81,9 @@ def load_identity(folder: Path, now_s: float) -> Identity:
 
 def load_with(folder: Path, path: Path, now_s: float) -> Identity:
     """Return the identity in `folder` as it is with the certificate at `path`. See above."""
+    if not path.exists() and (folder / "broker.crt").exists():
+        others = folder.parent / "identities"
+        raise ConfigError(f"{folder}: that is the broker's folder; name one of {others}/NAME")
     for certificate in (path, folder / CA_FILE):
         _check_certificate(certificate)
     private.check_secret(folder / KEY_FILE)

@@ -2,10 +2,11 @@
 
 An event with a key takes the place of an unread one with the same key: a newer heartbeat makes an
 older one worthless, and a question that is repeated is to be answered once. What happens when it is
-full depends on the lane. `LATEST` events all have a key. `BULK` (chunks, log lines) are dropped:
-chunks are asked for again. `CONTROL` is left to the sender's retry, and so is `PATIENT`, for which
-nobody waits. All three are bounded by their bytes as well. `LOCAL` events come from this process
-itself, which bounds them, and are never dropped.
+full depends on the lane. `LATEST` events all have a key: of a host whose birth was dropped another
+is asked for. `BULK` (chunks, log lines) are dropped: chunks are asked for again. `CONTROL` is left
+to the sender's retry, and so is `PATIENT`, for which nobody waits. All four are bounded by their
+bytes as well. `LOCAL` events come from this process itself, which bounds them, and are never
+dropped.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ DEFAULT_LIMITS: Final[Mapping[Lane, int]] = {
     Lane.LATEST: 60_000,
     Lane.BULK: 4096,
 }
-# Of CONTROL: ten thousand reports that bear their bundles.
+# Of CONTROL: ten thousand reports that bear their bundles. Of LATEST: births of 16,000 hosts, 16 KB
+# each, all of them unread.
 LIMITS_BYTES: Final[Mapping[Lane, int]] = {
     Lane.CONTROL: 128 * 1024 * 1024,
     Lane.PATIENT: 16 * 1024 * 1024,
+    Lane.LATEST: 256 * 1024 * 1024,
     Lane.BULK: 48 * 1024 * 1024,
 }
 
@@ -116,10 +119,12 @@ class Mailbox(Generic[E]):
             return {lane.value: self._unread[lane] for lane in Lane}
 
     def _add(self, event: E, lane: Lane, key: str | None, size_bytes: int) -> bool:
-        if key is not None and key in self._latest:
-            self._latest[key].event = event
-            return True
-        if self._is_full(lane, size_bytes):
+        unread = self._latest.get(key) if key is not None else None
+        if unread is not None:
+            return self._replace(unread, event, size_bytes)
+        limit = self._limits.get(lane)
+        is_full = limit is not None and self._unread[lane] >= limit
+        if is_full or not self._has_room(lane, size_bytes):
             self._dropped[lane] += 1
             return False
         cell = _Cell(event, lane, key, size_bytes)
@@ -130,11 +135,18 @@ class Mailbox(Generic[E]):
         self._bytes[lane] += size_bytes
         return True
 
-    def _is_full(self, lane: Lane, size_bytes: int) -> bool:
-        limit, most_bytes = self._limits.get(lane), LIMITS_BYTES.get(lane)
-        return (limit is not None and self._unread[lane] >= limit) or (
-            most_bytes is not None and self._bytes[lane] + size_bytes > most_bytes
-        )
+    def _replace(self, cell: _Cell[E], event: E, size_bytes: int) -> bool:
+        more_bytes = size_bytes - cell.size_bytes
+        if more_bytes > 0 and not self._has_room(cell.lane, more_bytes):
+            self._dropped[cell.lane] += 1
+            return False
+        self._bytes[cell.lane] += more_bytes
+        cell.event, cell.size_bytes = event, size_bytes
+        return True
+
+    def _has_room(self, lane: Lane, more_bytes: int) -> bool:
+        most_bytes = LIMITS_BYTES.get(lane)
+        return most_bytes is None or self._bytes[lane] + more_bytes <= most_bytes
 
     def _is_urgent(self) -> bool:
         return len(self._cells) > self._unread[Lane.LATEST] + self._unread[Lane.PATIENT]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import stat
 from pathlib import Path
 from typing import Final
 
 from broker.disk import RealDisk, naming
-from broker.errors import ConfigError
+from broker.errors import ConfigError, why
 
 SECRET: Final = 0o600
 PUBLIC: Final = 0o644
@@ -48,7 +49,7 @@ def read(path: Path, limit_bytes: int) -> bytes:
         with path.open("rb") as file:
             data = file.read(limit_bytes + 1)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{path}: cannot be read: {why(error)}") from None
     if len(data) > limit_bytes:
         raise ConfigError(
             f"{path}: is larger than {limit_bytes} bytes; it is not what it should be"
@@ -62,4 +63,5 @@ def check_secret(path: Path) -> None:
         return  # who may read a file is no matter of modes there
     with contextlib.suppress(OSError):
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise ConfigError(f"{path}: others may read this key; run `chmod 600 {path}`")
+            remedy = f"run `chmod 600 {shlex.quote(str(path))}`"
+            raise ConfigError(f"{path}: others may read this key; {remedy}")

@@ -11,15 +11,17 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from broker.access import AGENT, COORDINATOR, Access, open_access
+from broker.acl import REWRITE_RIGHTS
 from broker.address import Address
+from broker.checks import STEP_S, within
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
-from broker.findings import Finding, Level, fail, ok, warn
+from broker.findings import Finding, Level, fail, ok, skip, warn
 from broker.link import Link, LinkSettings
 from broker.load import Strain, strain
 from broker.machine import new_id
@@ -28,12 +30,10 @@ from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
-STEP_S: Final = 5.0
 DAY_S: Final = 86_400.0
 WARN_DAYS: Final = 30
 CONNECT_S: Final = 12.0  # a link gives up after 10
 MAX_UNREAD: Final = 1000
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -44,7 +44,9 @@ class Answers:
     """
 
     why_not: str = ""
+    denied: bool = False  # a subscription
     round_trip_s: float | None = None
+    holds: bool | None = None  # a word in the coordinator's own topic came back; none: not tried
     online: set[str] = field(default_factory=set)
     strain: Strain | None = None  # of the embedded broker
 
@@ -86,14 +88,19 @@ def check_identity(access: Access, now_s: float) -> Iterator[Finding]:
         yield ok("identity", text)
 
 
-def check_session(access: Access, settings: BrokerSettings, name: str) -> Iterator[Finding]:
+def check_session(
+    access: Access, settings: BrokerSettings, name: str, *, runs_here: bool = False
+) -> Iterator[Finding]:
     """Connect under an id of its own, publish to `name`'s own topic, and wait for it to come back.
 
     `name` is a host, or `coordinator`. Tells, too, whether somebody of that name is online
-    already, and to a host whether a coordinator is.
+    already, unless it `runs_here`, and to a host whether a coordinator is.
     """
     answers = _ask(access, settings, name)
-    if answers.why_not:
+    if answers.denied:
+        yield fail("rights", answers.why_not.removesuffix(f"; {REWRITE_RIGHTS}"), REWRITE_RIGHTS)
+        return
+    if answers.why_not and answers.round_trip_s is None:
         remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
         yield fail("session", answers.why_not, remedy)
         return
@@ -105,14 +112,15 @@ def check_session(access: Access, settings: BrokerSettings, name: str) -> Iterat
         )
         return
     yield ok("session", f"a message went and came back in {answers.round_trip_s * 1000:.0f} ms")
+    if answers.holds is not None:
+        yield _rights(answers, Topics(settings.topic_root).holder())
     yield from _load(answers)
-    if name in answers.online:
-        what = "another coordinator" if name == "coordinator" else f"another agent called {name!r}"
-        yield warn(
-            "name",
-            f"{what} is online at this broker",
-            "stop that one, or give this one another name (--host) or topic root (--root)",
-        )
+    if name in answers.online and not runs_here:
+        what, other = f"another agent called {name!r}", "another name (--host) or topic root"
+        if name == "coordinator":
+            what, other = "another coordinator", "another topic root"
+        remedy = f"stop that one, or give this one {other} (--root)"
+        yield warn("name", f"{what} is online at this broker", remedy)
     if name != "coordinator":
         yield _coordinator(answers)
 
@@ -120,7 +128,7 @@ def check_session(access: Access, settings: BrokerSettings, name: str) -> Iterat
 def check_broker(
     settings: BrokerSettings, host: str | None, now_s: float, *, named: bool, session: bool
 ) -> Iterator[Finding]:
-    """Tell all of it; without `session` only who one is, and that somebody listens there.
+    """Tell all of it; without `session` only what does no harm to who runs under this name.
 
     `host` is none for the coordinator, and `named` where somebody has said that it is called so.
     """
@@ -140,37 +148,27 @@ def check_broker(
         return
     access = replace(access, addresses=reached)
     own = host or "coordinator" if access.identity is None else access.identity.name
-    if session:
-        yield from check_session(access, settings, own)
-    elif access.identity is None:
-        yield from _load(_ask(access, settings, own))  # without names nobody is thrown off
+    if session or access.identity is None:  # without names nobody is thrown off
+        yield from check_session(access, settings, own, runs_here=not session)
+        return
+    who = "coordinator" if host is None else "agent"
+    yield skip("session", f"not tried: the {who} that runs here uses this name", "ask that one")
+    if host is not None:
+        yield skip("coordinator", "not asked, for the same reason", "`fleet status` does")
 
 
 def _softer(finding: Finding) -> Finding:
     return replace(finding, level=Level.WARN) if finding.level is Level.FAIL else finding
 
 
-def within(timeout_s: float, function: Callable[[], T]) -> T:
-    """Return what a function returns that knows no deadline.
-
-    Raises `TimeoutError`, or what the function raises.
-    """
-    done: queue.SimpleQueue[T | BaseException] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            done.put(function())
-        except (OSError, ValueError) as error:
-            done.put(error)
-
-    threading.Thread(target=run, name="fleet-doctor", daemon=True).start()
-    try:
-        answer = done.get(timeout=timeout_s)
-    except queue.Empty:
-        raise TimeoutError(f"no answer in {timeout_s:.0f} s") from None
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
+def _rights(answers: Answers, topic: str) -> Finding:
+    """Tell whether the coordinator may say that it holds the fleet: P9 of docs/protocol.md."""
+    if answers.holds:
+        return ok("rights", f"a word in {topic} went and came back")
+    if answers.why_not:
+        return fail("rights", f"{answers.why_not}, after a word in {topic}", REWRITE_RIGHTS)
+    text = f"a word in {topic} did not come back: two coordinators would not know of each other"
+    return warn("rights", text, REWRITE_RIGHTS)
 
 
 def _load(answers: Answers) -> Iterator[Finding]:
@@ -191,6 +189,8 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
     filters = {topics.echo(name): 0, topics.status(name): 1, topics.coordinator_status(): 1}
     if name == "coordinator" or access.identity is None:
         filters[topics.broker_load()] = 0  # a host may not
+    if name == "coordinator":
+        filters[topics.holder()] = 0
     link = Link(
         LinkSettings(
             access.addresses,
@@ -230,16 +230,23 @@ def _talk(link: Link, events: queue.Queue[LinkEvent], topics: Topics, name: str)
         except queue.Empty:
             break
         match event:
-            case Disconnected(why):
-                answers.why_not = why
+            case Disconnected(why, denied=denied):
+                answers.why_not, answers.denied = why, denied
                 return answers
             case Connected():
                 sent_s = time.monotonic()
                 deadline_s = sent_s + STEP_S
                 link.publish(Outgoing(topics.echo(name), word, 0))
+            case Incoming(topic, payload) if payload == word and topic == topics.holder():
+                answers.holds = True
+                return answers
             case Incoming(_, payload) if payload == word:
                 answers.round_trip_s = time.monotonic() - sent_s
-                return answers
+                if name != "coordinator":
+                    return answers
+                answers.holds = False
+                deadline_s = time.monotonic() + STEP_S
+                link.publish(Outgoing(topics.holder(), word, 0))
             case Incoming():
                 _note(event, topics, answers)
     if not sent_s:

@@ -18,10 +18,14 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection is gone, or could not be made; `answered`: somebody was there, and refused."""
+    """The connection is gone, or could not be made; `answered`: somebody was there, and refused.
+
+    `denied`: that was over a subscription, so whoever connects may lack rights at the broker.
+    """
 
     why: str
     answered: bool = False
+    denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

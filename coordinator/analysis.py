@@ -233,8 +233,8 @@ def _with_less(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Foun
         for amount in amounts[:1]:
             less = _needing(spec, **{name: amount})
             if fitting := _open(less, opened, grace_s):
-                text = f"if {name} were {amount:g} instead of {needed:g}, {_could(fitting)}"
-                yield fitting, text
+                so_much = _so_much(fitting, name, amount)
+                yield fitting, f"if {name} were {so_much} instead of {needed:g}, {_could(fitting)}"
         if opened and not amounts:
             yield opened, f"if it did not say {name}, {_could(opened)}"
 
@@ -252,6 +252,27 @@ def _most(view: HostView, name: str) -> Any:
         return None
     most_gib = max(sizes) / GIB
     return math.floor(min(most_gib, limit_gib or most_gib) * 10) / 10 or None
+
+
+def _so_much(views: Sequence[HostView], name: str, amount: float) -> str:
+    """Return how much a job might need there; what is free now as well where that is less.
+
+    All of a host's memory is hardly ever free, so it is no number to write into a manifest.
+    """
+    free = max(_free(view, name) for view in views)
+    if free >= amount * GIB:
+        return f"{amount:g}"
+    free_gib = math.floor(free / GIB * 10) / 10
+    if not free_gib:
+        return f"{amount:g} (all of it in use now)"
+    return f"{free_gib:g} (free now, of {amount:g} in all)"
+
+
+def _free(view: HostView, name: str) -> float:
+    """Return how much of a host's memory is free now, in bytes, where it is known."""
+    free = {"min_ram_gib": view.free_ram_bytes, "min_vram_gib": view.free_vram_bytes}.get(name)
+    known = free() if free is not None else None
+    return math.inf if known is None else known
 
 
 def _with_other_hosts(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Found:

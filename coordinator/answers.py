@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pydantic import JsonValue
 
 from broker.messages import OperatorResponse
+from coordinator import hostnames
 from coordinator.jobs import Job
 
 
@@ -35,7 +36,7 @@ def refusal(request_id: str, code: Any, message: str, data: JsonValue = None) ->
     return OperatorResponse(id=request_id, ok=False, code=code, message=message, data=data)
 
 
-def no_host(request_id: str, name: str) -> OperatorResponse:
-    """Return the answer to whoever names a host that nobody knows."""
-    message = f"no host is called {name!r}; `fleet workers` shows them"
-    return refusal(request_id, "not_found", message)
+def no_host(request_id: str, name: str, known: Collection[str]) -> OperatorResponse:
+    """Return the answer to whoever names a host that is not among those that are `known`."""
+    message = f"{hostnames.doubt(name, known)}; `fleet workers` shows them"
+    return refusal(request_id, "not_found", message.replace("?;", "?"))

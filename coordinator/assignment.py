@@ -21,7 +21,7 @@ from broker.messages import (
     Stopped,
 )
 from broker.stream import chunk_size
-from coordinator import health, house
+from coordinator import believing, health, house
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.matchmaking import (
@@ -62,7 +62,7 @@ def _settle(world: World, now: Now) -> None:
     for job_id, line, order in board.offers():
         job = world.book.get(job_id)
         assert job is not None  # noqa: S101 - jobs do not leave the book
-        chosen = board.choose(job, line, order, _refused_by(world, job, now))
+        chosen = board.choose(job, line, order, set(refusals(world, job, now)))
         if chosen is None:
             continue
         board.remove(job_id)
@@ -117,9 +117,11 @@ def _open_view(world: World, name: str, now: Now) -> HostView | None:
     return view if is_open(view) else None
 
 
-def _refused_by(world: World, job: Job, now: Now) -> set[str]:
+def refusals(world: World, job: Job, now: Now) -> dict[str, float]:
+    """Return for how long each host that refused a job is not asked again, in seconds."""
     refused = world.holdbacks.get(job.job_id, {})
-    return {host for host, one in refused.items() if one.until_s > now.mono_s}
+    left = {host: one.until_s - now.mono_s for host, one in refused.items()}
+    return {host: left_s for host, left_s in left.items() if left_s > 0}
 
 
 def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reason, ...]]]:
@@ -358,23 +360,25 @@ def on_failed(world: World, host: str, report: Failed, now: Now) -> None:
     if report.transient:
         health.note_failure(world, host, job.job_id)
     if report.transient and job.failures < job.spec.retries:
-        _retry(world, job, host, report.attempt, error, now)
+        _retry(world, job, host, report, error, now)
     else:
         world.move(
             job, Event.FAILED, now, f"host:{host}", error.splitlines()[0][:500],
             error=error, host=host, attempt=report.attempt,
+            ran_s=believing.ran_s(world, report, now),
         )  # fmt: skip
     world.note(host, report, "recorded")
 
 
-def _retry(world: World, job: Job, host: str, attempt: int, error: str, now: Now) -> None:
+def _retry(world: World, job: Job, host: str, report: Failed, error: str, now: Now) -> None:
     """Let a job that failed try again after a while, on another host if there is one."""
     wait_s = backoff_s(job.failures, RETRY_BASE_S, RETRY_CAP_S, world.rng)
     failures = job.failures + 1
     why = f"{error.splitlines()[0][:500]}; retry {failures} of {job.spec.retries}"
     world.move(
-        job, Event.RETRIED, now, f"host:{host}", why, host=None, attempt=attempt,
+        job, Event.RETRIED, now, f"host:{host}", why, host=None, attempt=report.attempt,
         failures=failures, not_before=rfc3339(now.wall_s + wait_s),
+        ran_s=believing.ran_s(world, report, now),
     )  # fmt: skip
     world.pending_since_s.setdefault(job.job_id, now.mono_s)
     set_retry(world, job.job_id, now.mono_s + wait_s)
@@ -404,7 +408,8 @@ def on_stopped(world: World, host: str, report: Stopped, now: Now) -> None:
         return
     if job.job_id not in world.claims and job.instance == report.instance:
         why = "it was told to stop, and not by this coordinator"
-        world.move(job, Event.RELEASED, now, f"host:{host}", why)
+        ran_s = believing.ran_s(world, report, now)
+        world.move(job, Event.RELEASED, now, f"host:{host}", why, ran_s=ran_s)
 
 
 def current(world: World, host: str, job_id: str, attempt: int, now: Now) -> Job | None:

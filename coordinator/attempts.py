@@ -1,7 +1,9 @@
 """Attempts that have ended, from the ledger's events: what predictions and accounts are made of.
 
-An attempt begins when its trainer starts, or when its host turns out to be still at it, and ends
-with the next event that takes the job from the host. So the hours of a host add up.
+How long one took is what its agent has measured: how long the trainer ran. Where no report has
+brought that (the agent is gone, or older than that is known), an attempt begins when its trainer
+starts, or when its host turns out to be still at it, and ends with the next event that takes the
+job from the host. So the hours of a host add up.
 """
 
 from __future__ import annotations
@@ -30,14 +32,25 @@ ENDS: Final[dict[Event, str]] = {
     Event.REQUEUED: "cancelled",
 }
 _STARTS: Final = "('started', 'resumed')"
-# Out of pending, a result or a failure comes late: its hours were told when the job was taken back.
+# What was measured of an attempt that ended more than once (lost, and there again) is all of it: it
+# is told with its last end alone, even where it came later still, with a result that is kept. Where
+# nothing was, a result or a failure out of pending is late: its hours were told by that time.
 _PAGE: Final = f"""
-    SELECT ended.seq, ended.at, ended.event, ended.from_state, ended.to_state, jobs.name,
-        jobs.model, jobs.mode, coalesce(began.host, ended.host), began.at,
-        began.event = 'started' AND NOT EXISTS (
-            SELECT 1 FROM events AS given WHERE given.job_id = ended.job_id
-            AND given.attempt = ended.attempt AND given.event = 'assigned'
-            AND substr(given.why, 1, length(:goes_on)) = :goes_on)
+    SELECT ended.seq, ended.at, ended.event, ended.from_state, ended.to_state, ended.job_id,
+        ended.attempt, jobs.name, jobs.model, jobs.mode, coalesce(began.host, ended.host), began.at,
+        (began.event = 'started' OR ended.ran_s IS NOT NULL) AND (
+            SELECT substr(given.why, 1, length(:goes_on)) <> :goes_on FROM events AS given
+            WHERE given.job_id = ended.job_id AND given.attempt = ended.attempt
+            AND given.event = 'assigned'),
+        coalesce(ended.ran_s, (
+            SELECT max(said.ran_s) FROM events AS said WHERE said.job_id = ended.job_id
+            AND said.seq > ended.seq AND said.attempt = ended.attempt)),
+        EXISTS (
+            SELECT 1 FROM events AS after JOIN events AS said ON said.job_id = after.job_id
+            AND said.seq >= after.seq AND said.attempt = after.attempt
+            WHERE after.job_id = ended.job_id AND after.seq > ended.seq
+            AND after.attempt = ended.attempt AND said.ran_s IS NOT NULL
+            AND after.event IN (SELECT value FROM json_each(:ends)))
     FROM events AS ended JOIN jobs USING (job_id) LEFT JOIN events AS began ON began.seq = (
         SELECT max(seq) FROM events AS earlier WHERE earlier.job_id = ended.job_id
         AND earlier.seq < ended.seq AND earlier.attempt = ended.attempt
@@ -45,26 +58,31 @@ _PAGE: Final = f"""
     WHERE ended.seq < :before AND ended.seq >= :first AND (:since IS NULL OR ended.at >= :since)
         AND ended.event IN (SELECT value FROM json_each(:events))
         AND (ended.from_state IN ('claimed', 'running')
-            OR ended.event IN ('completed', 'failed', 'cancelled'))
+            OR ended.event IN ('completed', 'failed', 'cancelled') OR ended.ran_s IS NOT NULL)
     ORDER BY ended.seq DESC LIMIT :limit"""  # noqa: S608 - our own words; every value is bound
 
 
 def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
     """Return `attempts`, newest first, and in `next` where an older page begins, or none.
 
-    An attempt has `at` (RFC 3339), `name`, `model`, `mode`, `host`, `end` (one of `ENDS`), `over`
-    (the state in which the job is over, or none), `s` (how long it ran, none when it never did or
-    is told elsewhere), and `whole`: it ran from the job's beginning to its end in one go.
+    `newest` is where the table of events ends: who asks for what came `after` it is told no attempt
+    twice. An attempt has `at` (RFC 3339: when the coordinator knew of its end), `job_id`,
+    `attempt`, `name`, `model`, `mode`, `host`, `end` (one of `ENDS`), `over` (the state in which
+    the job is over, or none), `began` (RFC 3339: when its trainer started, or was last found to be
+    at it; none where neither is known), `s` (how long it ran, none when it never did or is told
+    elsewhere), and `whole`: it ran from the job's beginning to its end in one go.
     """
     (newest,) = database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
     before = newest + 1 if wanted.before is None else min(wanted.before, newest + 1)
-    first = max(1, before - SPAN)
+    oldest = wanted.after + 1
+    first = max(oldest, before - SPAN)
     events = [event.value for event, end in ENDS.items() if not wanted.ends or end in wanted.ends]
     values = {
         "before": before,
         "first": first,
         "since": wanted.since,
         "events": _json_list(events),
+        "ends": _json_list([event.value for event in ENDS]),
         "goes_on": GOES_ON,
         "limit": wanted.limit,
     }
@@ -76,29 +94,40 @@ def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
         attempt = _attempt(row)
         size_chars += len(str(attempt))
         if told and size_chars > PAGE_CHARS:
-            return {"attempts": told, "next": reached}
+            return {"attempts": told, "next": reached, "newest": newest}
         told.append(attempt)
         reached = seq
     # Whatever is left of a span that was read to its end is not wanted.
     if len(rows) < wanted.limit:
         reached = first
-    is_older = reached > 1 and not _is_past(database, wanted.since, reached)
-    return {"attempts": told, "next": reached if is_older else None}
+    is_older = reached > oldest and not _is_past(database, wanted.since, reached)
+    return {"attempts": told, "next": reached if is_older else None, "newest": newest}
 
 
 def _attempt(row: list[Any]) -> dict[str, JsonValue]:
-    at, event, from_state, to_state, name, model, mode, host, began, whole = row
+    (
+        at, event, from_state, to_state, job_id, number, name, model, mode, host, began, whole,
+        ran_s, elsewhere,
+    ) = row  # fmt: skip
     held = from_state in {"claimed", "running"}
+    is_whole = bool(whole) and (held or ran_s is not None)
+    if elsewhere:
+        ran_s = None
+    elif ran_s is None and held:
+        ran_s = _seconds(began, at)
     return {
         "at": at,
+        "job_id": job_id,
+        "attempt": number,
         "name": name,
         "model": model,
         "mode": mode,
         "host": host if held or event != Event.CANCELLED else None,
         "end": ENDS[Event(event)],
         "over": to_state if to_state in {"completed", "failed", "cancelled"} else None,
-        "s": _seconds(began, at) if held else None,
-        "whole": bool(whole) and held,
+        "began": began,
+        "s": ran_s,
+        "whole": is_whole,
     }
 
 

@@ -60,6 +60,7 @@ from coordinator import (
     release,
     submit,
 )
+from coordinator.diff import in_words
 from coordinator.effects import (
     AppendLog,
     ArtifactLost,
@@ -78,7 +79,9 @@ from coordinator.effects import (
     PartWritten,
     ReadManifest,
     ReloadAsked,
+    ResultsFound,
     ShellEvent,
+    Tell,
     Tick,
     Warn,
 )
@@ -138,7 +141,7 @@ class Core:
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
         assignment.on_claims_loaded(self.world, now)
         hostverbs.on_loaded(self.world, now)
-        filing.on_loaded(self.world, bundles or {})
+        filing.on_loaded(self.world, bundles or {}, now)
         handover.index_again(self.world)
         self.world.timers.set(("collect",), now.mono_s + COLLECT_FIRST_S)
 
@@ -204,6 +207,8 @@ class Core:
                 presence.on_connected(world)
             case Collected(kept):
                 world.stored.update(kept)
+            case ResultsFound():
+                downloads.on_results(world, event, now)
             case ManifestRead() | ManifestRefused():
                 self._on_manifest(event, now)
             case ManifestChanged(how):
@@ -262,12 +267,12 @@ class Core:
     def _on_manifest(self, event: ManifestRead | ManifestRefused, now: Now) -> None:
         who = user_of(event.client) if event.client else "coordinator"
         if isinstance(event, ManifestRead):
-            counts = planning.take_plan(self.world, event.plan, now, who)
-            what = ", ".join(f"{count} {word}" for word, count in counts.items())
-            data = {**counts, **planning.doubts(self.world, event.plan)}
+            found = planning.take_plan(self.world, event.plan, now, who)
+            what, is_news = in_words(found.counts()), not found.is_empty()
+            data = {**planning.told(found), **planning.doubts(self.world, event.plan)}
             response = OperatorResponse(id=event.request_id or "-", ok=True, data=data)
-            is_news = counts["unchanged"] < sum(counts.values())
             self.world.manifest_fault = ""
+            self.world.do(Tell(f"the manifest was read: {what}"))
         else:
             errors = [
                 {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
@@ -339,7 +344,7 @@ class Core:
             case "collect":
                 self._collect(now)
             case _:
-                filing.on_timer(self.world, what)
+                filing.on_timer(self.world, what, now)
 
     def _publish_summary(self) -> None:
         world = self.world

@@ -1,20 +1,24 @@
-"""What a reload would do to the plan, as values: which jobs it adds, changes, leaves, keeps.
+"""What a reload does to the plan, as values: which jobs it adds, changes, leaves, and in words.
 
-`planning.take_plan` carries it out, and names what has changed by the same function.
+`planning.take_plan` carries it out, `fleet plan` shows it before: by one function, so that both say
+the same.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from coordinator.plan import HostPolicy, JobSpec
+from coordinator.plan import HostPolicy, JobSpec, Plan
 
 # What is changed, its value before, and after.
 Change = tuple[str, JsonValue, JsonValue]
+
+MOST_CHARS: Final = 40  # of a value, where changes are told
 
 _IN_PLACE: Final = (
     "name",
@@ -31,6 +35,8 @@ _IN_PLACE: Final = (
 # What the id is made of: where one of these differs, it is another job.
 _IDENTITY: Final = ("model", "mode", "split_recipe", "train_hosts", "seed")
 _POLICY: Final = tuple(name for name in HostPolicy.__slots__ if name != "name")
+# As the ledger's events say it, but `replaced`: the new job is added, the old one orphaned.
+ACTIONS: Final = ("added", "changed", "adopted", "replaced", "orphaned", "unchanged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +52,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What becomes of one job. `changes` say what is different, for `replace` from which job."""
+    """What becomes of one job. `changes` say what is different, of one `replaced` from `known`."""
 
-    action: str  # add, change, adopt, replace, orphan, keep
+    action: str  # one of ACTIONS
     spec: JobSpec
     changes: tuple[Change, ...] = ()
     known: Known | None = None
@@ -56,29 +62,77 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a reload would do. `hosts` maps a host to what changes in its policy."""
+    """What a reload does. `hosts` maps a host to what changes in its policy.
+
+    `settings` are what changes for the plan as a whole.
+    """
 
     steps: tuple[Step, ...]
     hosts: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
+    settings: tuple[Change, ...] = ()
 
     def counts(self) -> dict[str, int]:
-        """Return how many jobs each action is for; all of them are named."""
-        counts = dict.fromkeys(("add", "change", "adopt", "replace", "orphan", "keep"), 0)
+        """Return how many jobs there are of each action, and how many hosts and settings change.
+
+        All of them are named. Each job counts once: one that is replaced not as added as well.
+        """
+        counts = dict.fromkeys(ACTIONS, 0)
         for step in self.steps:
             counts[step.action] += 1
-        return counts
+        return counts | {"hosts": len(self.hosts), "settings": len(self.settings)}
 
     def is_empty(self) -> bool:
-        """Whether nothing would change."""
-        return not self.hosts and all(step.action == "keep" for step in self.steps)
+        """Whether nothing changes."""
+        return is_nothing(self.counts())
+
+
+def is_nothing(counts: Mapping[str, int]) -> bool:
+    """Whether by these counts, see `Difference.counts`, nothing changes."""
+    return not any(count for what, count in counts.items() if what != "unchanged")
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Return counts, see `Difference.counts`, in a line: `2 added, 3 unchanged; 1 host changed`."""
+    jobs = [f"{counts[action]} {action}" for action in ACTIONS if counts[action]]
+    others = [
+        f"{count} {what}{'s' * (count != 1)} changed"
+        for what, count in (("host", counts["hosts"]), ("setting", counts["settings"]))
+        if count
+    ]
+    nothing = ["no changes"] if is_nothing(counts) else []
+    return "; ".join(filter(None, (", ".join(nothing + jobs), ", ".join(others))))
+
+
+def to_list(changes: Iterable[Change]) -> list[JsonValue]:
+    """Return changes as JSON values."""
+    return [{"what": what, "from": before, "to": after} for what, before, after in changes]
+
+
+def from_list(rows: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
+    """Return changes of JSON values, see `to_list`."""
+    return tuple((row["what"], row["from"], row["to"]) for row in rows)
+
+
+def changes_in_words(changes: Iterable[Change]) -> str:
+    """Return changes in a line: `priority 0 → 5, min_cores none → 2`."""
+    return ", ".join(f"{what} {_toml(old)} → {_toml(new)}" for what, old, new in changes)
+
+
+def _toml(value: JsonValue) -> str:
+    if value is None or value == []:
+        return "none"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 1]}…"
 
 
 def spec_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
     """Return what of a job is changed in place; its needs one by one.
 
-    A hyperparameter is named only where nothing else differs: the id says that it is equal, and
-    another way to write a number (1, 1.0) is no news.
+    What its id is made of is named only where nothing else differs: the id says that it is equal,
+    and another order of `train_hosts` is no news.
     """
+    if before == after:  # as most are, of a large plan
+        return ()
     found: list[Change] = []
     for name in _IN_PLACE:
         if name == "needs":
@@ -86,9 +140,7 @@ def spec_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
             found += [(key, old[key], new[key]) for key in new if old[key] != new[key]]
         elif getattr(before, name) != getattr(after, name):
             found.append((name, _json(getattr(before, name)), _json(getattr(after, name))))
-    if not found and before != after:
-        found.append(("hyper", dict(before.hyper), dict(after.hyper)))
-    return tuple(found)
+    return tuple(found) or identity_changes(before, after)
 
 
 def identity_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
@@ -107,35 +159,37 @@ def identity_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
 
 def difference(
     known: Iterable[Known],
-    wanted: Iterable[JobSpec],
+    plan: Plan,
     policies: Mapping[str, HostPolicy],
-    wanted_policies: Mapping[str, HostPolicy],
+    grace_s: float | None = None,
 ) -> Difference:
-    """Return what it would take to make `wanted` the plan.
+    """Return what it takes to make `plan` the running one.
 
-    `policies` are those in force of the hosts that are known; a host without one in
-    `wanted_policies` gets the defaults.
+    `policies` are those in force of the hosts that are known; a host that `plan` does not name gets
+    the defaults. `grace_s` is the `prefer_cuda_grace_s` in force; none where no plan can change it.
     """
     by_id = {one.spec.job_id: one for one in known}
-    specs = {spec.job_id: spec for spec in wanted}
-    leaving = {
-        one.spec.name: one
+    specs = {spec.job_id: spec for spec in plan.jobs}
+    leaving = [
+        one
         for one in by_id.values()
         if one.in_plan and not one.submitted and one.spec.job_id not in specs
-    }
-    steps = [_step(by_id.get(spec.job_id), spec, leaving) for spec in specs.values()]
-    replaced = {step.known.spec.job_id for step in steps if step.known and step.action == "replace"}
+    ]
+    names = {one.spec.name: one for one in leaving}
+    steps = [_step(by_id.get(spec.job_id), spec, names) for spec in specs.values()]
+    replaced = {one.known.spec.job_id for one in steps if one.known and one.action == "replaced"}
     steps += [
-        Step("orphan", one.spec, known=one)
-        for one in leaving.values()
-        if one.spec.job_id not in replaced
+        Step("orphaned", one.spec, known=one) for one in leaving if one.spec.job_id not in replaced
     ]
     hosts = {
         name: found
         for name, policy in sorted(policies.items())
-        if (found := policy_changes(policy, wanted_policies.get(name) or HostPolicy(name)))
+        if (found := policy_changes(policy, plan.hosts.get(name) or HostPolicy(name)))
     }
-    return Difference(tuple(steps), hosts)
+    after_s = plan.prefer_cuda_grace_s
+    is_same = grace_s is None or grace_s == after_s
+    settings = () if is_same else (("prefer_cuda_grace_s", grace_s, after_s),)
+    return Difference(tuple(steps), hosts, settings)
 
 
 def policy_changes(before: HostPolicy, after: HostPolicy) -> tuple[Change, ...]:
@@ -152,12 +206,12 @@ def _step(known: Known | None, spec: JobSpec, leaving: Mapping[str, Known]) -> S
         # An entry of the same name that is another job now: people have changed it.
         old = leaving.get(spec.name)
         if old is None:
-            return Step("add", spec)
-        return Step("replace", spec, identity_changes(old.spec, spec), old)
+            return Step("added", spec)
+        return Step("replaced", spec, identity_changes(old.spec, spec), old)
     changes = spec_changes(known.spec, spec)
     if not known.in_plan:
-        return Step("adopt", spec, changes, known)
-    return Step("change" if changes else "keep", spec, changes, known)
+        return Step("adopted", spec, changes, known)
+    return Step("changed" if changes else "unchanged", spec, changes, known)
 
 
 def _json(value: Any) -> JsonValue:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -82,7 +83,7 @@ def check_manifest(path: Path | None, own: Mapping[str, OwnTrainer]) -> Finding:
     except ManifestError as error:
         more = len(error.problems) - 1
         text = str(error).splitlines()[0] + (f" (and {more} more)" if more else "")
-        return fail("manifest", text, f"`fleet check {path}` tells all")
+        return fail("manifest", text, f"`fleet check {shlex.quote(str(path))}` tells all")
     return ok("manifest", f"{path}: {len(plan.jobs)} jobs")
 
 

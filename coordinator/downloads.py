@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from pydantic import JsonValue
-
 from broker.clock import Now
 from broker.messages import AskFetch, GrantMessage, OperatorResponse
 from broker.stream import Done, Refused, Sender, chunk_size
 from broker.stream import SendChunk as Send
-from coordinator.effects import SendChunk
+from coordinator import authority, setaside
+from coordinator.answers import told_apart
+from coordinator.effects import FindResults, ResultsFound, SendChunk
 from coordinator.jobs import Job
+from coordinator.records import Result, moment
 from coordinator.world import Download, World
 
 MAX_DOWNLOADS: Final = 16
@@ -25,22 +26,71 @@ IDLE_S: Final = 60.0
 
 
 def on_fetch(
-    world: World, client: str, ask: AskFetch, job: Job, others: list[JsonValue], now: Now
-) -> OperatorResponse:
-    """Tell a client what it will get; its grants draw the chunks. `others`: of the same name."""
+    world: World, client: str, ask: AskFetch, job: Job, now: Now
+) -> OperatorResponse | None:
+    """Tell a client what it will get; its grants draw the chunks.
+
+    What only the ledger knows is looked up first: `on_results` answers then.
+    """
     artifact_id = job.artifact_id
-    if artifact_id is None or artifact_id not in world.stored:
-        message = f"job {job.spec.name} is {job.state.value} and has no artifact"
-        if artifact_id is not None:
-            message = (
-                f"the artifact of job {job.spec.name} is gone from the store; "
-                "`fleet requeue` makes it again"
-            )
-        return OperatorResponse(id=ask.id, ok=False, code="not_found", message=message)
+    if artifact_id in world.stored and ask.attempt in {None, job.attempt}:
+        return _begin(world, client, ask, job, artifact_id or "", world.stored[artifact_id], now)
+    world.do(FindResults(client, ask, job.job_id, artifact_id))
+    return None
+
+
+def on_results(world: World, event: ResultsFound, now: Now) -> None:
+    """It is known what a job's attempts have brought: what is wanted goes, or is said not to."""
+    client, ask = event.asked.client, event.asked.ask
+    job = world.book.get(event.asked.job_id)
+    if job is None:
+        return  # it is asked again, and then there is no such job
+    found = next((one for one in event.results if one.attempt == ask.attempt), None)
+    if found is not None and found.is_there and found.artifact_id and found.size_bytes:
+        response = _begin(world, client, ask, job, found.artifact_id, found.size_bytes, now)
+    else:
+        keep_s = world.settings.keep_results_s
+        message = why_not(job, ask.attempt, event.results, keep_s)
+        response = OperatorResponse(id=ask.id, ok=False, code="not_found", message=message)
+    authority.reply(world, client, response)
+
+
+def why_not(job: Job, attempt: int | None, results: Sequence[Result], keep_s: float) -> str:
+    """Say why there is nothing to fetch of a job, or of an attempt of it, and what there is."""
+    name = job.spec.name
+    wanted = next((one for one in results if one.attempt == attempt), None)
+    if attempt is None and job.artifact_id is not None:
+        said = f"the artifact of job {name} is gone from the store; `fleet requeue` makes it again"
+    elif attempt is None:
+        said = f"job {name} is {job.state.value} and has no artifact"
+    elif wanted is not None:
+        said = f"the result of attempt {attempt} of job {name} {_how_gone(wanted, keep_s)}"
+    elif attempt > job.attempt:
+        said = f"job {name} has had {job.attempt} attempt{'' if job.attempt == 1 else 's'}"
+    else:
+        said = f"attempt {attempt} of job {name} has brought no result"
+    there = [str(one.attempt) for one in results if one.is_there]
+    if not there:
+        return f"{said}; there is none of any attempt" if attempt is not None else said
+    last = f"; there is one of attempt {there[-1]}"
+    if len(there) > 1:
+        last = f"; there are some of attempts {', '.join(there[:-1])} and {there[-1]}"
+    return f"{said}{last}: {setaside.command(name, int(there[-1]))}"
+
+
+def _how_gone(result: Result, keep_s: float) -> str:
+    if result.set_aside_at is None or result.kept_until is None:
+        return "is gone from the store; `fleet fsck` tells more"
+    kept = f"{setaside.kept_words(keep_s)}, until {moment(result.kept_until)}"
+    return f"was set aside at {moment(result.set_aside_at)}, kept {kept}, and deleted"
+
+
+def _begin(
+    world: World, client: str, ask: AskFetch, job: Job, artifact_id: str, size_bytes: int, now: Now
+) -> OperatorResponse:
     if client not in world.downloads and len(world.downloads) >= MAX_DOWNLOADS:
         message = f"{MAX_DOWNLOADS} downloads are under way; try again in a minute"
         return OperatorResponse(id=ask.id, ok=False, code="refused", message=message)
-    size_bytes = world.stored[artifact_id]
     chunk_bytes = chunk_size(size_bytes)
     sender = Sender(size_bytes, chunk_bytes)
     topic_of = partial(world.topics.download_chunk, client)
@@ -54,10 +104,11 @@ def on_fetch(
             "name": job.spec.name,
             "model": job.spec.model,
             "mode": job.spec.mode,
+            "attempt": ask.attempt,
             "artifact_id": artifact_id,
             "size_bytes": size_bytes,
             "chunk_bytes": chunk_bytes,
-            "others": others,
+            "others": told_apart(world.book.namesakes(job)),
         },
     )
 

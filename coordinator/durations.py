@@ -8,12 +8,16 @@ of ten times the epochs takes longer is known to its trainer's ETA alone, once i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
+
+from coordinator.plan import JobSpec
 
 NEWEST: Final = 40  # of one model, mode and host: what was long ago counts for less
 QUANTILES: Final = (0.1, 0.5, 0.9)
 STAND_IN_S: Final = 3600.0
+HISTORY_HERE: Final = frozenset({"here", "model-here"})
+HISTORY_ELSEWHERE: Final = frozenset({"elsewhere", "model-elsewhere"})
 
 
 class Span(NamedTuple):
@@ -37,20 +41,31 @@ class Estimate:
     span: Span
     runs: int
     basis: str
+    model: str = ""
+    mode: str = ""
 
     @property
     def is_known(self) -> bool:
         """Whether anything speaks for it."""
         return self.basis not in {"none", "overdue"}
 
+    @property
+    def is_history(self) -> bool:
+        """Whether it rests on runs of other jobs alone, whatever their hyperparameters were."""
+        return self.basis in HISTORY_HERE | HISTORY_ELSEWHERE
+
+    def at_least(self, least_s: float) -> Estimate:
+        """Return it with no figure below that."""
+        return replace(self, span=Span(*(max(least_s, figure_s) for figure_s in self.span)))
+
     def words(self) -> str:
         """Return the basis as people say it."""
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         return {
-            "here": f"{runs} of it here",
-            "model-here": f"{runs} of the model here",
-            "elsewhere": f"{runs} on other hosts",
-            "model-elsewhere": f"{runs} of the model on other hosts",
+            "here": f"{runs} of {self.model}-{self.mode} here",
+            "model-here": f"{runs} of {self.model} in another mode here",
+            "elsewhere": f"{runs} of {self.model}-{self.mode} on other hosts",
+            "model-elsewhere": f"{runs} of {self.model} in another mode on other hosts",
             "eta": "its trainer's own ETA",
             "progress": "its progress so far",
             "overdue": f"longer already than {runs} of its like",
@@ -80,7 +95,7 @@ class History:
         basis, found = self._nearest(model, mode, host)
         if not found:
             return Estimate(Span(*(self._stand_in_s,) * 3), 0, "none")
-        return Estimate(_span(found), len(found), basis)
+        return Estimate(_span(found), len(found), basis, model, mode)
 
     def left(
         self,
@@ -108,7 +123,7 @@ class History:
         longer = [took - elapsed_s for took in found if took > elapsed_s]
         if not longer:  # any moment now, or as long again, or never
             return Estimate(Span(0.0, 0.1 * elapsed_s, elapsed_s), len(found), "overdue")
-        return Estimate(_span(longer), len(found), basis)
+        return Estimate(_span(longer), len(found), basis, model, mode)
 
     def _nearest(self, model: str, mode: str, host: str) -> tuple[str, list[float]]:
         key = (model, mode, host)
@@ -127,6 +142,33 @@ class History:
             if found:
                 return basis, sorted(found)
         return "none", []
+
+
+class Expected:
+    """How long jobs take that are to start, by history and by what runs now.
+
+    A job takes no less than one of its model, mode and epochs has run for already: on the same
+    host, or on any where history is of other hosts as well.
+    """
+
+    def __init__(self, history: History, running: Iterable[tuple[JobSpec, str, float]]) -> None:
+        """Take what has been measured, and of each job that runs spec, host and seconds so far."""
+        self._history = history
+        self._longest_s: dict[tuple[Any, ...], float] = {}
+        for spec, host, elapsed_s in running:
+            for where in (host, None):
+                key = (*_like(spec), where)
+                self._longest_s[key] = max(elapsed_s, self._longest_s.get(key, 0.0))
+
+    def estimate(self, spec: JobSpec, host: str) -> Estimate:
+        """Return how long a job takes on `host`."""
+        found = self._history.estimate(spec.model, spec.mode, host)
+        where = host if found.basis in HISTORY_HERE else None
+        return found.at_least(self._longest_s.get((*_like(spec), where), 0.0))
+
+
+def _like(spec: JobSpec) -> tuple[str, str, str]:
+    return spec.model, spec.mode, repr(spec.hyper.get("epochs"))
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from broker.loglines import LogLines
-from broker.messages import AskIdentity
+from broker.messages import AskFetch, AskIdentity
 from broker.ranges import RangeSet
 from broker.wire import Outgoing
 from coordinator.manifest import Problem
 from coordinator.plan import Plan
-from coordinator.records import AttemptFilter, StoryFilter
+from coordinator.records import AttemptFilter, Result, StoryFilter
 
 # Effects: core to shell
 
@@ -113,6 +113,19 @@ class AnswerWithEvents:
 
 
 @dataclass(frozen=True, slots=True)
+class FindResults:
+    """Look up what a job's attempts have brought; answer with `ResultsFound`, which bears this.
+
+    `held` is the artifact that the job has now, if it has one.
+    """
+
+    client: str
+    ask: AskFetch
+    job_id: str
+    held: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerWithStory:
     """Answer an operator's `events` with a page of the ledger's story."""
 
@@ -176,6 +189,13 @@ class Collect:
 
 
 @dataclass(frozen=True, slots=True)
+class Tell:
+    """Have the log, and whoever manages the service, know what the coordinator has done."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Warn:
     """Log a warning; the core says each thing once."""
 
@@ -184,6 +204,7 @@ class Warn:
 
 Effect = (
     Outgoing
+    | Tell
     | Warn
     | OpenPart
     | WriteChunk
@@ -195,6 +216,7 @@ Effect = (
     | AppendIndex
     | AppendLog
     | AnswerWithEvents
+    | FindResults
     | AnswerWithStory
     | AnswerWithAttempts
     | AnswerWithLog
@@ -263,6 +285,14 @@ class ArtifactLost:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultsFound:
+    """What a job's attempts have brought, by attempt, for whoever has `asked`."""
+
+    asked: FindResults
+    results: tuple[Result, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Collected:
     """Old things are deleted; of the unreferenced artifacts these are still there, by size."""
 
@@ -319,6 +349,7 @@ ShellEvent = (
     | BundleFiled
     | BundleRefused
     | ArtifactLost
+    | ResultsFound
     | Collected
     | ManifestRead
     | ManifestRefused

@@ -19,22 +19,24 @@ from coordinator.world import World
 
 LET_GO_S: Final = 1.0  # many together are one commit
 RETRY_S: Final = 30.0
+HANGS_S: Final = 30.0
 AT_ONCE: Final = 64  # in memory, of what a restart finds
 
 
-def on_loaded(world: World, kept: Mapping[str, int]) -> None:
+def on_loaded(world: World, kept: Mapping[str, int], now: Now) -> None:
     """After a restart: make files of what the ledger keeps (sizes in bytes, by id)."""
     world.stored.update(kept)
     world.unfiled.update(dict.fromkeys(kept))
     world.unfiled_left.update(dict.fromkeys(kept))
-    _file(world, AT_ONCE)
+    _file(world, AT_ONCE, now)
 
 
-def keep(world: World, job: Job, artifact_id: str, data: bytes) -> None:
+def keep(world: World, job: Job, artifact_id: str, data: bytes, now: Now) -> None:
     """Take an artifact into the ledger, and have a file made of it."""
     world.filed.pop(artifact_id, None)
     world.stored[artifact_id] = len(data)
     world.unfiled[artifact_id] = None
+    world.filing_s[artifact_id] = now.mono_s
     world.remember(BundleKept(artifact_id, data, job.spec.model, job.spec.mode))
     world.do(StoreBundle(artifact_id, data, job.spec.model, job.spec.mode))
 
@@ -44,32 +46,52 @@ def on_filed(world: World, artifact_id: str, now: Now) -> None:
     if artifact_id not in world.unfiled:
         return
     del world.unfiled[artifact_id]
+    world.filing_s.pop(artifact_id, None)
     world.filed[artifact_id] = None
     if ("filed",) not in world.timers:
         world.timers.set(("filed",), now.mono_s + LET_GO_S)
-    _file(world, 1)
+    _file(world, 1, now)
 
 
 def on_refused(world: World, artifact_id: str, now: Now) -> None:
     """The disk has refused: try again in a while, for as long as it takes."""
     if artifact_id in world.unfiled:
+        world.filing_s.pop(artifact_id, None)
         world.unfiled_left[artifact_id] = None
-        world.timers.set(("unfiled",), now.mono_s + RETRY_S)
+        if ("unfiled",) not in world.timers:
+            world.timers.set(("unfiled",), now.mono_s + RETRY_S)
 
 
-def on_timer(world: World, what: str) -> None:
+def on_timer(world: World, what: str, now: Now) -> None:
     """Let go of what is `filed`; or try again with what is `unfiled`."""
     if what == "unfiled":
-        _file(world, AT_ONCE)
+        _file(world, AT_ONCE, now)
     elif world.filed:
         world.remember(BundlesFiled(tuple(world.filed)))
         world.filed.clear()
 
 
-def _file(world: World, count: int) -> None:
+def fault(world: World, now: Now) -> str:
+    """Say what is wrong with the disk of the store, by what it does with small artifacts."""
+    since_s = next(iter(world.filing_s.values()), now.mono_s)
+    if (hangs_s := now.mono_s - since_s) >= HANGS_S:
+        return (
+            f"the disk of the store has not answered for {hangs_s:.0f} s, and {len(world.unfiled)} "
+            "small results wait for it in the ledger"
+        )
+    if ("unfiled",) in world.timers:
+        return (
+            f"the disk of the store refuses, as the coordinator's log says; {len(world.unfiled)} "
+            "small results wait for it in the ledger"
+        )
+    return ""
+
+
+def _file(world: World, count: int, now: Now) -> None:
     """Have files made of so many that nobody is at; the others follow, or wait for the disk."""
     if world.unfiled_left and ("unfiled",) not in world.timers:
         some = tuple(islice(world.unfiled_left, count))
         for artifact_id in some:
             del world.unfiled_left[artifact_id]
+            world.filing_s[artifact_id] = now.mono_s
         world.do(FileBundles(some))

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from coordinator.durations import QUANTILES, Estimate, History, Span
+from coordinator.durations import QUANTILES, Estimate, Expected, History, Span
 from coordinator.matchmaking import HostView, Reason, choose, reasons
 from coordinator.plan import JobSpec
 
@@ -35,13 +35,17 @@ Verdict = Literal["running", "starts", "absent", "stuck"]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job that is to be placed. It may not start before `ready_in_s`; durations in seconds."""
+    """A job that is to be placed. It may not start before `ready_in_s`; durations in seconds.
+
+    `refused` are the hosts that have refused it, each with when it is asked again.
+    """
 
     spec: JobSpec
     created_at: str
     waited_s: float = 0.0
     ready_in_s: float = 0.0
     last_host: str | None = None
+    refused: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +135,9 @@ def forecast(
     sorter = _Sorter(hosts, at_work, grace_s)
     fates = [(job, sorter.fate(job)) for job in sorted(waiting, key=_claim_order)]
     placeable = [(job, fate) for job, fate in fates if fate.conditions]
+    expected = Expected(history, ((one.spec, one.host, one.elapsed_s) for one in held))
     runs = [
-        _Play(index, hosts, history, grace_s).play(placeable, held)
+        _Play(index, hosts, history, expected, grace_s).play(placeable, held)
         for index in range(len(QUANTILES))
     ]
     outlooks: dict[str, Outlook] = {}
@@ -147,7 +152,7 @@ def forecast(
         )
     for job, fate in fates:
         outlooks[job.spec.job_id] = (
-            _outlook(job, [run.get(job.spec.job_id) for run in runs], history)
+            _outlook(job, [run.get(job.spec.job_id) for run in runs], expected)
             if fate.conditions
             else Outlook(job.spec, "absent" if fate.is_absent else "stuck", against=fate.against)
         )
@@ -232,7 +237,7 @@ def _away(view: HostView, found: Sequence[Reason]) -> str:
 
 
 def _with_room(view: HostView) -> HostView:
-    """A host as it is, but for what passes by itself: busy slots, its first heartbeat."""
+    """A host as it is, but for what passes by itself: busy slots, refusals, its first heartbeat."""
     return replace(view, used_slots=0, refused=(), joined=True)
 
 
@@ -279,6 +284,7 @@ class _Group:
 
     conditions: _Conditions
     grace_until_s: float
+    refused: Mapping[str, float]
     jobs: list[tuple[tuple[int, str, str], int, Waiting]] = field(default_factory=list)
 
 
@@ -286,10 +292,11 @@ class _Play:
     """One simulation, at one quantile of all durations."""
 
     def __init__(
-        self, index: int, hosts: Mapping[str, HostView], history: History, grace_s: float
-    ) -> None:
+        self, index: int, hosts: Mapping[str, HostView], history: History, expected: Expected,
+        grace_s: float,
+    ) -> None:  # fmt: skip
         self._index = index
-        self._history = history
+        self._history, self._expected = history, expected
         self._grace_s = grace_s
         self._views = dict(hosts)
         self._used: Counter[str] = Counter()
@@ -340,10 +347,12 @@ class _Play:
         waits_s = 0.0
         if "grace" in fate.conditions.values():
             waits_s = max(0.0, self._grace_s - job.waited_s)
-        key = (tuple(fate.conditions.items()), waits_s)
+        key = (tuple(fate.conditions.items()), waits_s, job.refused)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(fate.conditions, waits_s)
+            group = self._groups[key] = _Group(fate.conditions, waits_s, dict(job.refused))
+            for _, asked_again_s in job.refused:
+                self._at(asked_again_s, None)
             for host in fate.conditions:
                 self._groups_at.setdefault(host, []).append(group)
             if waits_s:
@@ -356,7 +365,7 @@ class _Play:
 
     def _happen(self, what: Any) -> None:
         if what is None:
-            return  # a grace is over: there is something to settle
+            return  # a grace is over, or a refusal: there is something to settle
         where, thing = what
         if isinstance(where, _Group):
             heapq.heappush(where.jobs, thing)
@@ -397,8 +406,10 @@ class _Play:
                 if not group.jobs or id(group) in passed:
                     continue
                 when = group.conditions[host]
-                if (when == "release" and host not in self._released) or (
-                    when == "grace" and now_s < group.grace_until_s
+                if (
+                    (when == "release" and host not in self._released)
+                    or (when == "grace" and now_s < group.grace_until_s)
+                    or now_s < group.refused.get(host, 0.0)
                 ):
                     continue
                 usable.setdefault(id(group), (group, []))[1].append(host)
@@ -411,7 +422,7 @@ class _Play:
         rooms.remove(room)
         if memory is not None:
             room = _Room(room.vague or memory.vague, room.after or memory.after)
-        estimate = self._history.estimate(job.spec.model, job.spec.mode, host)
+        estimate = self._expected.estimate(job.spec, host)
         end_s = now_s + max(EPSILON_S, estimate.span[self._index])
         self._placed[job.spec.job_id] = _Placed(
             host, now_s, end_s, estimate, room.vague, room.after or None, self._started[host]
@@ -423,7 +434,7 @@ class _Play:
         self._at(end_s, (host, left))
 
 
-def _outlook(job: Waiting, played: Sequence[_Placed | None], history: History) -> Outlook:
+def _outlook(job: Waiting, played: Sequence[_Placed | None], expected: Expected) -> Outlook:
     middle = played[MEDIAN]
     if middle is None:
         # What room there is, is never free: more jobs are held there than it has slots.
@@ -436,7 +447,7 @@ def _outlook(job: Waiting, played: Sequence[_Placed | None], history: History) -
         host=middle.host,
         start=Span(min(starts), middle.start_s, max(starts)),
         end=Span(min(ends), middle.end_s, max(ends)),
-        estimate=history.estimate(job.spec.model, job.spec.mode, middle.host),
+        estimate=expected.estimate(job.spec, middle.host),
         vague=middle.vague,
         after=middle.after,
         ahead=middle.ahead,

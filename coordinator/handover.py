@@ -20,7 +20,7 @@ from broker.messages import AgentResponse, Finished, Offer, Rejected, Released, 
 from broker.ranges import RangeSet
 from broker.stream import WINDOW_BYTES, Complete, Receiver, SendGrant
 from broker.stream import WriteChunk as Write
-from coordinator import filing, health
+from coordinator import believing, filing, health
 from coordinator.assignment import is_late, resume, take_back
 from coordinator.effects import (
     AppendIndex,
@@ -70,7 +70,7 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
         # The ledger has it: an offer would be answered that it is stored, and complete nothing.
         on_part_stored(world, report.artifact_id, world.stored[report.artifact_id], now)
     elif (data := _bundle(report)) is not None and report.artifact_id not in world.uploads:
-        filing.keep(world, job, report.artifact_id, data)
+        filing.keep(world, job, report.artifact_id, data, now)
         on_part_stored(world, report.artifact_id, len(data), now)
     else:
         world.note(host, report, "wanted")
@@ -110,7 +110,10 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         return
     if report.artifact_id is None:
         if job.is_held:
-            world.move(job, Event.RELEASED, now, f"host:{host}", report.reason, host=None)
+            ran_s = believing.ran_s(world, report, now)
+            world.move(
+                job, Event.RELEASED, now, f"host:{host}", report.reason, host=None, ran_s=ran_s
+            )
         world.note(host, report, "recorded")
         return
     if job.is_held:
@@ -257,18 +260,21 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
     if expected.is_checkpoint:
         _take_checkpoint(world, job, artifact_id, expected, now)
         return
+    ran_s = believing.ran_s(world, expected.report, now)
     if job.state is JobState.FAILED:
         world.unexpect(artifact_id)
         why = "it finished after it was given up; `fleet requeue` takes the result"
         world.move(
             job, Event.KEPT, now, f"host:{expected.host}", why,
-            artifact_id=artifact_id, metrics=expected.metrics,
+            artifact_id=artifact_id, metrics=expected.metrics, ran_s=ran_s,
+            size_bytes=world.stored[artifact_id],
         )  # fmt: skip
         return
     job = world.move(
         job, Event.COMPLETED, now, f"host:{expected.host}", "",
         artifact_id=artifact_id, metrics=expected.metrics,
-        host=expected.host, attempt=expected.attempt,
+        host=expected.host, attempt=expected.attempt, ran_s=ran_s,
+        size_bytes=world.stored[artifact_id],
     )  # fmt: skip
     health.note_success(world, job, now)
     world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
@@ -281,11 +287,12 @@ def _take_checkpoint(
     world.unexpect(artifact_id)
     left_off = StoredCheckpoint(artifact_id, world.stored[artifact_id], expected.attempt)
     who = f"host:{expected.host}"
+    changes = {"checkpoint": left_off, "ran_s": believing.ran_s(world, expected.report, now)}
     if job.is_held:
         why = f"{expected.report.reason}; its checkpoint is kept"
-        world.move(job, Event.RELEASED, now, who, why, host=None, checkpoint=left_off)
+        world.move(job, Event.RELEASED, now, who, why, host=None, **changes)
     elif job.state is JobState.PENDING:
-        world.move(job, Event.CHANGED, now, who, "a checkpoint has come", checkpoint=left_off)
+        world.move(job, Event.CHANGED, now, who, "a checkpoint has come", **changes)
 
 
 def take_kept(world: World, failed: Job, job: Job, now: Now, who: str) -> Job:
@@ -293,7 +300,8 @@ def take_kept(world: World, failed: Job, job: Job, now: Now, who: str) -> Job:
     job = world.move(
         job, Event.COMPLETED, now, who, "with the result that came after it was given up",
         artifact_id=failed.artifact_id, metrics=failed.metrics, host=failed.host,
-        started_at=failed.started_at,
+        started_at=failed.started_at, ran_s=failed.ran_s,
+        size_bytes=world.stored[failed.artifact_id or ""],
     )  # fmt: skip
     world.do(AppendIndex(index_row(job, world.stored[job.artifact_id or ""])))
     return job

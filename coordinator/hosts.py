@@ -37,7 +37,7 @@ class Host:
     awaited_s: float = 0.0  # since when the rest of its birth is awaited (monotonic)
     last_seen_s: float | None = None
     last_seen_at: str | None = None
-    progress: dict[str, Progress] = field(default_factory=dict)
+    progress: dict[str, Progress] = field(default_factory=dict)  # of the newest attempts alone
     boot_id: str | None = None
     absence: str = "unknown"
     arrival: str = "starting"

@@ -30,7 +30,7 @@ def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> OperatorResp
     """Keep new jobs off a host, and perhaps take back those that it has."""
     record = world.record(ask.host)
     if not _is_known(world, ask.host):
-        return no_host(ask.id, ask.host)
+        return no_host(ask.id, ask.host, world.known_hosts())
     if record.drained and (record.drained_now or not ask.now):
         return refusal(ask.id, "refused", f"host {ask.host} is drained already")
     who = user_of(client)
@@ -42,7 +42,7 @@ def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> OperatorResp
 def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> OperatorResponse:
     """Keep new jobs off a host for a while."""
     if not _is_known(world, ask.host):
-        return no_host(ask.id, ask.host)
+        return no_host(ask.id, ask.host, world.known_hosts())
     ends_at = rfc3339(now.wall_s + ask.for_s)
     record = replace(
         world.record(ask.host),
@@ -61,10 +61,10 @@ def on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorRe
     """Give a host jobs again. What its owner or the manifest say holds all the same."""
     record = world.record(ask.host)
     if not _is_known(world, ask.host):
-        return no_host(ask.id, ask.host)
+        return no_host(ask.id, ask.host, world.known_hosts())
     host = world.hosts.get(ask.host)
     refuses = host.heartbeat.refuses if host is not None and host.heartbeat else ""
-    was = [*record.barred(), *filter(None, [record.snoozed()])]
+    was = record.lifted_by_resume()
     if not was and ask.host in world.revoked:
         why = world.revoked[ask.host].reason(ask.host)
         return refusal(ask.id, "refused", f"{ask.host}: {why}")
@@ -145,8 +145,7 @@ def outcome(response: OperatorResponse) -> str:
         verb = "gives back" if data.get("gives_back") else "goes on with"
         said.append(f"it {verb} {', '.join(map(str, jobs))}")
     was = data.get("was")
-    # Without the remedy: this was it.
-    said += [str(one).partition("; `fleet ")[0] for one in was] if isinstance(was, list) else []
+    said += map(str, was) if isinstance(was, list) else []
     if "paused" in data:
         said.append("no new jobs are given out" if data["paused"] else "jobs are given out again")
     return "; ".join(said)

@@ -62,12 +62,15 @@ def host_of(ask: AskIdentity) -> str | None:
 
 
 def what_came(who: str, ask: AskIdentity, jobs: Sequence[str], now: Now) -> str:
-    """Return an entry in words, for the record."""
-    parts = [] if host_of(ask) else [ask.name]
+    """Return an entry in words, for the record.
+
+    The record's own time is that of now: what happened is told in the order in which it was heard.
+    """
+    parts = [] if host_of(ask) or ask.action == "init" else [ask.name]
     if ask.who and ask.who != who:
         parts.append(f"by {ask.who}")
     if now.wall_s - ask.made_at > LATE_S:
-        parts.append(f"on {rfc3339(ask.made_at)}")
+        parts.append(f"it was done at {rfc3339(ask.made_at)}, and told now")
     if ask.what:
         parts.append(ask.what)
     if jobs:

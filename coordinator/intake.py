@@ -26,7 +26,8 @@ from coordinator.effects import (
     PartWritten,
     WriteChunk,
 )
-from coordinator.store import Part, Store
+from coordinator.partfile import Part
+from coordinator.store import Store
 
 log = logging.getLogger("fleet.coordinator")
 

@@ -36,7 +36,8 @@ class Job:
     """One row of the ledger, with its spec parsed. Times are RFC 3339 in UTC.
 
     `failures` are attempts that failed and were tried again; the next waits until `not_before`.
-    `submitted_by` is who has asked for it beside the manifest, if anybody has.
+    `submitted_by` is who has asked for it beside the manifest, if anybody has. `ran_s` is how long
+    the trainer of the attempt that ended it ran, where its agent has said so.
     """
 
     spec: JobSpec
@@ -57,6 +58,7 @@ class Job:
     not_before: str | None = None
     checkpoint: StoredCheckpoint | None = None
     submitted_by: str | None = None
+    ran_s: float | None = None
 
     @property
     def job_id(self) -> str:
@@ -90,6 +92,7 @@ class Job:
             created_at=self.created_at,
             started_at=self.started_at,
             finished_at=self.finished_at,
+            ran_s=self.ran_s,
             in_plan=self.in_plan,
             submitted_by=self.submitted_by,
         )
@@ -99,7 +102,8 @@ class Job:
 class Change:
     """One movement of one job: what the ledger is to record, on the condition that nothing moved.
 
-    `before` is none for a job that is new.
+    `before` is none for a job that is new. `ran_s` is how long the attempt's trainer ran, where its
+    agent's report has brought that; `size_bytes` is that of a result which it brings.
     """
 
     event: Event
@@ -108,6 +112,8 @@ class Change:
     at: str
     who: str
     why: str
+    ran_s: float | None = None
+    size_bytes: int | None = None
 
     def __str__(self) -> str:
         """Say it in a line for the log; what others have said of it cannot break the line."""
@@ -131,6 +137,7 @@ _ENTERING: Final[dict[JobState, dict[str, Any]]] = {
         "metrics": None,
         "started_at": None,
         "finished_at": None,
+        "ran_s": None,
     },
 }
 
@@ -251,12 +258,14 @@ class JobBook:
         return job
 
     def move(
-        self, job: Job, event: Event, now: Now, who: str, why: str = "", **changes: Any
-    ) -> Job:
+        self, job: Job, event: Event, now: Now, who: str, why: str = "",
+        ran_s: float | None = None, size_bytes: int | None = None, **changes: Any,
+    ) -> Job:  # fmt: skip
         """Carry `event` out on `job` and return it as it then is.
 
-        Raises `AssertionError` when the transition table does not allow it, or the attempt would
-        shrink: the caller has looked.
+        `ran_s` is how long the trainer ran, `size_bytes` the size of a result, where the event
+        brings them. Raises `AssertionError` when the transition table does not allow it, or the
+        attempt would shrink: the caller has looked.
         """
         target = leads_to(job.state, event)
         if target is None:
@@ -271,10 +280,12 @@ class JobBook:
                 fields |= {"finished_at": at, "checkpoint": None}
             if job.state is JobState.PENDING:
                 fields["not_before"] = None
+        if ran_s is not None and target in FINAL:
+            fields["ran_s"] = ran_s
         after = replace(job, state=target, **{**fields, **changes})
         if after.attempt < job.attempt:
             raise AssertionError(f"attempt {after.attempt} after {job.attempt} of {job.job_id}")
-        self._record(Change(event, job, after, at, who, why))
+        self._record(Change(event, job, after, at, who, why, ran_s, size_bytes))
         return after
 
     def take_changes(self) -> list[Change]:

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from broker.errors import BadMessage, StorageError
 from broker.messages import OperatorResponse
-from coordinator import attempts, chronicle, database, hostrows
+from coordinator import attempts, chronicle, database, hostrows, results
 from coordinator.jobs import Change, Job, StoredCheckpoint
 from coordinator.plan import spec_from_json, spec_to_json
 from coordinator.records import (
@@ -32,9 +32,11 @@ from coordinator.records import (
     HostRecord,
     Record,
     RequestKey,
+    Result,
     Revocation,
     StoryFilter,
 )
+from coordinator.results import Find
 from coordinator.states import JobState
 
 FILE_NAME: Final = "training_jobs.db"
@@ -65,6 +67,7 @@ _COLUMNS: Final = (
     "checkpoint_bytes",
     "checkpoint_attempt",
     "submitted_by",
+    "ran_s",
 )
 # Names of our own columns only; every value is bound.
 _INSERT: Final = (
@@ -78,8 +81,8 @@ _UPDATE: Final = (
     " WHERE job_id = :job_id AND state = :was_state AND attempt = :was_attempt"
 )
 _EVENT: Final = (
-    "INSERT INTO events (job_id, at, event, from_state, to_state, attempt, host, who, why)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO events (job_id, at, event, from_state, to_state, attempt, host, who, why, ran_s,"
+    " artifact_id, size_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _KEEP: Final = "INSERT OR REPLACE INTO bundles (artifact_id, model, mode, data) VALUES (?, ?, ?, ?)"
 _PRUNE: Final = """
@@ -173,11 +176,11 @@ class Ledger:
         """Return the newest `limit` events of a job, oldest first. Raises `StorageError`."""
         with database.refusals(self._path):
             rows = self._db.execute(
-                "SELECT at, event, from_state, to_state, attempt, host, who, why FROM events"
+                "SELECT at, event, from_state, to_state, attempt, host, who, why, ran_s FROM events"
                 " WHERE job_id = ? ORDER BY seq DESC LIMIT ?",
                 (job_id, limit),
             ).fetchall()
-        keys = ("at", "event", "from", "to", "attempt", "host", "who", "why")
+        keys = ("at", "event", "from", "to", "attempt", "host", "who", "why", "ran_s")
         return [dict(zip(keys, row, strict=True)) for row in reversed(rows)]
 
     def load_answers(self, limit: int) -> dict[RequestKey, tuple[str, OperatorResponse]]:
@@ -205,6 +208,16 @@ class Ledger:
         """Return a page of ended attempts, see `attempts.page`. Raises `StorageError`."""
         with database.refusals(self._path):
             return attempts.page(self._db, wanted)
+
+    def results(self, job_id: str, find: Find) -> list[Result]:
+        """Return what a job's attempts have brought, see `results`. Raises `StorageError`."""
+        with database.refusals(self._path):
+            return results.of_job(self._db, job_id, find)
+
+    def set_aside_since(self, at: str, find: Find) -> frozenset[str]:
+        """Return what was set aside lately, see `results`. Raises `StorageError`."""
+        with database.refusals(self._path):
+            return results.set_aside_since(self._db, at, find)
 
     def prune_actions(self, older_than: str, answers: int, most_turned_away: int) -> int:
         """Delete old actions, durably; return how many, see `chronicle.prune`.
@@ -260,6 +273,7 @@ class Ledger:
                     f"{before.state.value} with attempt {before.attempt}"
                 )
         after = change.after
+        result = after.artifact_id if change.event in results.BRINGS else None
         self._db.execute(
             _EVENT,
             (
@@ -272,6 +286,9 @@ class Ledger:
                 after.host,
                 change.who,
                 change.why,
+                change.ran_s,
+                result,
+                None if result is None else change.size_bytes,
             ),
         )
 
@@ -312,6 +329,7 @@ def _values(job: Job, *, spec_too: bool) -> dict[str, Any]:
         "checkpoint_bytes": left_off.size_bytes if left_off else None,
         "checkpoint_attempt": left_off.attempt if left_off else None,
         "submitted_by": job.submitted_by,
+        "ran_s": job.ran_s,
     }
 
 
@@ -335,6 +353,7 @@ def _job(row: Mapping[str, Any]) -> Job:
         not_before=row["not_before"],
         checkpoint=_checkpoint(row),
         submitted_by=row["submitted_by"],
+        ran_s=row["ran_s"],
     )
 
 

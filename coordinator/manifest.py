@@ -216,7 +216,8 @@ class Reader:
         """Return all that is no job."""
         for key in tables:
             if key not in _TOP:
-                self._problem("", key, f"unknown key{did_you_mean(key, list(_TOP))}")
+                message = f"unknown key{did_you_mean(key, list(_TOP))}"
+                self.problems.append(Problem(self._file, "", key, message, self._lines.first(key)))
         version = tables.get("schema_version")
         if version is None:
             self._problem("", "schema_version", "missing; write schema_version = 1 at the top")
@@ -322,11 +323,11 @@ class Reader:
 
     def _line(self, index: int) -> str:
         line = self._lines.of(("jobs", index))
-        return f"jobs[{index}]" if line is None else f"on line {line}"
+        return f"job {index + 1}" if line is None else f"on line {line}"
 
     def _unique(self, names: dict[str, int], name: str, index: int, label: str) -> None:
         if not _NAME.fullmatch(name) or _ID.fullmatch(name):
-            message = "must be 1 to 64 letters, digits, '.', '_' or '-', and not look like an id"
+            message = "must be 1 to 64 of a-z, A-Z, 0-9, '.', '_', '-', and not look like an id"
             self._problem(label, "name", message)
         elif not is_plain(name):
             message = f"{name!r} cannot be the name of a folder on Windows, where results may go"
@@ -434,9 +435,7 @@ class Reader:
         self.problems.append(Problem(self._file, job, key, message, self._lines.of(path)))
 
 
-_HOST_RULE: Final = (
-    "lower-case letters, digits, '.', '_', '-', starting with a letter or digit, not with 'fleet-'"
-)
+_HOST_RULE: Final = "a-z, 0-9, '.', '_', '-', starting with a letter or digit, not with 'fleet-'"
 
 
 def _label(table: Mapping[str, Any], index: int) -> str:
@@ -444,7 +443,7 @@ def _label(table: Mapping[str, Any], index: int) -> str:
     if name is None and "model" in table and "mode" in table:
         name = f"{table.get('model')}-{table.get('mode')}"
     # What is no name may hold anything, control characters too: it is not repeated.
-    return name if isinstance(name, str) and _NAME.fullmatch(name) else f"jobs[{index}]"
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else f"job {index + 1}"
 
 
 def _first(*values: _V | None) -> _V:

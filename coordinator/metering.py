@@ -10,8 +10,9 @@ from broker.errors import BadStream, StorageError
 from coordinator.faces.tally import Tally
 from coordinator.jobs import Change
 from coordinator.ledger import Ledger
+from coordinator.partfile import Part
 from coordinator.records import Record
-from coordinator.store import Part, Store, StoredInfo, Whole
+from coordinator.store import Store, StoredInfo, Whole
 
 
 class MeteredLedger(Ledger):

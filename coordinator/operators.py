@@ -42,7 +42,9 @@ from broker.topics import user_of
 from coordinator import (
     authority,
     downloads,
+    filing,
     hostverbs,
+    howfar,
     identities,
     planning,
     prospects,
@@ -129,6 +131,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
             "manifest_fault": world.manifest_fault,
             "manifest_changed": world.manifest_changed,
             "session": world.session,
+            "disk_fault": filing.fault(world, now),
         },
         "broker": {
             "address": world.settings.broker,
@@ -203,9 +206,10 @@ def _going(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
     listed = host.heartbeat.jobs if host and host.heartbeat else ()
     mine = (one for one in listed if (one.job_id, one.attempt) == (job.job_id, job.attempt))
     held = next(mine, None)
+    share = howfar.share(progress, held)
     return {
         "progress": None if progress is None else progress.model_dump(mode="json"),
-        "held": None if held is None else {"phase": held.phase, "progress": held.progress},
+        "held": None if held is None else {"phase": held.phase, "progress": share},
         "away": stranded.away(world, job, now),
     }
 
@@ -322,7 +326,10 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
     _stop_holder(world, job, "requeued", now)
     if job.state is JobState.FAILED and kept in world.stored:
         after = take_kept(world, job, after, now, who)
-    told = {"artifact_id": kept} if job.state is JobState.COMPLETED else {}
+    told: dict[str, JsonValue] = {}
+    if job.state is JobState.COMPLETED:
+        keep_s = world.settings.keep_results_s
+        told = {"artifact_id": kept, "attempt": job.attempt, "keep_results_s": keep_s}
     return moved(ask.id, after, others=_others(world, job), set_aside=lost, **told)
 
 
@@ -361,7 +368,7 @@ def _on_plan(world: World, _client: str, ask: AskPlan, now: Now) -> OperatorResp
 
 def _on_attempts(world: World, client: str, ask: AskAttempts, _now: Now) -> None:
     since = None if ask.since is None else rfc3339(ask.since)
-    wanted = AttemptFilter(since, ask.before, ask.ends, ask.limit)
+    wanted = AttemptFilter(since, ask.before, ask.ends, ask.limit, ask.after)
     world.do(AnswerWithAttempts(client, ask.id, wanted))
 
 
@@ -369,11 +376,11 @@ def _on_trainers(world: World, _client: str, ask: AskTrainers, _now: Now) -> Ope
     return given(ask.id, {"trainers": {**planning.known_trainers(world)}})
 
 
-def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> OperatorResponse:
+def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> OperatorResponse | None:
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
-    return downloads.on_fetch(world, client, ask, job, _others(world, job), now)
+    return downloads.on_fetch(world, client, ask, job, now)
 
 
 def host_counts(world: World) -> dict[str, JsonValue]:

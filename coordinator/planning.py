@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Final
+
 from pydantic import JsonValue
 
 from broker.clock import Now
 from coordinator import hostnames, house
-from coordinator.diff import spec_changes
+from coordinator.diff import Difference, Known, Step, difference, to_list
 from coordinator.effects import Warn
-from coordinator.plan import JobSpec, Plan
+from coordinator.plan import Plan
 from coordinator.states import Event
 from coordinator.world import World
 
+MOST_HOSTS: Final = 100  # in the answer to a reload
 
-def take_plan(world: World, plan: Plan, now: Now, who: str) -> dict[str, int]:
-    """Make `plan` the running one and return how many jobs were added, changed, removed, left.
+
+def take_plan(world: World, plan: Plan, now: Now, who: str) -> Difference:
+    """Make `plan` the running one, and return what that has changed.
 
     A job's state is never touched. What its id is made of cannot have changed; the rest (name,
     priority, constraints) is updated in place.
     """
-    counts = {"added": 0, "changed": 0, "removed": 0, "unchanged": 0}
-    for spec in plan.jobs:
-        counts[_take_spec(world, spec, now, who)] += 1
-    planned = {spec.job_id for spec in plan.jobs}
-    for job in list(world.book.all()):
-        if job.in_plan and not job.submitted_by and job.job_id not in planned:
-            world.move(job, Event.ORPHANED, now, who, "not in the manifest", in_plan=False)
-            counts["removed"] += 1
+    found = _difference(world, plan)
+    for step in found.steps:
+        _take(world, step, now, who)
+    for step in found.steps:
+        if step.action in {"orphaned", "replaced"}:
+            _leave(world, step, now, who)
     world.plan = plan
     house.on_plan(world, now)
     world.unsettled = True
-    return counts
+    return found
+
+
+def _difference(world: World, plan: Plan) -> Difference:
+    known = [
+        Known(job.spec, job.state.value, job.in_plan, job.host, submitted=bool(job.submitted_by))
+        for job in world.book.all()
+    ]
+    if world.plan is None:  # the coordinator has just started: nothing else was in force
+        return difference(known, plan, {})
+    policies = {name: world.policy(name) for name in world.hosts}
+    return difference(known, plan, policies, world.plans_grace_s())
+
+
+def told(found: Difference) -> dict[str, JsonValue]:
+    """Return as JSON values what a reload has done, of many hosts for the first."""
+    hosts: dict[str, JsonValue] = {
+        name: to_list(changes) for name, changes in islice(found.hosts.items(), MOST_HOSTS)
+    }
+    return {"changes": {**found.counts()}, "hosts": hosts, "settings": to_list(found.settings)}
 
 
 def doubts(world: World, plan: Plan) -> dict[str, JsonValue]:
@@ -65,19 +87,27 @@ def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
     }
 
 
-def _take_spec(world: World, spec: JobSpec, now: Now, who: str) -> str:
+def _take(world: World, step: Step, now: Now, who: str) -> None:
+    """Do what a step says of a job of the new plan."""
+    if step.action == "orphaned":
+        return
+    spec = step.spec
     job = world.book.get(spec.job_id)
     if job is None:
         job = world.book.add(spec, now, who)
         world.pending_since_s[job.job_id] = now.mono_s
         world.announce(job, now)
-        return "added"
-    changed = not job.in_plan
-    if not job.in_plan:
+        return
+    if step.action == "adopted":
         job = world.move(job, Event.ADOPTED, now, who, "in the manifest again", in_plan=True)
-    if job.spec != spec:
-        names = ", ".join(name for name, *_ in spec_changes(job.spec, spec))
+    if step.changes:
+        names = ", ".join(name for name, *_ in step.changes)
         world.move(job, Event.CHANGED, now, who, names, spec=spec)
-        changed = True
     world.book.share(spec)
-    return "changed" if changed else "unchanged"
+
+
+def _leave(world: World, step: Step, now: Now, who: str) -> None:
+    """Take the job out of the plan that a step leaves orphaned, or puts another in the place of."""
+    job = None if step.known is None else world.book.get(step.known.spec.job_id)
+    assert job is not None  # noqa: S101 - the step was made of it
+    world.move(job, Event.ORPHANED, now, who, "not in the manifest", in_plan=False)

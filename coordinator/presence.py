@@ -7,6 +7,7 @@ restarted agent no longer lists is lost at once instead of at the end of its lea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from broker.clock import Now
@@ -14,6 +15,7 @@ from broker.messages import (
     MAX_LISTED,
     Heartbeat,
     HeldJob,
+    OwedResult,
     Progress,
     Rebirth,
     Status,
@@ -74,7 +76,7 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
     else:
         world.timers.cancel(("silence", name))
         if status.reason == "goodbye":
-            _let_go(world, host, now)
+            _let_go(world, host, status.owes, now)
         else:
             _adjust_leases(world, host, now)
 
@@ -250,6 +252,11 @@ def _resend_claims(world: World, host: Host, now: Now) -> None:
             world.timers.set(("assign", job.job_id), now.mono_s)
 
 
+def _is_newest(world: World, owed: OwedResult) -> bool:
+    job = world.book.get(owed.job_id)
+    return job is not None and job.attempt == owed.attempt
+
+
 def _adjust_leases(world: World, host: Host, now: Now) -> None:
     """A trainer does not outlive its agent; a machine that sleeps goes on where it was."""
     settings = world.settings
@@ -295,13 +302,15 @@ def _miss_absent(
             put_back(world, job, now, "the agent does not have it any more")
 
 
-def _let_go(world: World, host: Host, now: Now) -> None:
+def _let_go(world: World, host: Host, owes: Sequence[OwedResult], now: Now) -> None:
     """Take back what a host held that said goodbye, save what it has finished and will upload.
 
-    Of two agents of one name, the one that goes speaks for itself alone.
+    `owes` is what it says of that itself: it may have finished while no coordinator was there. Of
+    two agents of one name, the one that goes speaks for itself alone.
     """
     awaited = world.expected.values()
     finished = {expected.job_id for expected in awaited if not expected.is_checkpoint}
+    finished |= {owed.job_id for owed in owes if _is_newest(world, owed)}
     for job in world.held_at(host.name):
         others = host.may_have_twin(now) and job.instance not in {None, host.instance}
         if job.job_id not in finished and not others:

@@ -14,8 +14,15 @@ from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.messages import AskPlan
-from coordinator import analysis, hostnames
-from coordinator.assignment import bring_up_to_date, explain, host_views, retry_wait_s, waited
+from coordinator import analysis, hostnames, howfar
+from coordinator.assignment import (
+    bring_up_to_date,
+    explain,
+    host_views,
+    refusals,
+    retry_wait_s,
+    waited,
+)
 from coordinator.jobs import Job
 from coordinator.matchmaking import HostView, could_take_kind
 from coordinator.plan import JobSpec, spec_to_dict
@@ -57,8 +64,8 @@ def _could_run(
 def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
     """Return a page of `jobs` in claim order, their `total`, where the `next` page begins.
 
-    With it comes `grace_s`, for how long a job that prefers CUDA waits, and why the fleet is
-    `paused`, empty when it is not.
+    With it comes `grace_s`, for how long a job that prefers CUDA waits, as `plans_grace_s` where it
+    is the plan that says so, and why the fleet is `paused`, empty when it is not.
     """
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
     handed_over = {one.job_id for one in world.expected.values()}
@@ -76,6 +83,7 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
         "total": len(jobs),
         "next": end if end < len(jobs) else None,
         "grace_s": world.grace_s(),
+        "plans_grace_s": world.plans_grace_s(),
         "paused": world.fleet.why_paused(),
     }
 
@@ -152,6 +160,7 @@ def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> dict[str, Json
     if job.state is JobState.PENDING:
         row["waited_s"] = round(waited(world, job, now), 1)
         row["ready_in_s"] = round(retry_wait_s(world, job, now), 1)
+        row["refused"] = {host: round(s, 1) for host, s in refusals(world, job, now).items()}
     elif job.is_held:
         row |= {"elapsed_s": _elapsed_s(job, now), "uses_slot": uses_slot}
         row |= _progress(world, job)
@@ -175,11 +184,9 @@ def _elapsed_s(job: Job, now: Now) -> float:
 
 
 def _progress(world: World, job: Job) -> dict[str, JsonValue]:
-    """Return how far a job is: by its trainer's word, and by its host's newest heartbeat."""
+    """Return how much of its training a job has done, and how long its trainer says it takes."""
     host = world.hosts.get(job.host or "")
     if host is None:
         return {}
     told = host.progress.get(job.job_id)
-    listed = host.heartbeat.jobs if host.heartbeat else ()
-    share = next((one.progress for one in listed if one.job_id == job.job_id), None)
-    return {"share": share, "eta_s": None if told is None else told.eta_s}
+    return {"share": howfar.trained(told), "eta_s": None if told is None else told.eta_s}

@@ -51,18 +51,26 @@ class HostRecord:
 
     def snoozed(self) -> str:
         """Return that it is snoozed, until when, and the remedy; empty when it is not."""
-        if not self.snoozed_until:
-            return ""
-        until = moment(self.snoozed_until)
-        return f"snoozed until {until} by {self.snoozed_by}; `fleet resume {self.host}` ends it"
+        why = self._why_snoozed()
+        return f"{why}; `fleet resume {self.host}` ends it" if why else ""
 
     def barred(self) -> tuple[str, ...]:
         """Return every reason why it is given no jobs until somebody lifts it, with the remedy."""
-        lifts = f"`fleet resume {self.host}` lifts it"
-        found = [f"drained by {self.who} at {moment(self.at)}; {lifts}"] if self.drained else []
-        if self.quarantine:
-            found.append(f"in quarantine: {self.quarantine}; {lifts}")
-        return tuple(found)
+        return tuple(f"{why}; `fleet resume {self.host}` lifts it" for why in self._why_barred())
+
+    def lifted_by_resume(self) -> tuple[str, ...]:
+        """Return everything that a resume lifts, for who is at that: without the remedy."""
+        return (*self._why_barred(), *filter(None, [self._why_snoozed()]))
+
+    def _why_snoozed(self) -> str:
+        if not self.snoozed_until:
+            return ""
+        return f"snoozed until {moment(self.snoozed_until)} by {self.snoozed_by}"
+
+    def _why_barred(self) -> tuple[str, ...]:
+        drained = f"drained by {self.who} at {moment(self.at)}" if self.drained else ""
+        quarantine = f"in quarantine: {self.quarantine}" if self.quarantine else ""
+        return tuple(filter(None, (drained, quarantine)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +165,35 @@ class StoryFilter:
 class AttemptFilter:
     """Which ended attempts are wanted, newest first; see `attempts.page`.
 
-    `since` is RFC 3339; `before` is a place in the table of events, none for its end; `ends` are
-    the ways to end, all when there is none.
+    `since` is RFC 3339; `before` is a place in the table of events, none for its end, as is
+    `after`, from 0; `ends` are the ways to end, all when there is none.
     """
 
     since: str | None = None
     before: int | None = None
     ends: tuple[str, ...] = ()
     limit: int = 1000
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an attempt of a job has brought: an artifact. Times are RFC 3339.
+
+    It came `at`; a requeue took it from the job at `set_aside_at`, none while the job has it, and
+    `kept_until` is none as long as that. `artifact_id` and `size_bytes` are none, and `metric` (in
+    words) is empty, where the ledger does not tell. `is_there`: it can be fetched.
+    """
+
+    attempt: int
+    at: str
+    host: str | None
+    artifact_id: str | None = None
+    size_bytes: int | None = None
+    metric: str = ""
+    set_aside_at: str | None = None
+    kept_until: str | None = None
+    is_there: bool = False
 
 
 Record = HostRecord | FleetRecord | HostForgotten | Action | BundleKept | BundlesFiled

@@ -1,7 +1,8 @@
 """The coordinator as a program: its connection, its threads, its signals around a `Shell`.
 
 One thread decides: it drains the mailbox and gives the shell its turns. A second one writes what
-comes of artifacts, a third waits for the disk and checks what is whole; neither holds up the first.
+comes of artifacts, a third waits for the disk and checks what is whole, a fourth reads the manifest
+when it is read again; none holds up the first.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ class Service:
         self._lock = FolderLock(settings.state, "coordinator")
         self._hasher = ThreadPoolExecutor(1, thread_name_prefix="fleet-hasher")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="fleet-writer")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="fleet-reader")
         self.mailbox: Mailbox[Event | Stop | MetricsAsked] = Mailbox()
         self._connected = False
         self._tally = None if settings.metrics is None else Tally()
@@ -142,7 +144,7 @@ class Service:
                 topics.client_id(Role.COORDINATOR),
                 topics.before_coordinator(),
                 tls=access.tls,
-                if_twin="another coordinator is at this broker; stop one of them",
+                if_twin="is another coordinator at this broker? stop one of them",
             ),
             feed(self.mailbox),
             will=self._will,
@@ -185,7 +187,9 @@ class Service:
             background=self._hasher.submit,
             writing=self._writer.submit,
             read_plan=self._read_plan,
+            tell=self._manager.status,
             keep=self._keep,
+            reading=self._reader.submit,
         )
         self._shell = Shell(
             core_settings,
@@ -194,10 +198,7 @@ class Service:
             self._store,
             JobLogs(settings.state / "logs", settings.max_log_bytes),
             now,
-            Retention(
-                events_s=settings.keep_events_days * DAY_S,
-                artifacts_s=settings.keep_unreferenced_days * DAY_S,
-            ),
+            Retention(events_s=settings.keep_events_days * DAY_S),
             self._face(topics, rng, commands=core_settings.home_commands),
         )
         self._scrapes = self._open_scrapes()
@@ -222,6 +223,7 @@ class Service:
             if self._scrapes is not None:
                 self._scrapes.stop()
             self._hasher.shutdown(wait=False, cancel_futures=True)
+            self._reader.shutdown(wait=False, cancel_futures=True)
             goodbye = self._shell.goodbye() if self._entrance.serves else None
             self._link.stop([] if goodbye is None else [goodbye])
             self._writer.shutdown(cancel_futures=True)
@@ -271,7 +273,9 @@ class Service:
         how = None if self._plan_file is None else self._plan_file.news(now.mono_s)
         self._shell.turn(events if how is None else [ManifestChanged(how), *events], now)
         self._read_journal(now)
-        if self._reloading and not any(isinstance(event, ReloadAsked) for event in events):
+        if self._reloading and any(
+            isinstance(event, ManifestRead | ManifestRefused) for event in events
+        ):
             self._reloading = False
             self._manager.ready()
         return True
@@ -295,12 +299,10 @@ class Service:
                 self._connected = False
                 self._manager.status(f"not connected: {event.why}")
             case ReloadAsked():
-                # What it reads comes by the mailbox: the next turn is the one that ends it.
+                # What it reads comes by the mailbox: the turn that takes it ends it.
                 self._reloading = self._settings.manifest is not None
                 if self._reloading:
                     self._manager.reloading(system_clock().mono_s)
-            case ManifestRead(plan):
-                self._manager.status(f"manifest reloaded: {len(plan.jobs)} jobs")
             case ManifestRefused():
                 self._manager.status("the manifest has errors; the running plan is unchanged")
 
@@ -353,6 +355,7 @@ class Service:
             operator_key=operator_key,
             receipt_key=load_key(settings.state),
             request_window_s=settings.request_window_s,
+            keep_results_s=settings.keep_unreferenced_days * DAY_S,
             trainers={**builtin_trainers(), **_schemas(self._own)},
             home_commands=self._home.enabled
             and (operator_key is None or self._home.unsigned_commands),
@@ -402,7 +405,13 @@ class Service:
         if self._plan_file is not None:
             self._plan_file.note()
         plan = self._plans.load(path, trainers)
-        shutil.copyfile(path, self._settings.state / LAST_GOOD)
+        last_good = self._settings.state / LAST_GOOD
+        try:
+            shutil.copyfile(path, last_good)
+        except OSError as error:
+            log.error(
+                "%s: %s; a restart will not find this manifest there", last_good, plain(error)
+            )
         return plan
 
 

@@ -5,6 +5,7 @@ A result that was there, or what was done of a job that runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ MAIN_METRICS: Final = ("auroc", "f1", "macro_f1", "accuracy", "r2", "reconstruct
 _ABBREVIATIONS: Final = {"auroc": "AUROC", "f1": "F1", "macro_f1": "macro F1", "r2": "R²"}
 _ID_CHARS: Final = 12
 _HELD: Final = ("claimed", "running")
+_RESULT: Final = "its result is set aside: "
+_WORDS: Final = re.compile(rf"{_RESULT}(?:(.+), )?artifact ([0-9a-f]{{{_ID_CHARS}}})")
 
 
 def main_metric(metrics: Mapping[str, Any] | None) -> str | None:
@@ -36,11 +39,38 @@ def set_aside(
         return f"it is stopped{done} on {host}, and begins again"
     if state != "completed" or artifact_id is None:
         return ""
+    metric = metric_words(metrics)
+    return f"{_RESULT}{metric + ', ' if metric else ''}artifact {artifact_id[:_ID_CHARS]}"
+
+
+def metric_words(metrics: Mapping[str, Any] | None) -> str:
+    """Return a result's most telling metric, `AUROC 0.945`; empty where there is none."""
     name = main_metric(metrics)
-    metric = ""
-    if name is not None:
-        metric = f"{_ABBREVIATIONS.get(name, name.replace('_', ' '))} {(metrics or {})[name]:.3f}, "
-    return f"its result is set aside: {metric}artifact {artifact_id[:_ID_CHARS]}"
+    if name is None:
+        return ""
+    return f"{_ABBREVIATIONS.get(name, name.replace('_', ' '))} {(metrics or {})[name]:.3f}"
+
+
+def told_of(words: str) -> tuple[str, str]:
+    """Return of words as `set_aside` makes them the metric and the start of the artifact's id.
+
+    Each is empty where they do not tell.
+    """
+    found = _WORDS.fullmatch(words)
+    return (found[1] or "", found[2]) if found else ("", "")
+
+
+def command(job: str, attempt: int) -> str:
+    """Return the command that fetches what an attempt has brought."""
+    return f"`fleet get {job} --attempt {attempt}`"
+
+
+def kept_words(keep_s: float) -> str:
+    """Return for how long a result that is set aside is kept: `for 30 days`."""
+    days = keep_s / 86_400
+    if days < 2:
+        return f"for {keep_s / 3600:.4g} hours"
+    return f"for {days:.4g} days"
 
 
 def share_of(row: Mapping[str, Any]) -> float | None:

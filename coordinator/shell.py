@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -35,15 +36,18 @@ from coordinator.effects import (
     DropPart,
     Effect,
     FileBundles,
+    FindResults,
     FinishPart,
     ManifestRead,
     ManifestRefused,
     OpenPart,
     PartStored,
     ReadManifest,
+    ResultsFound,
     SendChunk,
     ShellEvent,
     StoreBundle,
+    Tell,
     Tick,
     VerifyStored,
     Warn,
@@ -56,7 +60,7 @@ from coordinator.jobs import Change
 from coordinator.ledger import Ledger
 from coordinator.manifest import ManifestError
 from coordinator.plan import Plan
-from coordinator.records import Record
+from coordinator.records import Record, Result
 from coordinator.smallbundles import SmallBundles
 from coordinator.states import OF_PLAN, TROUBLE
 from coordinator.store import PARTS_KEPT_S, Store
@@ -79,8 +83,10 @@ class Surroundings:
     `publish` hands messages to the link; `put` brings a local event to the next turn; `background`
     has a slow function run elsewhere, `writing` one after the other on the thread of part files;
     `read_plan` reads the manifest, given the known trainers' schemas, and raises `ManifestError`,
-    or returns none when there is no manifest; `keep` puts on the disk what a face wants to find at
-    its next start, nothing when that is empty.
+    or returns none when there is no manifest; `reading` has that done, one after the other, on
+    another thread where a large one would hold up the turns; `keep` puts on the disk what a face
+    wants to find at its next start, nothing when that is empty; `tell` says to whoever manages the
+    service what was done.
     """
 
     topics: Topics
@@ -93,16 +99,17 @@ class Surroundings:
     writing: Callable[[Callable[[], None]], object]
     read_plan: Callable[[Schemas], Plan | None]
     keep: Callable[[bytes], object] = lambda _: None
+    tell: Callable[[str], object] = lambda _: None
+    reading: Callable[[Callable[[], None]], object] = lambda read: read()
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """For how long things are kept that nothing rests on any more."""
+    """For how long things are kept that nothing rests on any more; results: `CoreSettings`."""
 
     events_s: float = 90 * DAY_S
     events_per_job: int = 200
     turned_away: int = 10_000  # commands of those who may not give any
-    artifacts_s: float = 30 * DAY_S
     parts_s: float = PARTS_KEPT_S
 
 
@@ -279,20 +286,43 @@ class Shell:
             case SendChunk():
                 self._send_chunk(effect)
             case ReadManifest(client, request_id):
-                self._reload(client, request_id)
+                schemas = self.core.known_trainers()
+                self._around.reading(partial(self._reload, client, request_id, schemas))
             case Collect(unreferenced, unfiled):
                 self._collect(unreferenced, unfiled)
-            case Warn(text):
-                log.warning("%s", text)
+            case Tell() | Warn():
+                self._log(effect)
             case _:
                 self._answer(effect)
 
+    def _log(self, effect: Tell | Warn) -> None:
+        if isinstance(effect, Warn):
+            log.warning("%s", effect.text)
+        else:
+            log.info("%s", effect.text)
+            self._around.tell(effect.text)
+
     def _answer(
-        self, effect: AnswerWithEvents | AnswerWithLog | AnswerWithStory | AnswerWithAttempts
+        self,
+        effect: AnswerWithEvents
+        | AnswerWithLog
+        | AnswerWithStory
+        | AnswerWithAttempts
+        | FindResults,
     ) -> None:
         data: dict[str, JsonValue]
+        if isinstance(effect, FindResults):
+            found = self._results(effect.job_id, effect.held)
+            self._around.put(ResultsFound(effect, tuple(found)))
+            return
         if isinstance(effect, AnswerWithEvents):
-            data = {**effect.data, "events": list(self._ledger.events(effect.job_id))}
+            held: Any = effect.data["artifact_id"]
+            data = {
+                **effect.data,
+                "events": list(self._ledger.events(effect.job_id)),
+                "results": [asdict(one) for one in self._results(effect.job_id, held)],
+                "keep_results_s": self._settings.keep_results_s,
+            }
         elif isinstance(effect, AnswerWithStory):
             data = self._ledger.story(effect.wanted)
         elif isinstance(effect, AnswerWithAttempts):
@@ -310,6 +340,28 @@ class Shell:
         response = OperatorResponse(id=effect.request_id, ok=True, data=data)
         topic = self._around.topics.operator_response(effect.client)
         self._around.publish(Outgoing(topic, encode(response)))
+
+    def _results(self, job_id: str, held: str | None) -> list[Result]:
+        """Return what a job's attempts have brought; `held` is what it has now."""
+        found = self._ledger.results(job_id, self._store.find)
+        return [self._judged(one, held) for one in found]
+
+    def _judged(self, one: Result, held: str | None) -> Result:
+        """Tell whether a result is there, and until when it is kept."""
+        artifact_id = one.artifact_id or (held if one.set_aside_at is None else None)
+        if artifact_id is None:
+            return one
+        there_bytes = self._store.size_bytes(artifact_id)
+        if there_bytes is None:
+            there_bytes = self._ledger.bundle_sizes().get(artifact_id)
+        until = None
+        if one.set_aside_at is not None and artifact_id != held:
+            until_s = datetime.fromisoformat(one.set_aside_at).timestamp()
+            until = rfc3339(until_s + self._settings.keep_results_s)
+        return replace(
+            one, artifact_id=artifact_id, kept_until=until, is_there=there_bytes is not None,
+            size_bytes=one.size_bytes if there_bytes is None else there_bytes,
+        )  # fmt: skip
 
     def _verify(self, artifact_id: str) -> None:
         size_bytes = self._store.verify(artifact_id)
@@ -352,12 +404,18 @@ class Shell:
 
     def _collect(self, unreferenced: Sequence[str], unfiled: frozenset[str]) -> None:
         keep, wall_s = self._retention, self._now_wall_s
+        results_s = self._settings.keep_results_s
+        lately = rfc3339(max(0.0, wall_s - results_s))
         try:
             older_than = rfc3339(wall_s - keep.events_s)
             events = self._ledger.prune_events(keep.events_per_job, older_than)
             events += self._ledger.prune_actions(older_than, MAX_ANSWERS, keep.turned_away)
             parts = self._store.collect_parts(keep.parts_s, wall_s)
-            kept = self._store.collect_artifacts(unreferenced, unfiled, keep.artifacts_s, wall_s)
+            kept = self._store.collect_artifacts(
+                unreferenced, unfiled, results_s, wall_s,
+                # A result is kept so long from the requeue, however old it was by then.
+                spared=lambda: self._ledger.set_aside_since(lately, self._store.find),
+            )  # fmt: skip
         except StorageError as error:
             log.error("%s; old things are deleted another time", error)
             return
@@ -366,9 +424,9 @@ class Shell:
             log.info("deleted %d old events, %d parts, %d artifacts", events, parts, gone)
         self._around.put(Collected(kept))
 
-    def _reload(self, client: str | None, request_id: str) -> None:
+    def _reload(self, client: str | None, request_id: str, schemas: Schemas) -> None:
         try:
-            plan = self._around.read_plan(self.core.known_trainers())
+            plan = self._around.read_plan(schemas)
         except ManifestError as error:
             log.error("%s\nthe manifest has errors; the running plan is unchanged", error)
             self._around.put(ManifestRefused(error.problems, client, request_id))
@@ -376,7 +434,6 @@ class Shell:
         if plan is None:
             log.warning("asked to reload, but there is no manifest")
         else:
-            log.info("manifest reloaded: %d jobs", len(plan.jobs))
             self._around.put(ManifestRead(plan, client, request_id))
 
 

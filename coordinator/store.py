@@ -16,22 +16,20 @@ import contextlib
 import hashlib
 import json
 import re
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from broker.disk import Disk, RealDisk, read, write_atomically
 from broker.errors import BadStream, StorageError
 from broker.names import is_plain
 from broker.ranges import RangeSet
 from broker.stream import chunk_count
+from coordinator.partfile import Part, storage
 from coordinator.plan import CHECKPOINTS
 
 BUNDLE: Final = "bundle.tar.zst"
-SYNC_EVERY_BYTES: Final = 16 * 1024 * 1024
-CATCH_UP_BYTES: Final = 4 * 1024 * 1024  # at a time: whoever writes has more to do
 PARTS_KEPT_S: Final = 7 * 86_400.0  # a part that nothing was written to for so long is given up
 FREE_MARGIN_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 1024 * 1024
@@ -58,141 +56,6 @@ class Whole:
     mode: str
 
 
-class Part:
-    """The part file of one artifact. All methods raise `StorageError` when the disk refuses.
-
-    One thread writes. Another may `sync` meanwhile, and what ends the part waits for it; when that
-    fails, so does the next write. The sha256 is taken along, as far as the file is whole from its
-    beginning: at the end little is left to read.
-    """
-
-    def __init__(
-        self,
-        disk: Disk,
-        path: Path,
-        artifact_id: str,
-        size_bytes: int,
-        chunk_bytes: int,
-        have: RangeSet,
-    ) -> None:
-        """Open the file, which `Store.open_part` has prepared."""
-        self._disk = disk
-        self.path = path
-        self.artifact_id = artifact_id
-        self.size_bytes = size_bytes
-        self.chunk_bytes = chunk_bytes
-        self._have = have
-        self._unsafe_bytes = 0
-        self._syncing = threading.Lock()
-        self._claim: list[tuple[int, int]] | None = None  # what the next `sync` makes durable
-        self._failure: StorageError | None = None
-        self._digest = hashlib.sha256()
-        self._hashed_bytes = 0
-        with _storage(path):
-            there = disk.size_bytes(path) is not None
-            self._file: IO[bytes] = disk.open(path, "r+b" if there else "w+b")
-
-    def write(self, index: int, data: bytes) -> None:
-        """Write whole chunks, the first of which is `index`, to their place."""
-        offset = index * self.chunk_bytes
-        self._raise_failure()
-        with _storage(self.path):
-            self._file.seek(offset)
-            self._file.write(data)
-            self._have.add(index, index + chunk_count(len(data), self.chunk_bytes))
-            if offset == self._hashed_bytes:
-                self._digest.update(data)
-                self._hashed_bytes += len(data)
-            else:
-                self._catch_up(CATCH_UP_BYTES)
-        self._unsafe_bytes += len(data)
-
-    def wants_sync(self) -> bool:
-        """Whether much was written since the last `sync`; says so once, and is for the writer."""
-        if self._unsafe_bytes < SYNC_EVERY_BYTES or self._claim is not None:
-            return False
-        self._unsafe_bytes, self._claim = 0, list(self._have)
-        return True
-
-    def sync(self) -> None:
-        """Make the data durable, then the list of chunks that claims it.
-
-        Beside the thread that writes, only what `wants_sync` spoke of is claimed. A disk that has
-        failed once may have forgotten what it was given: that is never relied upon.
-        """
-        with self._syncing:
-            if self._file.closed:
-                return
-            claimed = list(self._have) if self._claim is None else self._claim
-            try:
-                with _storage(self.path):
-                    self._disk.sync(self._file)
-                    self._disk.forget(self._file, self._hashed_bytes)
-                    listed = {
-                        "size_bytes": self.size_bytes,
-                        "chunk_bytes": self.chunk_bytes,
-                        "have": claimed,
-                    }
-                    list_path = self.path.with_suffix(".json")
-                    write_atomically(self._disk, list_path, json.dumps(listed).encode())
-            except StorageError as error:
-                self._failure = error
-                raise
-            finally:
-                self._claim = None
-
-    def close(self) -> None:
-        """Leave the part as it is, for a later go; closing twice does no harm."""
-        if self._failure is None:
-            self._claim = None
-            with contextlib.suppress(StorageError):
-                self.sync()
-        self._release()
-
-    def close_file(self) -> None:
-        """Close the file, so that it can be renamed everywhere."""
-        with self._syncing, _storage(self.path):
-            self._file.close()
-
-    def discard(self) -> None:
-        """Delete the part."""
-        self._release()
-        for path in (self.path, self.path.with_suffix(".json")):
-            with contextlib.suppress(OSError):
-                self._disk.unlink(path)
-
-    def _release(self) -> None:
-        # A full disk refuses what is still buffered, too; the file is closed all the same.
-        with self._syncing, contextlib.suppress(OSError):
-            self._file.close()
-
-    def seal(self) -> str:
-        """Flush everything to the disk and return the sha256 of the whole file, in hex."""
-        self._raise_failure()
-        with self._syncing, _storage(self.path):
-            self._disk.sync(self._file)
-            self._catch_up(self.size_bytes)
-        return self._digest.hexdigest()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise StorageError(str(self._failure))
-
-    def _catch_up(self, most_bytes: int) -> None:
-        """Hash what came before its turn, or was there already; it is read again for that."""
-        first = self._have.first_range()
-        whole_bytes = first[1] * self.chunk_bytes if first and first[0] == 0 else 0
-        end = min(whole_bytes, self.size_bytes, self._hashed_bytes + most_bytes)
-        if self._hashed_bytes < end:
-            self._file.seek(self._hashed_bytes)
-        while self._hashed_bytes < end:
-            block = self._file.read(min(_BLOCK_BYTES, end - self._hashed_bytes))
-            if not block:
-                return  # cut short behind our back: the hash will tell
-            self._digest.update(block)
-            self._hashed_bytes += len(block)
-
-
 class Store:
     """Artifacts under one root folder. Raises `StorageError` when the folder cannot be used."""
 
@@ -204,7 +67,7 @@ class Store:
         self._index = self._models / "index.jsonl"
         self._paths: dict[str, Path] = {}
         self._durable: set[Path] = set()
-        with _storage(root):
+        with storage(root):
             disk.make_folder(self._incoming)
             disk.make_folder(self._models)
             for path in disk.glob(self._models, f"*/*/{BUNDLE}"):
@@ -220,6 +83,24 @@ class Store:
     def path_of(self, artifact_id: str) -> Path | None:
         """Return where the artifact's bundle lies, or none."""
         return self._paths.get(artifact_id)
+
+    def size_bytes(self, artifact_id: str) -> int | None:
+        """Return the size of an artifact in bytes; none when it is not in the store."""
+        path = self._paths.get(artifact_id)
+        with contextlib.suppress(OSError):
+            return None if path is None else self._disk.size_bytes(path)
+        return None
+
+    def find(self, job_id: str, attempt: int, start: str) -> str | None:
+        """Return the artifact whose id begins so, if `start` says anything and it is in the store.
+
+        Else the one that the index has of this attempt, be it there or not.
+        """
+        begun = [one for one in list(self._paths) if start and one.startswith(start)]
+        if len(begun) == 1:
+            return begun[0]
+        wanted = (job_id, str(attempt))
+        return next((key[2] for key in list(self._rows) if key[:2] == wanted), None)
 
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of every artifact in the store."""
@@ -241,7 +122,7 @@ class Store:
         path = self._incoming / f"{_checked(_HEX, artifact_id)}.part"
         have = _listed(self._disk, path, size_bytes, chunk_bytes)
         missing_bytes = size_bytes - have.count() * chunk_bytes
-        with _storage(path):
+        with storage(path):
             free_bytes = self._disk.free_bytes(self._incoming)
             if missing_bytes + FREE_MARGIN_BYTES > free_bytes:
                 raise StorageError(
@@ -264,7 +145,7 @@ class Store:
             part.discard()
             raise BadStream(f"artifact {part.artifact_id[:12]}: the bytes have another hash")
         part.close_file()
-        with _storage(target):
+        with storage(target):
             self._disk.make_folder(target.parent)
             self._disk.replace(part.path, target)
             self._sync_names([target])
@@ -297,13 +178,13 @@ class Store:
     def _put(self, bundles: Sequence[tuple[Whole, Path]]) -> None:
         disk = self._disk
         parts = [self._incoming / f"{one.artifact_id}.whole.part" for one, _ in bundles]
-        with _storage(self._models), contextlib.ExitStack() as opened:
+        with storage(self._models), contextlib.ExitStack() as opened:
             files = [opened.enter_context(disk.open(part, "wb")) for part in parts]
             for file, (one, _) in zip(files, bundles, strict=True):
                 file.write(one.data)
             for file in files:
                 disk.sync(file)
-        with _storage(self._models):
+        with storage(self._models):
             for part, (_, target) in zip(parts, bundles, strict=True):
                 disk.make_folder(target.parent)
                 disk.replace(part, target)
@@ -332,7 +213,7 @@ class Store:
         if key in self._rows:
             return
         line = json.dumps(row, sort_keys=True, allow_nan=False)
-        with _storage(self._index), self._disk.open(self._index, "ab") as file:
+        with storage(self._index), self._disk.open(self._index, "ab") as file:
             before_bytes = file.tell()
             try:
                 file.write(line.encode() + b"\n")
@@ -395,20 +276,27 @@ class Store:
         unfiled: frozenset[str],
         older_than_s: float,
         now_wall_s: float,
+        spared: Callable[[], Container[str]] = frozenset,
     ) -> dict[str, int]:
         """Delete those of the `unreferenced` that are so old; return the others, by size.
 
-        The index then has one row for each job and artifact that is there, the newest; and for
-        what is `unfiled`, to come here yet.
+        What is `spared` stays however old it is, a checkpoint excepted; that is asked for when
+        something is old, and raises `StorageError`. The index then has one row for each job and
+        artifact that is there, the newest; and for what is `unfiled`, to come here yet.
         """
         disk, kept = self._disk, {}
+        keep: Container[str] | None = None
         for artifact_id in unreferenced:
             path = self._paths.get(artifact_id)
             if path is None:
                 continue
-            with _storage(path):
+            with storage(path):
                 # A checkpoint that no job goes on from is of no use to anybody.
-                if is_checkpoint(path) or now_wall_s - disk.modified_s(path) > older_than_s:
+                goes = is_checkpoint(path)
+                if not goes and now_wall_s - disk.modified_s(path) > older_than_s:
+                    keep = spared() if keep is None else keep
+                    goes = artifact_id not in keep
+                if goes:
                     disk.unlink(path)
                     disk.remove_tree(path.parent)
                     del self._paths[artifact_id]
@@ -420,7 +308,7 @@ class Store:
     def _compact_index(self, unfiled: frozenset[str]) -> None:
         if self._disk.size_bytes(self._index) is None:
             return
-        with _storage(self._index):
+        with storage(self._index):
             lines = read(self._disk, self._index).splitlines()
             newest: dict[tuple[str, str], bytes] = {}
             for line in lines:
@@ -496,12 +384,3 @@ def _checked(pattern: re.Pattern[str], name: str) -> str:
     if not (pattern.fullmatch(name) and is_plain(name)):
         raise BadStream(f"{name[:80]!r} cannot be part of a path")
     return name
-
-
-@contextlib.contextmanager
-def _storage(path: Path) -> Iterator[None]:
-    """Turn what the operating system says into a `StorageError` that names the path."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror or error}; is the disk full?") from error

@@ -33,6 +33,8 @@ def away(world: World, job: Job, now: Now) -> str:
     if job.state is not JobState.RUNNING or host is None or host.online or lost_at_s is None:
         return ""
     how = _HOW.get(host.presence(now), "has not been heard of")
+    if host.may_have_twin(now):
+        how = "is gone from the broker"  # who said goodbye need not be the one that has the job
     last = job.losses + 1 >= world.settings.max_attempts
     what = "fails, lost once too often" if last else "goes back into the queue"
     wait = _span(max(0.0, lost_at_s - now.mono_s))

@@ -6,6 +6,10 @@ its ledger and its machine. No will touches that, unlike the status, so whoever 
 leaves it as it was, however it ends. If the holder is somebody else, and has not said goodbye, it
 is given time to come back; it does so by itself, which throws this one off, and then this one
 yields.
+
+Who serves waits to hear its own `Holder`, which shows that the broker lets it say and hear that:
+one whose files are older drops it in silence, or ends the connection. A coordinator that has never
+come past that gives up in a while, for somebody to see.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from broker.acl import REWRITE_RIGHTS
 from broker.errors import BadMessage
 from broker.messages import HOLDER, STATUS, Holder, decode
 from broker.topics import Topics
@@ -22,6 +27,8 @@ from broker.wire import Connected, Disconnected, Incoming
 WAIT_S: Final = 20.0  # a coordinator that was thrown off is back within a second or two
 ANSWER_S: Final = 5.0  # for a word to ourselves, and what is retained before it
 SUBSCRIBE_S: Final = 10.0
+HEARD_S: Final = 30.0  # for our own holder: what is retained of all hosts may come before
+DENIED_S: Final = 60.0  # a broker's cluster may refuse for as long as one of its nodes is away
 
 
 class Do(Enum):
@@ -72,6 +79,9 @@ class Succession:
         self._holder: Holder | None = None
         self._has_left = False
         self._due_s: float | None = None
+        self._heard = False  # our own holder, on this connection
+        self._is_let = False  # the broker has let us serve, at least once
+        self._denied_s: float | None = None  # since when it has not, again and again
 
     @property
     def serves(self) -> bool:
@@ -90,17 +100,22 @@ class Succession:
     def handle(self, event: Connected | Disconnected | Incoming, now_s: float) -> Step:
         """Take what the link tells."""
         if isinstance(event, Incoming):
-            return _PASS if self._phase in _IN else self._on_message(event, now_s)
+            if self._phase not in _IN:
+                return self._on_message(event, now_s)
+            if self._phase is _Phase.SERVING and event.topic == self._topics.holder():
+                self._note_own(event)
+            return _PASS
         match event:
             case Connected(session) if self._phase is _Phase.ENTERING and session == self._session:
-                self._turn(_Phase.SERVING, None)
+                self._heard = False
+                self._turn(_Phase.SERVING, now_s + HEARD_S)
                 return Step(Do.SERVE)
             case Connected(session):
                 self._session = session
                 self._turn(_Phase.LOOKING, now_s + ANSWER_S)
                 return Step(Do.ASK)
             case Disconnected():
-                return self._on_disconnected()
+                return self._on_disconnected(event, now_s)
 
     def on_time(self, now_s: float) -> Step:
         """Time has passed."""
@@ -112,15 +127,49 @@ class Succession:
             self._turn(_Phase.ENTERING, now_s + SUBSCRIBE_S)
             return Step(Do.ENTER, "the other coordinator has not come back: taking over")
         self._due_s = None
+        if self._phase is _Phase.SERVING:
+            # Nothing else rests on it: the fleet is served, without that protection.
+            self._is_let = True
+            topic = self._topics.holder()
+            return Step(
+                Do.NOTHING,
+                f"{topic} did not come back in {HEARD_S:.0f} s: the broker seems to drop it, and a "
+                f"second coordinator would not know of this one; {REWRITE_RIGHTS}",
+            )
         return Step(Do.DROP, f"no answer to the subscription in {SUBSCRIBE_S:.0f} s")
 
-    def _on_disconnected(self) -> Step:
+    def _on_disconnected(self, event: Disconnected, now_s: float) -> Step:
+        said = self._why_denied(event)
         rival = self._rival()
         if rival is not None and self._phase in {_Phase.LOOKING, _Phase.WAITING}:
             return self._yield_to(rival)
         self._holder, self._has_left = None, False
         self._turn(_Phase.AWAY, None)
-        return _PASS
+        if not said or self._is_let:
+            self._denied_s = None
+        elif self._denied_s is None:
+            self._denied_s = now_s
+        elif now_s - self._denied_s >= DENIED_S:
+            lasted_s = now_s - self._denied_s
+            return Step(Do.YIELD, f"the broker has not let it serve for {lasted_s:.0f} s: {said}")
+        return _PASS if event.denied else Step(Do.PASS, said)
+
+    def _why_denied(self, event: Disconnected) -> str:
+        """Say what the broker seems not to allow, if that ended the connection; else nothing."""
+        if event.denied:
+            return event.why
+        if self._phase is not _Phase.SERVING or self._heard:
+            return ""
+        topic = self._topics.holder()
+        return (
+            f"{event.why}: it ended before {topic} came back, which the broker may not let a "
+            f"coordinator say; {REWRITE_RIGHTS}"
+        )
+
+    def _note_own(self, message: Incoming) -> None:
+        if _holder_in(message.payload) == self._own:
+            self._heard = self._is_let = True
+            self._due_s = self._denied_s = None
 
     def _on_message(self, message: Incoming, now_s: float) -> Step:
         if message.topic not in self._looks_at:
@@ -135,10 +184,10 @@ class Succession:
         return Step(Do.NOTHING)
 
     def _on_holder(self, message: Incoming) -> Step:
-        try:
-            self._holder = decode(HOLDER, message.payload) if message.payload else None
-        except BadMessage:
-            self._holder = None
+        said = _holder_in(message.payload)
+        if said is None and message.payload and not message.retained:
+            return Step(Do.NOTHING)  # somebody tries whether it gets through
+        self._holder = said
         rival = self._rival()
         if rival is not None and self._phase is _Phase.WAITING and not message.retained:
             return self._yield_to(rival)
@@ -178,6 +227,13 @@ class Succession:
 
     def _turn(self, phase: _Phase, due_s: float | None) -> None:
         self._phase, self._due_s = phase, due_s
+
+
+def _holder_in(payload: bytes) -> Holder | None:
+    try:
+        return decode(HOLDER, payload) if payload else None
+    except BadMessage:
+        return None
 
 
 def _is_goodbye(payload: bytes) -> bool:

@@ -36,6 +36,13 @@ class Lines:
                 return line
         return None
 
+    def first(self, key: str) -> int | None:
+        """Return the line on which a key of the top, or anything within it, stands first."""
+        self.of((key,))
+        return min(
+            (at for path, at in (self._found or {}).items() if path[:1] == (key,)), default=None
+        )
+
 
 def _locate(text: str) -> dict[Path, int]:
     found: dict[Path, int] = {}

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.messages import AskWorkers, TrainerInfo, Wire
-from coordinator import hostverbs
+from coordinator import hostverbs, howfar
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.plan import policy_to_dict
@@ -56,6 +56,7 @@ def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
         "barred": hostverbs.restraints(world, host),
         "drained": list(world.barred(host.name)),
         "snoozed": world.record(host.name).snoozed(),
+        "lifted_by_resume": list(world.record(host.name).lifted_by_resume()),
         "policy": policy_to_dict(world.policy(host.name)),
         "jobs": _jobs(world, host),
         "last_seen": host.last_seen_at,
@@ -65,7 +66,7 @@ def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
 def _jobs(world: World, host: Host) -> list[JsonValue]:
     """Return what a host holds by the ledger, as `list` says it; then what it is to stop.
 
-    A heartbeat may be half a minute old: how far a job is it tells, not who holds it.
+    A heartbeat may be half a minute old: what a job is at it tells, not who holds it.
     """
     listed = host.heartbeat.jobs if host.heartbeat else ()
     beat = {(held.job_id, held.attempt): held for held in listed}
@@ -73,8 +74,8 @@ def _jobs(world: World, host: Host) -> list[JsonValue]:
     for job in world.held_at(host.name):
         held = beat.pop((job.job_id, job.attempt), None)
         begun = "starting" if job.state is JobState.CLAIMED else "running"
-        phase, share = (held.phase, held.progress) if held else (begun, None)
-        rows.append(_job(job.job_id, job, job.attempt, phase, share))
+        share = howfar.share(host.progress.get(job.job_id), held)
+        rows.append(_job(job.job_id, job, job.attempt, held.phase if held else begun, share))
     for held in beat.values():
         known = world.book.get(held.job_id)
         if known is None or known.state not in FINAL:  # what is over it will not list again

@@ -34,7 +34,7 @@ from coordinator.board import Board
 from coordinator.effects import Effect, Warn
 from coordinator.hosts import Host
 from coordinator.jobs import Job, JobBook
-from coordinator.plan import HostPolicy, Plan
+from coordinator.plan import DEFAULT_GRACE_S, HostPolicy, Plan
 from coordinator.records import (
     FleetRecord,
     HostForgotten,
@@ -81,6 +81,7 @@ class CoreSettings:
     request_window_s: float = 60.0
     trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     home_commands: bool = False
+    keep_results_s: float = 30 * 86_400.0  # that no job has any more
     cancel_at_once: int = 1000  # of the jobs that one command cancels, in one turn
 
 
@@ -203,9 +204,11 @@ class World:
     revoked: dict[str, Revocation] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
+    given: dict[str, tuple[int, Now]] = field(default_factory=dict)  # newest attempts, and when
     awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
     unfiled: dict[str, None] = field(default_factory=dict)  # artifacts that the ledger keeps
     unfiled_left: dict[str, None] = field(default_factory=dict)  # of these, nobody is at them
+    filing_s: dict[str, float] = field(default_factory=dict)  # since when somebody is, oldest first
     filed: dict[str, None] = field(default_factory=dict)  # the ledger may let go of them
     uploads: dict[str, Upload] = field(default_factory=dict)
     parts_opened: int = 0
@@ -255,6 +258,7 @@ class World:
             self.timers.cancel(("retry", job.job_id))
         if event is Event.ASSIGNED:
             self._expect_nothing(job.job_id)
+            self.given[job.job_id] = (after.attempt, now)
         if after.state in FINAL:
             # A job that was lost too often is failed, but its result may still be on its way.
             self._forget(job.job_id, expected=event is not Event.EXHAUSTED)
@@ -290,6 +294,7 @@ class World:
     def _forget(self, job_id: str, *, expected: bool) -> None:
         if expected:
             self._expect_nothing(job_id)
+            self.given.pop(job_id, None)
         self.holdbacks.pop(job_id, None)
 
     def _note_hosts(self, before: Job, after: Job) -> None:
@@ -297,7 +302,8 @@ class World:
         for name in (before.host, after.host):
             if name is not None:
                 self.changed_hosts[name] = None
-        if (before.host != after.host or after.state in FINAL) and before.host in self.hosts:
+        is_over = after.state in FINAL or before.attempt != after.attempt
+        if (is_over or before.host != after.host) and before.host in self.hosts:
             self.hosts[before.host].progress.pop(before.job_id, None)
 
     def announce(self, job: Job, now: Now) -> None:
@@ -400,10 +406,14 @@ class World:
 
     def grace_s(self) -> float:
         """Return how long a `prefer_cuda` job waits for a CUDA host."""
-        override_s = self.settings.prefer_cuda_grace_s
-        if override_s is not None:
-            return override_s
-        return self.plan.prefer_cuda_grace_s if self.plan else 300.0
+        by_plan_s = self.plans_grace_s()
+        return (self.settings.prefer_cuda_grace_s or 0.0) if by_plan_s is None else by_plan_s
+
+    def plans_grace_s(self) -> float | None:
+        """Return that as the plan says it; none where the coordinator was told another."""
+        if self.settings.prefer_cuda_grace_s is not None:
+            return None
+        return self.plan.prefer_cuda_grace_s if self.plan else DEFAULT_GRACE_S
 
     def held_at(self, host: str) -> list[Job]:
         """Return the jobs that the ledger says `host` holds."""

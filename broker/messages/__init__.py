@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Heartbeat,
         HeldJob,
         Holder,
+        OwedResult,
         Phase,
         Progress,
         Status,
@@ -170,7 +171,8 @@ _NAMES: Final = {
         "BROKER_LOAD", "BROKER_REFUSED", "CAPABILITY", "CERTIFICATE_REQUEST",
         "CERTIFICATE_RESPONSE", "HEARTBEAT", "HOLDER", "PROGRESS", "STATUS", "BrokerLoad",
         "BrokerRefusals", "Capability", "CertificateRequest", "CertificateResponse", "Gpu",
-        "Heartbeat", "HeldJob", "Holder", "Phase", "Progress", "Status", "TrainerInfo",
+        "Heartbeat", "HeldJob", "Holder", "OwedResult", "Phase", "Progress", "Status",
+        "TrainerInfo",
     ),
     "jobs": (
         "AGENT_REQUEST", "AGENT_RESPONSE", "JOB_ROW", "SUMMARY", "Accepted", "AgentRequest",

@@ -24,6 +24,13 @@ from broker.messages.values import (
 )
 
 
+class OwedResult(Piece):
+    """The result of an attempt, which waits on its host's disk until the coordinator has it."""
+
+    job_id: JobId
+    attempt: Attempt
+
+
 class Status(Wire):
     """Presence of a host or of the coordinator; its will bears the session that it belongs to."""
 
@@ -32,6 +39,11 @@ class Status(Wire):
     session: Id = Field(description="New at every connect; a will speaks for its session only.")
     instance: Id = Field(description="New at every start of the process.")
     boot_id: Id = Field(description="New at every boot of the machine.")
+    owes: tuple[OwedResult, ...] = Field(
+        default=(),
+        max_length=MAX_LISTED,
+        description="Of a goodbye: results that the host will bring when it is back.",
+    )
 
 
 class Holder(Wire):

@@ -154,6 +154,13 @@ AgentRequest = Annotated[
 # Agent to coordinator
 
 
+# How long its trainer ran: a duration, since the clocks of hosts are often wrong.
+RanS = Annotated[
+    float | None,
+    Field(description="Seconds that the trainer ran, by the agent's monotonic clock, if it did."),
+]
+
+
 class _Report(Wire):
     type: str  # stands here for the order, see `encode`; each report says which
     job_id: JobId
@@ -184,7 +191,9 @@ class Started(_Report):
 
     type: Literal["started"] = "started"
     slot: int = Field(ge=0, le=63)
-    pid: int = Field(ge=0)
+    pid: int = Field(
+        ge=0, description="The trainer's; without a nursery (macOS) that of the keeper above it."
+    )
 
 
 class Finished(_Report):
@@ -194,6 +203,7 @@ class Finished(_Report):
     artifact_id: ArtifactId
     size_bytes: Bytes
     metrics: Metrics = {}
+    ran_s: RanS = None
     bundle: Annotated[str, Field(max_length=4 * (MAX_SMALL_BYTES // 3 + 1))] = Field(
         default="", description="The artifact itself, in base64, where it is small."
     )
@@ -208,6 +218,7 @@ class Failed(_Report):
     transient: bool = Field(
         default=True, description="Another attempt may go well; false: it cannot."
     )
+    ran_s: RanS = None
 
 
 class Released(_Report):
@@ -220,6 +231,7 @@ class Released(_Report):
     reason: Line
     artifact_id: ArtifactId | None = None
     size_bytes: Bytes = 0
+    ran_s: RanS = None
 
 
 class Stopped(_Report):
@@ -227,6 +239,7 @@ class Stopped(_Report):
 
     type: Literal["stopped"] = "stopped"
     request_id: Id
+    ran_s: RanS = None
 
 
 AgentResponse = Annotated[
@@ -252,6 +265,10 @@ class JobRow(Wire):
     created_at: str
     started_at: str | None
     finished_at: str | None
+    ran_s: float | None = Field(
+        default=None,
+        description="Seconds that the trainer ran in the attempt that ended it; none: unknown.",
+    )
     in_plan: bool = True
     submitted_by: str | None = Field(
         default=None, description="Who asked for it with `fleet run`; none: the manifest did."

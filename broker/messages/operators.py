@@ -200,7 +200,8 @@ class AskPlan(Ask):
 class AskAttempts(Ask):
     """Attempts that have ended, newest first, a page at a time: how, where, after how long.
 
-    `before` is where the last page ended, as its answer said in `next`.
+    `before` is where the last page ended, as its answer said in `next`; `after` is where the newest
+    one began that is known already, as an answer said in `newest`.
     """
 
     type: Literal["attempts"] = "attempts"
@@ -208,6 +209,7 @@ class AskAttempts(Ask):
         default=None, ge=0, le=1e11, description="Seconds since the epoch; none: all of them."
     )
     before: Seq | None = Field(default=None, description="In the table of events; none: its end.")
+    after: Seq = Field(default=0, description="Likewise; what is not newer is left out.")
     ends: tuple[Literal["completed", "failed", "lost", "released", "cancelled"], ...] = ()
     limit: int = Field(default=1000, ge=1, le=1000)
 
@@ -219,10 +221,14 @@ class AskTrainers(Ask):
 
 
 class AskFetch(Ask):
-    """Which artifact a job has, how large it is; it then flows by download grants."""
+    """Which artifact a job has, how large it is; it then flows by download grants.
+
+    Of an `attempt`: what that has brought, also when a requeue has set it aside.
+    """
 
     type: Literal["fetch"] = "fetch"
     job: Line
+    attempt: int | None = Field(default=None, ge=1)
 
 
 OperatorRequest = Annotated[

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from broker.errors import ConfigError, FleetError
+from broker.errors import ConfigError, FleetError, plain
 from broker.prose import laid_out
 from coordinator import __version__
 
@@ -75,6 +75,11 @@ _OTHER_WORDS: Final = {
     "kill": "cancel", "stop": "cancel", "fetch": "get", "download": "get", "web": "dashboard",
     "unpause": "pause", "validate": "check", "start": "up",
 }  # fmt: skip
+_RESTORE: Final = (
+    "No such command 'restore'. A backup is put back by hand: stop the coordinator, move its "
+    "training_jobs.db* away, and copy the backup to training_jobs.db in their place; then "
+    "`fleet fsck` (docs/operations.md, Restore)"
+)
 
 
 class Unreachable(FleetError):  # noqa: N818 - a state of the world, not a mistake
@@ -141,6 +146,8 @@ class _Verbs(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            if str(args[0]).lower() == "restore":
+                raise click.UsageError(_RESTORE, ctx) from None
             close = _nearest(str(args[0]))
             if close and not isinstance(error, click.NoSuchOption):
                 text = f"No such command {str(args[0])!r}. Did you mean {close!r}?"
@@ -202,6 +209,16 @@ def _complain(text: str, argv: list[str] | None) -> None:
     _answer_in_json(text, argv)
 
 
+def _complain_of_usage(error: click.ClickException) -> None:
+    """Say what was typed wrongly, and where the help is."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        help_ = f"Try '{context.command_path} --help' for help."
+        click.echo(f"{context.get_usage()}\n{help_}\n", err=True)
+    text = f"error: {printable(error.format_message())}"
+    click.echo(laid_out(text.expandtabs(2), sys.stderr, indent=2), err=True)
+
+
 def _answer_in_json(text: str, argv: list[str] | None) -> None:
     """Print that it was not done, where that was asked for: a script reads no empty answer."""
     given = sys.argv[1:] if argv is None else argv
@@ -222,7 +239,7 @@ def main(argv: list[str] | None = None) -> int:
     except click.exceptions.Abort:
         return 130
     except click.ClickException as error:
-        error.show()
+        _complain_of_usage(error)
         _answer_in_json(error.format_message(), argv)
         return error.exit_code
     except FleetError as error:
@@ -231,7 +248,6 @@ def main(argv: list[str] | None = None) -> int:
             return EXIT_UNREACHABLE
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_REFUSED
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        _complain(f"{where}{error.strerror or error}", argv)
+        _complain(plain(error), argv)
         return EXIT_REFUSED
     return result if isinstance(result, int) else 0

@@ -62,6 +62,7 @@ def _all_pending(client: OperatorClient, *, yes: bool, as_json: bool) -> int:
             waits = "1 job is pending" if count == 1 else f"{count} jobs are pending"
             raise ConfigError(f"{waits}; say --yes to cancel {'it' if count == 1 else 'them'}")
         if not click.confirm(f"Cancel {_jobs(count)}?", err=True):
+            render.say("nothing was changed", err=True)
             return 1
     data: dict[str, Any] = {"cancelled": 0, "names": []}
     if count:

@@ -73,11 +73,19 @@ def _judge(manifest: Path, known: _Known) -> dict[str, Any]:
         errors = problems_to_list(error)
         warnings = _warnings(error.readable, hosts) if error.readable else None
         return {
-            "ok": False, "message": str(error), "jobs": 0, "errors": errors, "warnings": warnings
+            "ok": False, "message": str(error), "jobs": 0, "errors": errors, "warnings": warnings,
+            **_unchecked(warnings, hosts),
         }  # fmt: skip
+    warnings = _warnings(plan, hosts)
     return {
-        "ok": True, "jobs": len(plan.jobs), "errors": [], "warnings": _warnings(plan, hosts)
+        "ok": True, "jobs": len(plan.jobs), "errors": [], "warnings": warnings,
+        **_unchecked(warnings, hosts),
     }  # fmt: skip
+
+
+def _unchecked(warnings: list[str] | None, hosts: set[str] | None) -> dict[str, str]:
+    """Say that a coordinator answered, and names of hosts were not checked all the same."""
+    return {} if warnings is not None or hosts is None else {"unchecked": "no host is known"}
 
 
 def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[str]:
@@ -85,7 +93,7 @@ def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[str]
         count = found["jobs"]
         yield f"{manifest}: {count} job{'s' * (count != 1)}, no errors"
         if found["warnings"] is None:
-            why = "--offline" if offline else "no coordinator answered"
+            why = "--offline" if offline else found.get("unchecked", "no coordinator answered")
             yield f"names of hosts were not checked: {why}"
     else:
         yield printable(found["message"])
@@ -97,7 +105,7 @@ def _warnings(plan: Plan, hosts: set[str] | None) -> list[str] | None:
     """Return a warning for each host that nobody knows; none when that cannot be told."""
     from coordinator.hostnames import of_plan
 
-    if hosts is None:
+    if not hosts:
         names = [*plan.hosts, *(name for job in plan.jobs for name in job.named_hosts())]
         return None if names else []
     return of_plan(plan, hosts)

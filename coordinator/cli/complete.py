@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from coordinator.cli import printable
+from coordinator.cli import printable, words
 from coordinator.cli.words import ID_CHARS
 
 if TYPE_CHECKING:
@@ -39,15 +39,41 @@ def complete_job(
 ) -> list[CompletionItem]:
     """Return the jobs whose name, or else whose id, begins so; with their state and host."""
     states = STATES.get(ctx.info_name or "", ())
+    if ctx.params.get("attempt"):
+        states = ()  # what was set aside is of a job in any state
 
     def ask(client: OperatorClient) -> Found:
         rows = client.list_jobs(states)
-        planned = {row["name"] for row in rows if row["in_plan"]}
+        # A name means the job of the manifest, which may be in a state that was not asked for.
+        has_left = any(not row["in_plan"] for row in rows)
+        others = client.list_jobs() if states and has_left else rows
+        planned = {row["name"] for row in others if row["in_plan"]}
         told = [
             _of_job(row, incomplete, by_id=not row["in_plan"] and row["name"] in planned)
             for row in rows
         ]
         return [one for one in told if one[0].startswith(incomplete)]
+
+    return _items(_within(ctx, ask))
+
+
+def complete_attempt(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the attempts of the job in the line whose results are there, and what those are."""
+    # An option that lacks its value has click leave what comes before it as it is.
+    job = ctx.params.get("job") or next(iter(ctx.args), None)
+    if not job:
+        return []
+
+    def ask(client: OperatorClient) -> Found:
+        from broker.machine import new_id
+        from broker.messages import AskShow
+
+        shown = client.ask(AskShow(id=new_id(), job=job))
+        there = [one for one in shown["results"] if one["is_there"]]
+        found = [(str(one["attempt"]), _of_result(one)) for one in there]
+        return [one for one in found if one[0].startswith(incomplete)]
 
     return _items(_within(ctx, ask))
 
@@ -81,6 +107,15 @@ def _of_job(row: dict[str, Any], incomplete: str, *, by_id: bool = False) -> tup
     if not by_id and _SAFE.fullmatch(row["name"]) and row["name"].startswith(incomplete):
         return row["name"], where
     return row["job_id"][:ID_CHARS], f"{row['name']}, {where}"
+
+
+def _of_result(result: dict[str, Any]) -> str:
+    said = [words.local(result["at"]), words.size(result["size_bytes"])]
+    if result["metric"]:
+        said.insert(0, result["metric"])
+    if result["kept_until"]:
+        said.append(f"kept until {words.local(result['kept_until'])}")
+    return ", ".join(said)
 
 
 def _items(found: Found) -> list[CompletionItem]:

@@ -117,14 +117,15 @@ def _fetch(settings: BrokerSettings) -> Fetch:
     """Return what fetches an artifact, on a connection of its own: a large one delays no news."""
 
     def fetch(
-        job_id: str, target: Path, most_bytes: int | None, on_bytes: Callable[[int, int], None]
-    ) -> str:
+        job_id: str, attempt: int | None, target: Path, most_bytes: int | None,
+        on_bytes: Callable[[int, int], None],
+    ) -> str:  # fmt: skip
         from coordinator.cli.client import OperatorClient
         from coordinator.cli.get import ask, receive, verify
         from coordinator.web.artifacts import TooLarge
 
         with OperatorClient(settings, ANSWER_S) as client, target.open("w+b") as file:
-            offer = ask(client, job_id)
+            offer = ask(client, job_id, attempt)
             if most_bytes is not None and offer.size_bytes > most_bytes:
                 raise TooLarge(f"the artifact is large ({offer.size_bytes / 1024**2:.0f} MiB)")
             got_bytes = 0

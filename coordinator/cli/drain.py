@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from broker.errors import ConfigError
 from broker.machine import new_id
 from broker.messages import AskDrain, AskPause, AskResume, AskSnooze
+from coordinator.cli import NotDone
 from coordinator.cli.common import (
     client_options,
     connect,
@@ -47,7 +49,8 @@ def drain_command(client: OperatorClient, host: str, now: bool, as_json: bool) -
     """
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskDrain(id=new_id(), host=host, now=now, expires_at=expires_at))
-    _say(data, f"{data['host']} is drained{_held(data)}", as_json=as_json)
+    lifts = f"; `fleet resume {data['host']}` lifts it"
+    _say(data, f"{data['host']} is drained{_held(data)}{lifts}", as_json=as_json)
 
 
 @click.command("snooze")
@@ -99,8 +102,16 @@ def snooze_command(
         ask = AskSnooze(
             id=new_id(), host=words[0], for_s=for_s, finish=finish, expires_at=time.time() + timeout
         )
-        data = client.ask(ask)
-    _say(data, f"{data['host']} is snoozed until {data['until']}{_held(data)}", as_json=as_json)
+        try:
+            data = client.ask(ask)
+        except NotDone:
+            if words[0] == "here":
+                hint = f"for this machine: `fleet snooze --here {shlex.quote(words[1])}`"
+                click.echo(f"{hint}, with dashes", err=True)
+            raise
+    ends = f"; `fleet resume {data['host']}` ends it"
+    text = f"{data['host']} is snoozed until {data['until']}{_held(data)}{ends}"
+    _say(data, text, as_json=as_json)
     return 0
 
 
@@ -136,9 +147,7 @@ def resume_command(
     text = f"{data['host']} is given jobs again"
     if data.get("refuses"):
         text = f"{data['host']} may have jobs again, but takes none now: {data['refuses']}"
-    # Without the remedy: this was it.
-    lifted = " and ".join(one.partition("; `fleet ")[0] for one in data["was"])
-    _say(data, f"{text}; it was {lifted}", as_json=as_json)
+    _say(data, f"{text}; it was {' and '.join(data['was'])}", as_json=as_json)
     return 0
 
 

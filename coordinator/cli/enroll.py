@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import socket
 import sys
 from contextlib import ExitStack
@@ -124,7 +125,7 @@ def _to_file(
     except BaseException:
         out.unlink(missing_ok=True)
         raise
-    command = f"fleet join {out.name}{'' if old is None else ' --replace'}"
+    command = f"fleet join {shlex.quote(out.name)}{'' if old is None else ' --replace'}"
     if as_json:
         print_json_line({"ok": True, "name": name, "file": str(out), "run": command})
     else:
@@ -163,6 +164,7 @@ def _wait(
     offer = Offer(authority, name, url, token, lasts_s, replace)
     with stack:
         enrolment = wait_for_joining(offer, host, port, ready)
+    again = f"fleet enroll {name}{' --replace' * replace}"
     match enrolment.end:
         case End.JOINED:
             if as_json:
@@ -173,12 +175,12 @@ def _wait(
         case End.EXPIRED:
             raise NotDone(
                 f"nobody has come for the certificate of {name} within {span(lasts_s)}; run "
-                f"`fleet enroll {name}` again"
+                f"`{again}` again"
             )
         case _:
             raise NotDone(
                 "somebody tried wrong tokens, and this one was given up; see who can reach this "
-                f"port, and run `fleet enroll {name}` again"
+                f"port, and run `{again}` again"
             )
 
 

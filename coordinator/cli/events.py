@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 POLL_S: Final = 1.0
+NAMED: Final = 3  # jobs of one reload that are named
+_OF_RELOAD: Final = frozenset({"added", "changed", "adopted", "orphaned"})
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([smhdw])")
 
@@ -59,6 +62,7 @@ def events_command(
 ) -> None:
     """What happened: moves of jobs, and what operators did or were refused. Newest last.
 
+    What a reload did to several jobs is one line, with --json one event a job.
     Times are this machine's local ones; in JSON they are RFC 3339 in UTC. With --follow, JSON is
     one object a line.
 
@@ -112,8 +116,25 @@ def _patiently(
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     from coordinator.cli import render
 
-    for row in rows:
-        if as_json:
+    if as_json:
+        for row in rows:
             click.echo(json.dumps(row, ensure_ascii=False))
-        else:
-            render.print_event(row)
+        return
+    for row in together(rows):
+        render.print_event(row)
+
+
+def together(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield events for people: what one reload did to several jobs is one, with their number."""
+    for key, group in itertools.groupby(rows, _alike):
+        alike = list(group)
+        if len(alike) == 1 or key[0] not in _OF_RELOAD:
+            yield from alike
+            continue
+        names = ", ".join(str(row["name"]) for row in alike[:NAMED])
+        more = f" and {len(alike) - NAMED} more" if len(alike) > NAMED else ""
+        yield {**alike[0], "host": None, "name": f"{len(alike)} jobs: {names}{more}"}
+
+
+def _alike(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["event"], row["at"], row["who"], row["why"], row["outcome"]

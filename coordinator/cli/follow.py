@@ -90,7 +90,9 @@ def _heard(kind: Kind, payload: bytes, row: dict[str, Any], screen: _Screen) -> 
                 row = heard
                 screen.show(row, None)
         elif kind is Kind.PROGRESS:
-            screen.show(row, decode(PROGRESS, payload))
+            progress = decode(PROGRESS, payload)
+            if row and progress.attempt == row["attempt"]:  # else of an agent that died
+                screen.show(row, progress)
     except BadMessage:
         pass
     return row

@@ -22,6 +22,7 @@ from broker.stream import Complete, Receiver, SendGrant, WriteChunk
 from broker.topics import Kind
 from coordinator.cli import Unreachable, words
 from coordinator.cli.common import client_options, job_argument, json_option
+from coordinator.cli.complete import complete_attempt
 from coordinator.cli.progress import transfer, waiting
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Offer(BaseModel):
     model: Word
     mode: str
     artifact_id: ArtifactId
+    attempt: int | None = None
     size_bytes: int = Field(ge=1)
     chunk_bytes: int = Field(ge=1, le=MAX_CHUNK_BYTES)
 
@@ -56,24 +58,32 @@ class Offer(BaseModel):
 @job_argument
 @click.option("--output", "-o", type=click.Path(path_type=Path), default=Path(), metavar="DIR",
               help="Where to put it.  [default: here]")  # fmt: skip
+@click.option("--attempt", type=click.IntRange(1), metavar="N", shell_complete=complete_attempt,
+              help="What attempt N has brought, also where it was set aside.")  # fmt: skip
 @click.option("--raw", is_flag=True, help="Keep the bundle as it is, do not unpack it.")
 @click.option("--stall", type=click.FloatRange(1, 3600), default=60.0, show_default=True,
               metavar="SECONDS", help="Give up when nothing comes for so long.")  # fmt: skip
 @json_option
 @client_options
 def get_command(
-    client: OperatorClient, job: str, output: Path, raw: bool, stall: float, as_json: bool
-) -> None:
+    client: OperatorClient, job: str, output: Path, attempt: int | None, raw: bool, stall: float,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Fetch a job's artifact, check its sha256 and unpack it into DIR/NAME.
+
+    A result that a requeue has set aside is kept for a while (30 days, unless the coordinator is
+    told otherwise): with --attempt it is fetched, into DIR/NAME-attempt-N.
 
     \b
     Examples:
       fleet get gbt-oracle -o models
       fleet get gbt-oracle --raw
+      fleet get gbt-oracle --attempt 1
     """  # noqa: D301 - \b is click's
-    offer = ask(client, job)
+    offer = ask(client, job, attempt)
     make_wanted(output)
-    target = output / (f"{offer.name}.tar.zst" if raw else offer.name)
+    name = offer.name if attempt is None else f"{offer.name}-attempt-{attempt}"
+    target = output / (f"{name}.tar.zst" if raw else name)
     if not raw and target.exists():
         raise LocalError(f"{target} exists already; remove it, or choose another -o")
     part = output / f".{offer.artifact_id}.part"
@@ -97,13 +107,13 @@ def get_command(
     _say(offer, files, target, time.monotonic() - begun_s, as_json=as_json)
 
 
-def ask(client: OperatorClient, job: str) -> Offer:
-    """Return what the coordinator will send of a job.
+def ask(client: OperatorClient, job: str, attempt: int | None = None) -> Offer:
+    """Return what the coordinator will send of a job: what it has, or what an attempt brought.
 
     Raises `NotDone` when it has nothing, `Unreachable` when it does not answer, `BadMessage` when
     the answer makes no sense.
     """
-    data = client.ask(AskFetch(id=new_id(), job=job))
+    data = client.ask(AskFetch(id=new_id(), job=job, attempt=attempt))
     try:
         offer = Offer.model_validate(data)
     except ValidationError:
@@ -146,7 +156,7 @@ def receive(
 def _ask_again(client: OperatorClient, job: str, offer: Offer) -> None:
     """A coordinator that was started again knows of no download; one that is away may return."""
     with contextlib.suppress(Unreachable):
-        if ask(client, job).artifact_id != offer.artifact_id:
+        if ask(client, job, offer.attempt).artifact_id != offer.artifact_id:
             raise BadStream(f"{offer.name} has got another artifact meanwhile; try again")
 
 

@@ -18,6 +18,13 @@ def paused(status: dict[str, Any]) -> Iterator[Any]:
         yield _indented(status["paused"])
 
 
+def disk(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield what is wrong with the disk of the store, if anything is."""
+    if fault := status["coordinator"].get("disk_fault"):
+        said = f"{'Disk':<{INDENT}}{render.printable(fault)}"
+        yield render.Line(said, indent=INDENT, style="yellow")
+
+
 def orphaned(status: dict[str, Any]) -> Iterator[Any]:
     """Yield how many of the pending jobs will never run, if any: their count says nothing of it."""
     if count := status.get("orphaned"):

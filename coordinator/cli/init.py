@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -55,9 +56,11 @@ class Made:
     path: Path
     what: str
 
-    def in_short(self, home: Path) -> str:
-        """Return it for the record, which has no use for the place, nor for advice."""
-        return f"{self.path.relative_to(home)}: {self.what.partition(';')[0]}"
+    advice: str = ""
+
+    def whole(self) -> str:
+        """Return what it is, and what to do about it; the record has no use for the latter."""
+        return f"{self.what}; {self.advice}" if self.advice else self.what
 
 
 @click.command("init")
@@ -89,19 +92,19 @@ def init_command(
     _client(authority, home, person, now_s, done)
     publish(authority, home)
     if done:
-        note(authority, home, "init", person, "; ".join(one.in_short(home) for one in done))
+        note(authority, home, "init", person, "; ".join(one.what for one in done))
     if journal.read(home / "ca")[1:]:  # at the first time there is nobody to tell
         tell(authority, home, None, None)
     steps = _next(home, person)
     if as_json:
-        made = [{"path": str(one.path), "what": one.what} for one in done]
+        made = [{"path": str(one.path), "what": one.whole()} for one in done]
         print_json({"ok": True, "home": str(home), "made": made, "next": steps})
         return
     if not done:
         say(f"{home}: everything is there already; nothing was changed")
         return
     for one in done:
-        say(f"made  {one.path}: {one.what}", indent=6)
+        say(f"made  {one.path}: {one.whole()}", indent=6)
     click.echo()
     for why, commands in zip(_REASONS, steps.values()):
         say(f"{why}:")
@@ -121,7 +124,7 @@ def _authority(home: Path, brokers: Sequence[str], now_s: float, done: list[Made
         )
     for name in brokers:
         _checked(name)
-    done.append(Made(folder, "the CA; keep ca.key safe, whoever has it can be anybody"))
+    done.append(Made(folder, "the CA", "keep ca.key safe, whoever has it can be anybody"))
     return Authority.create(folder, now_s)
 
 
@@ -168,7 +171,7 @@ def _client(authority: Authority, home: Path, name: str, now_s: float, done: lis
     key = certs.new_key()
     made = authority.issue(key.public_key(), name, now_s, replace=True)
     ids.write_identity(folder, authority.pem, made, certs.key_pem(key), broker_url(home))
-    done.append(Made(folder, name))
+    done.append(Made(folder, f"the certificate of {name}"))
 
 
 def _near_its_end(certificate: x509.Certificate, now_s: float) -> bool:
@@ -210,15 +213,21 @@ def _checked(name: str) -> str:
 def _next(home: Path, person: str) -> dict[str, list[str]]:
     """Return the commands that come next: `here`, for each host, and to look at the fleet."""
     usual = home == home_of(None)
-    own = "" if usual else f" --identity {home / 'identities' / 'coordinator'}"
-    persons = "" if usual else f" --identity {home / 'identities' / ids.folder_name(person)}"
-    homes = "" if usual else f" --home {home}"
+    own = "" if usual else f" --identity {_typed(home / 'identities' / 'coordinator')}"
+    own_folder = home / "identities" / ids.folder_name(person)
+    persons = "" if usual else f" --identity {_typed(own_folder)}"
+    homes = "" if usual else f" --home {_typed(home)}"
     port = parse_address(broker_url(home)).port
     return {
         "here": [
-            f"fleet broker --listen 0.0.0.0:{port} --identity {home / 'broker'}",
-            f"fleet coordinator{own} --manifest PLAN.toml --ca {home / 'ca'}",
+            f"fleet broker --listen 0.0.0.0:{port} --identity {_typed(home / 'broker')}",
+            f"fleet coordinator{own} --manifest PLAN.toml --ca {_typed(home / 'ca')}",
         ],
         "hosts": [f"fleet enroll HOST{homes}"],
         "look": [f"fleet status{persons}"],
     }
+
+
+def _typed(path: Path) -> str:
+    """Return a path as a shell takes it."""
+    return shlex.quote(str(path))

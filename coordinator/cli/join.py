@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -121,7 +122,7 @@ def _folder(name: str, out: Path | None = None) -> Path:
 
 
 def _next(bundle: Bundle, folder: Path) -> str:
-    own = "" if folder == _folder(bundle.name) else f" --identity {folder}"
+    own = "" if folder == _folder(bundle.name) else f" --identity {shlex.quote(str(folder))}"
     role = Principal.parse(bundle.name).role
     if role is Role.AGENT:
         return f"fleet agent{own} --data DIR"

@@ -70,10 +70,10 @@ def tell(
     except (FleetError, OSError) as error:
         why = printable(plain(error)).partition("\n")[0]
         say(
-            f"not recorded at the coordinator yet: {why}\n"
-            "  the next `fleet init`, `enroll` or `revoke` here tells it; a coordinator that was "
-            "started with --ca reads it",
+            f"not recorded at the coordinator yet: {why}; the next `fleet init`, `enroll` or "
+            "`revoke` here tells it, and a coordinator that was started with --ca reads it",
             err=True,
+            indent=2,
         )
     if answers:
         journal.mark_told(authority, answers)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 STATES = ("pending", "claimed", "running", "completed", "failed", "cancelled")
+_ACTIVE: Final = ("running", "claimed", "pending")
 
 
 @click.command("list")
@@ -27,10 +29,13 @@ STATES = ("pending", "claimed", "running", "completed", "failed", "cancelled")
 )
 @viewing
 def list_command(client: OperatorClient, states: tuple[str, ...]) -> View:
-    """The jobs, next to be claimed first. A wider window shows more of each.
+    """The jobs: what runs, what waits, next to be claimed first, what is over, newest first.
 
-    TOOK is the time of the newest attempt alone, from its start until its end was heard of; TRY
-    counts the attempts. What all of them took together: `fleet show JOB`.
+    A wider window shows more of each.
+
+    TOOK is how long the trainer of the newest attempt ran, without the wait for its report (where
+    nobody has measured it: until its end was heard of); TRY counts the attempts. What all of them
+    took together: `fleet show JOB`.
 
     \b
     Examples:
@@ -44,7 +49,15 @@ def list_command(client: OperatorClient, states: tuple[str, ...]) -> View:
         else:
             yield "no jobs" if not states else f"no {' or '.join(states)} jobs"
 
-    return View(lambda: client.list_jobs(states), draw)
+    return View(lambda: _by_activity(client.list_jobs(states)), draw)
+
+
+def _by_activity(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return jobs that come next to be claimed first as people look for them."""
+    known = [[row for row in rows if row["state"] == state] for state in _ACTIVE]
+    over = [row for row in rows if row["state"] not in _ACTIVE]
+    over.sort(key=lambda row: row["finished_at"] or "", reverse=True)
+    return [*itertools.chain(*known), *over]
 
 
 def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:

@@ -6,7 +6,7 @@ The plan is played through here and not by the coordinator, which has heartbeats
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +50,7 @@ class Planned:
             row.get("waited_s", 0.0),
             row.get("ready_in_s", 0.0),
             row["host"],
+            tuple(sorted(row.get("refused", {}).items())),
         )
 
     def held(self) -> Held:
@@ -67,22 +68,19 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All that a prediction is made of, at one moment. `policies` are those in force.
+    """All that a prediction is made of, at one moment.
 
-    A `paused` fleet is predicted as if it went on now. `hosts` are all that ever came.
+    A `paused` fleet is predicted as if it went on now. `policies` are those in force, of each known
+    host; `plans_grace_s` is none where `grace_s` is the coordinator's own, whatever a plan says.
     """
 
     jobs: Sequence[Planned]
     views: Sequence[HostView]
     history: History
     grace_s: float
+    plans_grace_s: float | None = None
+    policies: Mapping[str, HostPolicy] = field(default_factory=dict)
     paused: bool = False
-    hosts: frozenset[str] = frozenset()
-
-    @property
-    def policies(self) -> dict[str, HostPolicy]:
-        """The policy of each known host."""
-        return {view.host: view.policy for view in self.views}
 
     def held(self) -> list[Held]:
         """Return the jobs that hosts are at."""
@@ -111,15 +109,16 @@ def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
     Raises what `OperatorClient.ask` does, and `RemoteError` for an answer that makes no sense.
     """
     try:
-        jobs, grace_s, paused = _plan(client, states)
+        jobs, said = _plan(client, states)
         rows = client.list_workers()
         views = [_view(row) for row in rows if row["capability"] is not None]
-        hosts = frozenset(row["host"] for row in rows)
+        policies = {row["host"]: policy_from_dict(row["policy"]) for row in rows}
+        grace_s, plans_grace_s = said["grace_s"], said["plans_grace_s"]
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         raise RemoteError(f"the coordinator's answer cannot be used: {error!r}"[:300]) from None
     wanted = AskAttempts(id=new_id(), ends=("completed",))
     past = History(attempts(client, wanted, HISTORY))
-    return Picture(jobs, views, past, grace_s, paused, hosts)
+    return Picture(jobs, views, past, grace_s, plans_grace_s, policies, bool(said["paused"]))
 
 
 def attempts(
@@ -137,17 +136,18 @@ def attempts(
     return found
 
 
-def _plan(client: OperatorClient, states: Sequence[Any]) -> tuple[list[Planned], float, bool]:
+def _plan(client: OperatorClient, states: Sequence[Any]) -> tuple[list[Planned], Mapping[str, Any]]:
+    """Return the jobs in `states`, and what the last page says of the plan as a whole."""
     jobs: dict[str, Planned] = {}  # a job that moves while we page may come twice
     offset: int | None = 0
-    grace_s, paused = 0.0, False
-    while offset is not None:
-        page = client.ask(AskPlan(id=new_id(), states=tuple(states), offset=offset))
+    while True:
+        page = client.ask(AskPlan(id=new_id(), states=tuple(states), offset=offset or 0))
         for row in page["jobs"]:
             spec = spec_from_dict(row["spec"])
             jobs[spec.job_id] = Planned(spec, row)
-        offset, grace_s, paused = page["next"], page["grace_s"], bool(page["paused"])
-    return list(jobs.values()), grace_s, paused
+        offset = page["next"]
+        if offset is None:
+            return list(jobs.values()), page
 
 
 def _view(row: Mapping[str, Any]) -> HostView:

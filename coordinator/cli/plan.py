@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -23,18 +23,17 @@ from coordinator.cli.words import say, short, told
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
     from coordinator.cli.outlook import Picture
-    from coordinator.diff import Change, Difference, Known, Step
+    from coordinator.diff import Difference, Step
     from coordinator.forecast import Forecast, Outlook
+    from coordinator.plan import Plan
 
 EXIT_CHANGES: Final = 4
 LEAST_ROWS: Final = 5
 WIDE: Final = 110  # columns of a window with room for what a prediction rests on
 OTHER_LINES: Final = 24  # of a screen: headings, totals, the prompt
-_SIGNS: Final = {
-    "add": "+", "change": "~", "adopt": "+", "replace": "±", "orphan": "-", "keep": " "
-}  # fmt: skip
+_SIGNS: Final = {"added": "+", "changed": "~", "adopted": "+", "replaced": "±", "orphaned": "-"}
 _STYLES: Final = {"+": "green", "~": "yellow", "±": "magenta", "-": "red"}
-_ORDER: Final = ("replace", "orphan", "change", "adopt", "add")
+_ORDER: Final = ("replaced", "orphaned", "changed", "adopted", "added")
 
 
 @click.command("plan")
@@ -108,16 +107,13 @@ class _Seen:
                 say(told(text), err=True)
 
     def _print(self, out: Any) -> None:
-        _print(
-            out, self._manifest, self._picture, self.found, self._prospect, show_all=self._show_all
-        )
+        _print(out, self._picture, self.found, self._prospect, show_all=self._show_all)
 
 
 def _prepare(
     client: OperatorClient, manifest: Path | None
 ) -> tuple[Picture, Difference | None, Forecast, list[str]]:
     from coordinator.cli import outlook
-    from coordinator.diff import difference
     from coordinator.hostnames import of_plan
     from coordinator.manifest import load_manifest
 
@@ -129,8 +125,8 @@ def _prepare(
         return picture, None, picture.forecast(), warnings
     plan = load_manifest(manifest, _trainers(client))
     picture = outlook.look(client, ())
-    found = difference(_known(picture), plan.jobs, picture.policies, plan.hosts)
-    return picture, found, _after(picture, found, plan), of_plan(plan, picture.hosts)
+    found = after_reload(picture, plan)
+    return picture, found, _after(picture, found, plan), of_plan(plan, picture.policies)
 
 
 def _trainers(client: OperatorClient) -> dict[str, Any]:
@@ -159,22 +155,23 @@ def _manifest_here(who: dict[str, Any]) -> Path | None:
 
 def _since(client: OperatorClient, file: Path, picture: Picture) -> list[str]:
     """Say whether the coordinator's manifest has become another since it was read."""
-    from coordinator.diff import difference
     from coordinator.manifest import ManifestError, load_manifest
 
+    typed = shlex.quote(str(file))
     try:
         plan = load_manifest(file, _trainers(client))
     except ManifestError:
-        return [f"{file} has changed since it was read, and has errors; `fleet check {file}`"]
-    if difference(_known(picture), plan.jobs, picture.policies, plan.hosts).is_empty():
+        return [f"{file} has changed since it was read, and has errors; `fleet check {typed}`"]
+    if after_reload(picture, plan).is_empty():
         return []
-    return [f"{file} has changed since; `fleet plan {file}` shows what a reload would change"]
+    return [f"{file} has changed since; `fleet plan {typed}` shows what a reload would change"]
 
 
-def _known(picture: Picture) -> list[Known]:
-    from coordinator.diff import Known
+def after_reload(picture: Picture, plan: Plan) -> Difference:
+    """Return what is different once the coordinator has read that manifest."""
+    from coordinator.diff import Known, difference
 
-    return [
+    known = [
         Known(
             job.spec,
             job.row["state"],
@@ -184,9 +181,10 @@ def _known(picture: Picture) -> list[Known]:
         )
         for job in picture.jobs
     ]
+    return difference(known, plan, picture.policies, picture.plans_grace_s)
 
 
-def _after(picture: Picture, found: Difference, plan: Any) -> Forecast:
+def _after(picture: Picture, found: Difference, plan: Plan) -> Forecast:
     """Return what is to be expected once the coordinator has read that manifest."""
     from dataclasses import replace
 
@@ -198,9 +196,9 @@ def _after(picture: Picture, found: Difference, plan: Any) -> Forecast:
     waiting = []
     for step in found.steps:
         job = by_id.get(step.spec.job_id)
-        if step.action in {"add", "replace"}:
+        if step.action in {"added", "replaced"}:
             waiting.append(Waiting(step.spec, now))
-        elif step.action != "orphan" and job is not None and job.row["state"] == "pending":
+        elif step.action != "orphaned" and job is not None and job.row["state"] == "pending":
             waiting.append(job.waiting(step.spec))
     named = {step.spec.job_id for step in found.steps}
     waiting += [
@@ -214,7 +212,9 @@ def _after(picture: Picture, found: Difference, plan: Any) -> Forecast:
         replace(view, policy=plan.hosts.get(view.host) or HostPolicy(view.host))
         for view in picture.views
     ]
-    return picture.predict(waiting, views, plan.prefer_cuda_grace_s)
+    is_fixed = picture.plans_grace_s is None
+    grace_s = picture.grace_s if is_fixed else plan.prefer_cuda_grace_s
+    return picture.predict(waiting, views, grace_s)
 
 
 # JSON
@@ -222,6 +222,7 @@ def _after(picture: Picture, found: Difference, plan: Any) -> Forecast:
 
 def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) -> dict[str, Any]:
     from coordinator.cli import outlook
+    from coordinator.diff import to_list
 
     now = datetime.now(UTC)
     data: dict[str, Any] = {
@@ -235,25 +236,25 @@ def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) 
     if found is not None:
         data |= {
             "changes": found.counts(),
-            "steps": [_step_to_dict(step) for step in found.steps if step.action != "keep"],
-            "hosts": {name: _changes_to_list(changes) for name, changes in found.hosts.items()},
+            "steps": [_step_to_dict(one) for one in found.steps if one.action != "unchanged"],
+            "hosts": {name: to_list(changes) for name, changes in found.hosts.items()},
+            "settings": to_list(found.settings),
         }
     return data
 
 
 def _step_to_dict(step: Step) -> dict[str, Any]:
+    from coordinator.diff import to_list
+
+    is_replaced = step.action == "replaced" and step.known is not None
     return {
         "action": step.action,
         "job_id": step.spec.job_id,
         "name": step.spec.name,
-        "replaces": step.known.spec.job_id if step.action == "replace" and step.known else None,
+        "replaces": step.known.spec.job_id if is_replaced and step.known else None,
         "state": step.known.state if step.known else None,
-        "changes": _changes_to_list(step.changes),
+        "changes": to_list(step.changes),
     }
-
-
-def _changes_to_list(changes: Sequence[Change]) -> list[dict[str, Any]]:
-    return [{"what": what, "from": before, "to": after} for what, before, after in changes]
 
 
 # For people
@@ -261,7 +262,6 @@ def _changes_to_list(changes: Sequence[Change]) -> list[dict[str, Any]]:
 
 def _print(
     out: Any,
-    manifest: Path | None,
     picture: Picture,
     found: Difference | None,
     prospect: Forecast,
@@ -274,8 +274,6 @@ def _print(
     cut = False
     if found is not None:
         cut |= _print_changes(out, found, rows)
-        if found.is_empty():
-            outlook.say(out, f"No changes: {manifest} is the plan that runs.")
         out.print()
     cut |= _print_times(out, prospect, rows)
     for title, kind in (
@@ -294,7 +292,8 @@ def _print(
 
 def _print_changes(out: Any, found: Difference, rows: int) -> bool:
     """Say what would change; return whether that was more than `rows`."""
-    from coordinator.cli import outlook, render
+    from coordinator.cli import outlook, reloaded, render
+    from coordinator.diff import in_words
 
     steps = [step for action in _ORDER for step in found.steps if step.action == action]
     for step in steps[:rows]:
@@ -303,41 +302,32 @@ def _print_changes(out: Any, found: Difference, rows: int) -> bool:
         outlook.say(out, line.append(render.printable(f"  {_what(step)}")), 2, hang=2)
     if len(steps) > rows:
         out.print(f"    and {len(steps) - rows} more (--all shows them)")
-    for name, changes in found.hosts.items():
-        line = render.Text().append("~ ", "yellow").append(f"[hosts.{name}]", "bold")
-        outlook.say(out, line.append(f"  {_changed(changes)}"), 2, hang=2)
+    reloaded.tell(out, found.hosts, found.settings)
     if not found.is_empty():
-        counts = found.counts()
-        said = [
-            f"{counts['add']} to add",
-            f"{counts['change']} to change",
-            f"{counts['replace']} to replace",
-            f"{counts['orphan'] + counts['replace']} to leave orphaned",
-            f"{counts['keep']} to keep",
-        ]
-        if counts["adopt"]:
-            said.insert(1, f"{counts['adopt']} to take in again")
-        if found.hosts:
-            said.append(f"{len(found.hosts)} host{'s' * (len(found.hosts) != 1)} to change")
         out.print()
-        outlook.say(out, render.Text().append("A reload: ", "bold").append(", ".join(said)))
+    words = in_words(found.counts())
+    outlook.say(out, render.Text().append("A reload: ", "bold").append(words))
     return len(steps) > rows
 
 
 def _what(step: Step) -> str:
     """Say what becomes of a job."""
+    from coordinator.diff import changes_in_words
+
     match step.action:
-        case "add":
+        case "added":
             return "new"
-        case "adopt":
-            more = f"; {_changed(step.changes)}" if step.changes else ""
+        case "adopted":
+            more = f"; {changes_in_words(step.changes)}" if step.changes else ""
             return f"in the manifest again ({step.known.state if step.known else 'known'}){more}"
-        case "replace":
-            return f"another job now: {_changed(step.changes)}; the old one is {_fate(step)}"
-        case "orphan":
+        case "replaced":
+            return (
+                f"another job now: {changes_in_words(step.changes)}; the old one is {_fate(step)}"
+            )
+        case "orphaned":
             return f"no longer in the manifest; {_fate(step)}"
         case _:
-            return _changed(step.changes)
+            return changes_in_words(step.changes)
 
 
 def _fate(step: Step) -> str:
@@ -348,17 +338,6 @@ def _fate(step: Step) -> str:
     if known.state == "pending":
         return f"pending, and never given to a host; {cancel} ends it"
     return f"{known.state} on {known.host}, and goes on; {cancel} stops it"
-
-
-def _changed(changes: Sequence[Change]) -> str:
-    return ", ".join(f"{what} {_toml(old)} → {_toml(new)}" for what, old, new in changes)
-
-
-def _toml(value: Any) -> str:
-    if value is None or value == []:
-        return "none"
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:

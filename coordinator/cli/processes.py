@@ -20,6 +20,7 @@ from broker.parent import VARIABLE
 
 STOP_TIMEOUT_S: Final = 25.0
 TAIL_LINES: Final = 15
+TAIL_BYTES: Final = 16 * 1024
 MAX_OLD_LOG_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -104,8 +105,8 @@ class Child:
     def tail(self) -> str:
         """Return the end of its log, of this run alone."""
         with contextlib.suppress(OSError), self._log.open("rb") as log:
-            log.seek(self._log_begins)
-            lines = log.read().decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
+            log.seek(max(self._log_begins, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = log.read(TAIL_BYTES).decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
             return "\n".join([f"{self._log}:", *(f"  {line}" for line in lines)])
         return f"{self._log}: nothing"
 
@@ -114,9 +115,9 @@ class Child:
         if self.exit_code is None:
             with contextlib.suppress(OSError):
                 self._process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(OSError):
-                if self._process.stdin is not None:
-                    self._process.stdin.close()
+        with contextlib.suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -130,14 +131,16 @@ class Child:
 
     def _read(self) -> None:
         output = self._process.stdout
-        for line in output if output is not None else ():
-            said: Any = None
-            with contextlib.suppress(ValueError):
-                said = json.loads(line)
-            with self._ready:
-                if isinstance(said, dict) and not self._said:
-                    self._said.append(said)
-                self._ready.notify_all()
+        assert output is not None  # noqa: S101 - it is a pipe
+        with output:
+            for line in output:
+                said: Any = None
+                with contextlib.suppress(ValueError):
+                    said = json.loads(line)
+                with self._ready:
+                    if isinstance(said, dict) and not self._said:
+                        self._said.append(said)
+                    self._ready.notify_all()
         with self._ready:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)

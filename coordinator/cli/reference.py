@@ -35,7 +35,8 @@ of the configuration file, else what `fleet join` or `fleet init` has written be
 
 What scripts may rely on: `fleet list --json` prints an array of objects with at least `job_id, name,
 model, mode, state, priority, attempt, host, error, artifact_id, metrics, created_at, started_at,
-finished_at`, and while a host holds it `progress` (what its trainer said last) and `held` (its phase);
+finished_at, ran_s` (the last: seconds that the trainer ran in the attempt that ended it; null: not
+known), and while a host holds it `progress` (what its trainer said last) and `held` (its phase);
 `fleet show --json` one such object with `spec` and `events`; `fleet workers --json` an
 array with `host, status, capability, policy, jobs, last_seen`; `fleet why --json` an object with
 `job_id, state, hosts: [{host, eligible, reasons}]`; `fleet status --json` one with `jobs`, `hosts`,

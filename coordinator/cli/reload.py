@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def reload_command(client: OperatorClient, as_json: bool) -> int:
     """Have the coordinator read its manifest again.
 
-    A manifest with errors changes nothing; all of them are printed.
+    What that has changed is told as `fleet plan MANIFEST` tells it before. A manifest with errors
+    changes nothing; all of them are printed.
 
     Example: fleet reload
     """
@@ -45,8 +46,12 @@ def reload_command(client: OperatorClient, as_json: bool) -> int:
     if as_json:
         render.print_json({"ok": True, **data})
     else:
-        warnings = data.pop("warnings", [])
-        click.echo(", ".join(f"{count} {what}" for what, count in data.items()))
-        for text in warnings:
+        from coordinator.cli import reloaded
+        from coordinator.diff import from_list, in_words
+
+        hosts = {name: from_list(rows) for name, rows in data["hosts"].items()}
+        reloaded.tell(render.console(), hosts, from_list(data["settings"]))
+        say(in_words(data["changes"]))
+        for text in data.get("warnings", ()):
             say(f"warning: {printable(text)}", err=True)
     return 0

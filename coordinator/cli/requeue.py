@@ -12,8 +12,8 @@ from broker.machine import new_id
 from broker.messages import AskRequeue, AskShow
 from coordinator.cli import printable
 from coordinator.cli.common import client_options, job_argument, json_option
-from coordinator.cli.words import say, tell_of_namesakes
-from coordinator.setaside import set_aside, share_of
+from coordinator.cli.words import say, short, tell_of_namesakes
+from coordinator.setaside import command, kept_words, set_aside, share_of
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -30,12 +30,14 @@ def requeue_command(client: OperatorClient, job: str, yes: bool, as_json: bool) 
     It is trained from the beginning, with fresh retries and losses: a checkpoint that was kept is
     left aside. Only a result that came after the job was given up is taken as it is.
 
-    The result of a completed job is set aside: `fleet get` fetches it no more, so fetch it before.
-    On a terminal that is asked first, as is whether a job that runs is to begin again.
+    The result of a completed job is set aside: `fleet get JOB --attempt N` fetches it as long as it
+    is kept, and `fleet show` lists it. On a terminal that is asked first, as is whether a job that
+    runs is to begin again.
 
     Example: fleet requeue mlp-oracle
     """
     if not yes and sys.stdin.isatty() and not _is_meant(client, job):
+        say("nothing was changed", err=True)
         return 1
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskRequeue(id=new_id(), job=job, expires_at=expires_at))
@@ -49,10 +51,9 @@ def requeue_command(client: OperatorClient, job: str, yes: bool, as_json: bool) 
     lost = data.get("set_aside")  # a coordinator of another version does not tell
     say(printable(f"{told}; {lost}" if lost else told))
     if lost and data.get("artifact_id"):
-        say(
-            "it cannot be fetched any more; to keep such a result, `fleet get` it before a requeue",
-            err=True,
-        )
+        job = short(data["job_id"]) if data["others"] else data["name"]
+        kept = kept_words(data["keep_results_s"])
+        say(printable(f"{command(job, data['attempt'])} fetches it, {kept}"), err=True)
     return 0
 
 
@@ -67,6 +68,6 @@ def _is_meant(client: OperatorClient, job: str) -> bool:
         return True
     keeps = ""
     if row["state"] == "completed":
-        keeps = f", and cannot be fetched any more (`fleet get {row['name']}` first keeps it)"
+        keeps = f", and kept {kept_words(row['keep_results_s'])}"
     say(printable(f"{row['name']} is {row['state']}; requeued, {lost}{keeps}"), err=True)
     return click.confirm(f"Requeue {printable(row['name'])}?", err=True)

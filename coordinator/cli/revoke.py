@@ -107,7 +107,7 @@ def _say_revoked(name: str, ended: Sequence[Issued], jobs: list[str] | None) -> 
             "the jobs that it holds go to other hosts once the coordinator has heard of this, or "
             "within some minutes ([coordinator] crash_grace_s, stale_after_s)"
         )
-    if ended and Principal.parse(name).role is Role.AGENT:
+    if ended and jobs != [] and Principal.parse(name).role is Role.AGENT:
         say(
             f"a job that {name} runs now goes on there, and its result is not taken: stop the "
             "agent on that machine"
@@ -140,8 +140,8 @@ def _expel(
             )
         case Outcome.UNREACHABLE:
             return "unreachable", (
-                f"{where} did not let this machine in ({why}), so a connection that {name} has "
-                f"there goes on; name the broker with --broker, and run this again"
+                f"this machine did not get into the broker ({why}), so a connection that {name} "
+                "has there goes on; name the broker with --broker, and run this again"
             )
 
 

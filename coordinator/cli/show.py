@@ -13,11 +13,13 @@ from broker.messages import AskShow
 from coordinator.cli.common import job_argument
 from coordinator.cli.views import View, viewing
 from coordinator.cli.words import namesakes
+from coordinator.setaside import command
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 _TITLE = 12  # characters
+MAX_ASIDE = 10
 
 
 @click.command("show")
@@ -27,7 +29,8 @@ def show_command(client: OperatorClient, job: str) -> View:
     """One job: its spec, its result and its history.
 
     JOB is a name, an id, or the start of one that fits no other. `Took` names what all attempts in
-    the history took together, where there were several.
+    the history took together, where there were several. Results that a requeue has set aside are
+    listed with the command that fetches each, and until when they are kept.
 
     \b
     Examples:
@@ -50,6 +53,9 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
         for name, value in data["metrics"].items():
             if not name.endswith("_ci") and isinstance(value, int | float):
                 yield f"  {name:<20} {render.figure(data['metrics'], name)}"
+    if aside := [one for one in data["results"] if one["set_aside_at"]]:
+        yield "\nSet aside"
+        yield from _set_aside(data, aside)
     yield "\nHistory"
     columns = (
         Column("AT"),
@@ -60,6 +66,27 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
         Column("WHY", least=32, wrap=True),
     )
     yield render.table(columns, [_event(event) for event in data["events"]])
+
+
+def _set_aside(data: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[Any]:
+    """Tell of results that a requeue has taken from the job, the newest first, each in a line."""
+    from coordinator.cli import render
+
+    job = render.short(data["job_id"]) if data["others"] else data["name"]
+    for one in reversed(results[-MAX_ASIDE:]):
+        said = [one["metric"]] if one["metric"] else []
+        said += [render.size(one["size_bytes"])] if one["size_bytes"] is not None else []
+        if not one["is_there"]:
+            said.append("deleted")
+        elif one["kept_until"] is None:
+            said.append("which the job has again")
+        else:
+            how = command(job, one["attempt"])
+            said.append(f"kept until {render.moment(one['kept_until'])}: {how}")
+        came = render.moment(one["at"])
+        yield render.Line(f"  attempt {one['attempt']}, of {came}: {', '.join(said)}")
+    if len(results) > MAX_ASIDE:
+        yield f"  and {len(results) - MAX_ASIDE} earlier (--json has them)"
 
 
 def _event(event: dict[str, Any]) -> tuple[Any, ...]:
@@ -137,32 +164,36 @@ def _took(data: dict[str, Any]) -> str:
     """Return how long the newest attempt ran, and all of those in the history together."""
     from coordinator.cli import render
 
-    runs = _runs(data["events"])
-    if not runs or (len(runs) == 1 and data.get("started_at")):
-        return render.took(data)
-    in_all = render.span(sum((end - began).total_seconds() for began, end in runs))
-    if len(runs) == 1:
+    ran = _ran_s(data["events"])
+    newest = render.took(data)
+    if not ran or (len(ran) == 1 and newest != "-"):
+        return newest
+    in_all = render.span(sum(ran.values()))
+    if len(ran) == 1:
         return f"{in_all} the attempt before"
-    newest = f"{render.took(data)} the newest attempt, " if data.get("started_at") else ""
-    return f"{newest}{in_all} all {len(runs)} together"
+    newest = f"{newest} the newest attempt, " if newest != "-" else ""
+    return f"{newest}{in_all} all {len(ran)} together"
 
 
-def _runs(events: list[dict[str, Any]]) -> list[tuple[datetime, datetime]]:
-    """Return when each run of a trainer began and ended; one that goes on ends now."""
-    runs = []
+def _ran_s(events: list[dict[str, Any]]) -> dict[int, float]:
+    """Return for how many seconds each attempt ran; one that goes on does so until now.
+
+    What its agent has measured is all of an attempt; else it is told by when it began and ended.
+    """
+    ran: dict[int, float] = {}
     began = None
     for event in events:
-        at = datetime.fromisoformat(event["at"])
-        if event["from"] == event["to"]:
-            continue
-        if event["to"] == "running":
-            began = at
-        elif event["from"] == "running" and began is not None:
-            runs.append((began, max(began, at)))
-            began = None
+        at, attempt = datetime.fromisoformat(event["at"]), event["attempt"]
+        if event["from"] != event["to"]:
+            if began is not None:
+                ran[attempt] = ran.get(attempt, 0.0) + max(0.0, (at - began).total_seconds())
+            began = at if event["to"] == "running" else None
+        if event["ran_s"] is not None:
+            ran[attempt] = event["ran_s"]
     if began is not None:
-        runs.append((began, max(began, datetime.now(UTC))))
-    return runs
+        last = events[-1]["attempt"]
+        ran[last] = ran.get(last, 0.0) + max(0.0, (datetime.now(UTC) - began).total_seconds())
+    return ran
 
 
 def _progress(data: dict[str, Any]) -> str:

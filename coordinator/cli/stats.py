@@ -75,8 +75,11 @@ class Account:
 def stats_command(client: OperatorClient, keys: tuple[str, ...], since: float) -> View:
     """What the fleet has done: hours of training, how jobs ended, how long they take.
 
-    An attempt counts when and where it ended. SUCCESS: of the attempts that were not stopped by
-    somebody, the share that was completed. MEDIAN: of a completed attempt that was begun anew.
+    An attempt counts when and where it ended, for as long as its trainer ran. SUCCESS: of the
+    attempts that were not stopped by somebody, the share that was completed. MEDIAN: of a completed
+    attempt that was begun anew.
+
+    A job that was requeued after it had ended counts with each of its endings.
 
     Example: fleet stats --by day --since 2w
     """
@@ -107,8 +110,8 @@ def _draw(since_s: float, data: dict[str, Any]) -> Iterator[Any]:
         yield render.table(columns, [_cells(row[key], row) for row in rows])
         yield ""
     over = [f"{count} {state}" for state, count in total["jobs"].items() if count]
-    jobs = ", ".join(over) or "none is over"
-    yield f"Since {_local(since_s)}: {total['hours']:.2f} h of training; jobs: {jobs}"
+    jobs = ", ".join(over) or "none"
+    yield f"Since {_local(since_s)}: {total['hours']:.2f} h of training; endings of jobs: {jobs}"
 
 
 def account(

@@ -88,6 +88,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
     elif changed := who.get("manifest_changed"):
         said = render.Text(f"{'':13}{render.told(changed)}, and not read since; ", "yellow")
         yield render.Line(said.append("`fleet reload` reads it", "yellow"), indent=13)
+    yield from holds.disk(data)
     for title, counts in (("Jobs", data["jobs"]), ("Hosts", data["hosts"])):
         line = render.Text(f"{title:<13}")
         shown = [(name, count) for name, count in counts.items() if count]
@@ -101,12 +102,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
     if data["forecast"] is not None and data["forecast"]["text"]:
         yield render.Line(f"{'Outlook':<13}{data['forecast']['text']}", indent=13)
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
-        if starting := data.get("starting"):
-            from coordinator.cli import outlook
-
-            yield f"\nNothing that is pending can start yet: {outlook.starting(starting)}."
-        else:
-            yield "\nNothing that is pending can start; `fleet why JOB` says why."
+        yield f"\n{_why_nothing_starts(data)}"
     if data["dropped"]:
         found = ", ".join(f"{count} on {kind}" for kind, count in data["dropped"].items())
         yield f"Dropped      {found} (messages that made no sense)"
@@ -120,6 +116,16 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
             f"{count} {_BY_BROKER.get(kind, printable(kind))}" for kind, count in at_door.items()
         )
         yield f"By broker    {found}; its log tells more"
+
+
+def _why_nothing_starts(data: dict[str, Any]) -> str:
+    if not sum(data["hosts"].values()):
+        return "No host is known, so nothing can start: start an agent on each machine."
+    if starting := data.get("starting"):
+        from coordinator.cli import outlook
+
+        return f"Nothing that is pending can start yet: {outlook.starting(starting)}."
+    return "Nothing that is pending can start; `fleet why JOB` says why."
 
 
 def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | None:

@@ -58,7 +58,7 @@ def watch_until_idle(
     topics = Topics(settings.topic_root)
     watch = [topics.progress("+", "+")]
     with OperatorClient(settings, TIMEOUT_S, watch=watch, patient=True) as client:
-        screen = _Screen(live=sys.stdout.isatty() and not as_json, quiet=as_json)
+        screen = _Screen(live=sys.stdout.isatty() and not as_json, aside=as_json)
         with waiting("waiting for the coordinator to hear of every agent"):
             _meet(fleet, client, hosts)
         with screen:
@@ -122,12 +122,15 @@ def _note(progress: dict[str, Progress], job_id: str, payload: bytes) -> None:
 
 
 class _Screen:
-    """A live table on a terminal; elsewhere one line for each change of a job's state."""
+    """A live table on a terminal; elsewhere one line for each change of a job's state.
 
-    def __init__(self, *, live: bool, quiet: bool) -> None:
+    With `aside` these are on standard error: standard output is for what a program reads.
+    """
+
+    def __init__(self, *, live: bool, aside: bool) -> None:
         self._console = render.console()
         self._live = Live(console=self._console, auto_refresh=False) if live else None
-        self._quiet = quiet
+        self._aside = aside
         self._states: dict[str, str] = {}
 
     def __enter__(self) -> None:
@@ -150,9 +153,9 @@ class _Screen:
         for row in rows:
             before = self._states.get(row["job_id"], "pending")
             self._states[row["job_id"]] = row["state"]
-            if row["state"] != before and row["state"] != "claimed" and not self._quiet:
+            if row["state"] != before and row["state"] != "claimed":
                 where = f" on {row['host']}" if row["host"] else ""
-                click.echo(f"{row['name']:<26} {row['state']}{where}")
+                click.echo(f"{row['name']:<26} {row['state']}{where}", err=self._aside)
 
 
 def live_table(
@@ -174,6 +177,8 @@ def live_table(
     cells = []
     for row in shown:
         now = progress.get(row["job_id"]) if row["state"] == "running" else None
+        if now is not None and now.attempt != row["attempt"]:
+            now = None  # of an agent that died
         cells.append(
             (
                 row["name"],

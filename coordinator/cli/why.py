@@ -12,6 +12,7 @@ import click
 from broker.errors import RemoteError
 from broker.machine import new_id
 from broker.messages import AskWhy
+from coordinator.against import alike, wished
 from coordinator.cli import NotDone, Unreachable
 from coordinator.cli.common import job_argument
 from coordinator.cli.views import View, viewing
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from coordinator.forecast import Forecast, Outlook
 
 LIVE: Final = ("pending", "claimed", "running")
-_MEMORY: Final = ("out of memory", "memoryerror", "cannot allocate", "killed by signal 9")
+_MEMORY: Final = ("out of memory", "memoryerror", "cannot allocate")
+_PERHAPS_MEMORY: Final = "for want of memory"  # the agent's words of who was killed
 # How a host that would suit the job is, in words.
 _HOW: Final = {
     "now": "free for it now",
@@ -111,6 +113,8 @@ def _when(one: Outlook, found: Forecast, *, takes: bool = True) -> str:
     from coordinator.cli import outlook
 
     by = one.estimate.words() if one.estimate else ""
+    if one.estimate and one.estimate.is_history:
+        by += ", whatever their hyperparameters"
     match one.verdict:
         case "running" if one.ends_known and one.end is not None:
             return f"It will likely end {outlook.about(one.end)}, by {by}."
@@ -160,6 +164,8 @@ def _advice(data: dict[str, Any]) -> list[str]:
     found = [f"`fleet logs {name}` shows its output, `fleet show {name}` where it was tried"]
     if any(words in why for words in _MEMORY):
         found.insert(0, "it ran out of memory: raise its min_vram_gib or min_ram_gib, and reload")
+    elif _PERHAPS_MEMORY in why:
+        found.insert(0, "if it ran out of memory: raise its min_ram_gib, and reload")
     if "it failed: lost " in why:
         found.insert(0, "its hosts went away while it ran: `fleet workers` says how they are")
     return found
@@ -187,10 +193,10 @@ def _print_clauses(out: Any, data: dict[str, Any]) -> None:
         ]
         out.print()
         outlook.say(out, f"{sum(counts.values())} would suit it, in time: {', '.join(told)}")
-    if data["remedies"]:
-        title = "What would open more hosts to it:" if suits else "What would change that:"
+    title, changes = wished(data)
+    if changes:
         out.print(f"\n{title}")
-    for text in data["remedies"]:
+    for text in changes:
         outlook.say(out, text, 2)
 
 
@@ -210,15 +216,10 @@ def _print_hosts(out: Any, hosts: list[dict[str, Any]], summary: str) -> None:
         for reason in (hosts[0]["reasons"] if len(hosts) > 1 else ())
         if reason in summary and all(reason in host["reasons"] for host in hosts)
     }
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for host in hosts:
-        own = tuple(reason for reason in host["reasons"] if reason not in said)
-        alike.setdefault(own, []).append(host["host"])
-    nothing = "nothing else is against it" if said else "can take it"
     if hosts:
         out.print()
-    for reasons, names in alike.items():
-        texts = [render.told(reason) for reason in reasons] or [nothing]
+    for reasons, names in alike(hosts, said).items():
+        texts = [render.told(reason) for reason in reasons]
         title = render.Text().append(", ".join(names), "bold")
         if len(names) > 1:
             outlook.say(out, title, 2)

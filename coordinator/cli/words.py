@@ -98,7 +98,9 @@ def by(event: Mapping[str, Any]) -> str:
 
 
 def took(row: dict[str, Any]) -> str:
-    """Return how long a job ran, or has been running."""
+    """Return how long a job ran (its trainer, where that was measured), or has been running."""
+    if row.get("ran_s") is not None:
+        return span(row["ran_s"])
     if not row.get("started_at"):
         return "-"
     start = datetime.fromisoformat(row["started_at"])

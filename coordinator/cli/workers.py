@@ -10,6 +10,8 @@ import click
 from coordinator.cli.views import View, viewing
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from coordinator.cli.client import OperatorClient
 
 NEAR_S: Final = 30 * 86_400.0
@@ -104,7 +106,7 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
     cpu = heartbeat.get("cpu_percent")
     return (
         row["host"],
-        render.state(row["presence"]),
+        _status(row),
         _doing(row),
         capability.get("physical_cores", "-"),
         "-" if cpu is None else f"{cpu:.0f}%",
@@ -115,6 +117,16 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
         f"{sum(power):.0f} W" if power else "-",
         capability.get("agent_version") or "-",
     )
+
+
+def _status(row: dict[str, Any]) -> Text:
+    """Return how a host is in a word; of one that is there, why it is given no jobs."""
+    from coordinator.cli import render
+    from coordinator.live.mirror import bar_of
+
+    if row["status"] == "online" and row["presence"] == "online" and row["barred"]:
+        return render.Text(bar_of(row["barred"][0]), "yellow")
+    return render.state(row["presence"])
 
 
 def _doing(row: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 from broker.clock import Now, rfc3339
 from broker.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
 from broker.messages.homeassistant import FleetState, HostState
+from coordinator import howfar
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.states import FINAL, JobState
@@ -64,8 +65,11 @@ def host_state(
     record = world.record(host.name)
     problems = _problems(host, record.quarantine, now)
     beat = host.heartbeat
-    beats = {one.job_id: one for one in beat.jobs} if beat else {}
-    jobs = [_job(job, host.progress.get(job.job_id), beats.get(job.job_id)) for job in held]
+    beats = {(one.job_id, one.attempt): one for one in beat.jobs} if beat else {}
+    jobs = [
+        _job(job, host.progress.get(job.job_id), beats.get((job.job_id, job.attempt)))
+        for job in held
+    ]
     # The job that takes longest; unknown as long as one of them is.
     done_s = [ends.of(host.name, job.job_id, host.progress.get(job.job_id), now) for job in held]
     known_s = [at_s for at_s in done_s if at_s is not None]
@@ -174,9 +178,7 @@ def _problems(host: Host, quarantine: str, now: Now) -> list[str]:
 
 
 def _job(job: Job, progress: Progress | None, held: HeldJob | None) -> HomeJob:
-    share = held.progress if held else None
-    if progress and progress.epochs and progress.epoch is not None:
-        share = min(1.0, progress.epoch / progress.epochs)
+    share = howfar.share(progress, held)
     phase = held.phase if held else job.state.value
     return HomeJob(name=shown(job.spec.name), job_id=job.job_id, phase=phase, progress=share)
 

@@ -54,7 +54,7 @@ METRICS: Final = (
     Metric("fleet_job_events_total", "counter", "What moved jobs, by the words of `fleet events`.",
            ("event",)),
     Metric("fleet_job_duration_seconds", "histogram",
-           "From the start of a job's last attempt to its end.", ("model", "outcome")),
+           "How long the trainer of a job's last attempt ran.", ("model", "outcome")),
     Metric("fleet_attempts_lost_total", "counter",
            "Attempts that were lost with their host, or that it no longer had."),
     Metric("fleet_hosts", "gauge", "Hosts by presence.", ("presence",)),

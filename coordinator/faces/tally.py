@@ -84,16 +84,26 @@ class Tally:
 
     def _on_end(self, change: Change) -> None:
         job = change.after
-        started_at = job.started_at or (change.before.started_at if change.before else None)
-        if started_at is None or job.finished_at is None:
+        seconds = _ran_s(change)
+        if seconds is None:
             return
         model = job.spec.model
         known = {name for name, _ in self.durations}
         if model not in known and len(known) >= MAX_MODELS:
             model = OTHER
-        seconds = _seconds(job.finished_at) - _seconds(started_at)
         key = (model, _ENDS[change.event])
-        self.durations.setdefault(key, Histogram(JOB_BOUNDS_S)).observe(max(0.0, seconds))
+        self.durations.setdefault(key, Histogram(JOB_BOUNDS_S)).observe(seconds)
+
+
+def _ran_s(change: Change) -> float | None:
+    """Return how long the attempt ran that has ended: as its agent measured it, or by our clock."""
+    job, before = change.after, change.before
+    if job.ran_s is not None:
+        return job.ran_s
+    started_at = job.started_at or (before.started_at if before else None)
+    if started_at is None or job.finished_at is None:
+        return None
+    return max(0.0, _seconds(job.finished_at) - _seconds(started_at))
 
 
 def _seconds(at: str) -> float:

@@ -176,8 +176,10 @@ class Mirror:
             elif row.job_id not in self.heard:
                 listed[row.job_id] = row
         self.jobs = listed | newer
-        for job_id in [key for key in self.progress if key not in self.jobs]:
-            del self.progress[job_id]
+        for job_id in [*self.progress]:
+            if job_id not in self.jobs:
+                del self.progress[job_id]
+            self._forget_earlier(job_id)
         for job_id in [key for key in self.curves if key not in self.jobs]:
             del self.curves[job_id]
         self.version += 1
@@ -213,7 +215,7 @@ class Mirror:
             case Kind.STATUS | Kind.CAPABILITY | Kind.HEARTBEAT:
                 return self._on_host(topic, payload, now)
             case Kind.PROGRESS:
-                return self._on_progress(topic.job_id, payload)
+                return self._on_progress(topic, payload)
             case Kind.JOB:
                 return self._on_job(topic.job_id, payload)
             case Kind.SUMMARY:
@@ -262,17 +264,28 @@ class Mirror:
         if row.state != "running":
             self.progress.pop(job_id, None)
         self.jobs[job_id] = row
+        self._forget_earlier(job_id)
         return row != known_row
 
-    def _on_progress(self, job_id: str, payload: bytes) -> bool:
+    def _forget_earlier(self, job_id: str) -> None:
+        """Forget the progress of an attempt that was followed by another."""
+        known, row = self.progress.get(job_id), self.jobs.get(job_id)
+        if known is not None and row is not None and known.attempt < row.attempt:
+            del self.progress[job_id]
+
+    def _on_progress(self, topic: Topic, payload: bytes) -> bool:
+        job_id = topic.job_id
+        row, known = self.jobs.get(job_id), self.progress.get(job_id)
         if not payload:
+            if row is not None and row.host not in {None, topic.host}:
+                return False  # of a host that had the job before
             return self.progress.pop(job_id, None) is not None
         progress = decode(PROGRESS, payload)
-        known = self.progress.get(job_id)
         if known is None and len(self.progress) >= MAX_JOBS:
             return False
-        if known is not None and known.attempt > progress.attempt:
-            return False  # overtaken, or of a host that has yet to be told
+        newest = max(known.attempt if known else 0, row.attempt if row else 0)
+        if newest > progress.attempt:
+            return False  # overtaken, of a host that has yet to be told, or of an agent that died
         self.progress[job_id] = progress
         self._extend(job_id, progress)
         return True

@@ -25,9 +25,10 @@ AUTO_BYTES: Final = 64 * 1024**2  # a report is fetched unasked from an artifact
 MAX_PAGE_BYTES: Final = 16 * 1024**2
 AT_ONCE: Final = 2
 
-# fetch(job_id, target, most_bytes, on_bytes(done, total)) -> artifact_id; blocks. It raises
-# `FleetError` with what to do, and `TooLarge` for what is larger than `most_bytes`.
-Fetch = Callable[[str, Path, int | None, Callable[[int, int], None]], str]
+# fetch(job_id, attempt, target, most_bytes, on_bytes(done, total)) -> artifact_id; blocks. Attempt
+# none: what the job has. It raises `FleetError` with what to do, and `TooLarge` for what is larger
+# than `most_bytes`.
+Fetch = Callable[[str, int | None, Path, int | None, Callable[[int, int], None]], str]
 
 
 class TooLarge(LocalError):  # noqa: N818 - a state of the world, not a mistake
@@ -55,9 +56,13 @@ class Artifacts:
         self._limit = asyncio.Semaphore(AT_ONCE)
         self.progress: dict[str, Progress] = {}
 
-    async def get(self, job_id: str, artifact_id: str, most_bytes: int | None = None) -> Path:
+    async def get(
+        self, job_id: str, artifact_id: str, most_bytes: int | None = None,
+        attempt: int | None = None,
+    ) -> Path:  # fmt: skip
         """Return an artifact's file, fetched if need be. Raises `FleetError`, and OSError.
 
+        It is what the job has, or what an `attempt` has brought.
         Whoever asks for what is coming already waits with the others.
         """
         path = self._kept.get(artifact_id)
@@ -65,7 +70,7 @@ class Artifacts:
             self._kept.move_to_end(artifact_id)
             return path
         if artifact_id not in self._coming:
-            task = asyncio.ensure_future(self._bring(job_id, artifact_id, most_bytes))
+            task = asyncio.ensure_future(self._bring(job_id, artifact_id, most_bytes, attempt))
             self._coming[artifact_id] = task
             task.add_done_callback(lambda _: self._coming.pop(artifact_id, None))
         return await asyncio.shield(self._coming[artifact_id])
@@ -85,7 +90,9 @@ class Artifacts:
         """Return a report that was read before."""
         return self._reports.get(artifact_id)
 
-    async def _bring(self, job_id: str, artifact_id: str, most_bytes: int | None) -> Path:
+    async def _bring(
+        self, job_id: str, artifact_id: str, most_bytes: int | None, attempt: int | None
+    ) -> Path:
         target = self._folder / f"{artifact_id}.part"
         progress = self.progress[artifact_id] = Progress()
 
@@ -94,7 +101,9 @@ class Artifacts:
 
         try:
             async with self._limit:
-                got = await asyncio.to_thread(self._fetch, job_id, target, most_bytes, tell)
+                got = await asyncio.to_thread(
+                    self._fetch, job_id, attempt, target, most_bytes, tell
+                )
             if got != artifact_id:
                 raise LocalError("the job has got another artifact meanwhile; look again")
             path = target.replace(self._folder / f"{artifact_id}.tar.zst")

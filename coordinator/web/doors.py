@@ -20,6 +20,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from broker.errors import FleetError, plain
+from broker.machine import new_id
+from broker.messages import AskShow, JobRow
 from coordinator.web.guard import COOKIE, session_word
 from coordinator.web.sessions import SESSION_S, local_path
 from coordinator.web.site import Site
@@ -44,11 +46,12 @@ const dark = said === "dark" || (said !== "light" && system);
 addEventListener("DOMContentLoaded", () => document.body.classList.toggle("body--dark", dark));
 </script></head>
 <body><main class="login"><section class="card"><form method="post" action="/login">
+<p class="brand">training fleet</p>
 <h1>Log in</h1>
 <p class="note" id="hint">{hint}</p>
 {problem}
 {fields}
-<p><a href="/">Look without logging in</a></p>
+{look}
 </form></section></main></body></html>
 """
 _FIELDS: Final = """<input type="hidden" name="next" value="{path}">
@@ -56,6 +59,7 @@ _FIELDS: Final = """<input type="hidden" name="next" value="{path}">
 <input id="password" type="password" name="password" autocomplete="current-password" required
   autofocus aria-describedby="hint">
 <button class="button primary" type="submit">Log in</button>"""
+_LOOK: Final = '<a class="button quiet" href="/">Look without logging in</a>'
 HINT: Final = (
     "Who logs in may cancel and requeue jobs, drain and snooze hosts, and pause the fleet. The "
     "password is the one that <code>fleet dashboard</code> printed when it started, or that is in "
@@ -100,18 +104,7 @@ def routes(site: Site) -> list[BaseRoute]:
         return answer
 
     async def artifact(request: Request) -> Response:
-        row = site.hub.seen.jobs.get(request.path_params["job_id"])
-        if row is None or row.artifact_id is None:
-            return PlainTextResponse("there is no such artifact\n", 404)
-        try:
-            path = await site.artifacts.get(row.job_id, row.artifact_id)
-        except (FleetError, OSError) as error:
-            return PlainTextResponse(f"the artifact did not come: {plain(error)}\n", 502)
-        name = _PLAIN.sub("_", row.name)[:80].lstrip("._") or row.job_id[:12]
-        return FileResponse(
-            path, media_type="application/zstd", filename=f"{name}.tar.zst",
-            headers={"x-artifact-sha256": row.artifact_id},
-        )  # fmt: skip
+        return await _artifact(site, request)
 
     async def report(request: Request) -> Response:
         artifact_id = request.path_params["artifact_id"]
@@ -128,10 +121,39 @@ def routes(site: Site) -> list[BaseRoute]:
         Route("/login", login, methods=["GET", "POST"]),
         Route("/logout", logout, methods=["POST"]),
         Route("/artifact/{job_id}", artifact),
+        Route("/artifact/{job_id}/{attempt:int}", artifact),
         Route("/report/{artifact_id}", report),
         Route("/favicon.ico", icon),
         Mount("/fleet", StaticFiles(directory=STATIC)),
     ]
+
+
+async def _artifact(site: Site, request: Request) -> Response:
+    """Hand out what a job has, or what an attempt of it has brought."""
+    row = site.hub.seen.jobs.get(request.path_params["job_id"])
+    attempt = request.path_params.get("attempt")
+    if row is None:
+        return PlainTextResponse("there is no such job\n", 404)
+    try:
+        brought = row.artifact_id if attempt is None else await _brought(site, row, attempt)
+        if brought is None:
+            return PlainTextResponse("there is no such artifact\n", 404)
+        path = await site.artifacts.get(row.job_id, brought, attempt=attempt)
+    except (FleetError, OSError) as error:
+        return PlainTextResponse(f"the artifact did not come: {plain(error)}\n", 502)
+    name = _PLAIN.sub("_", row.name)[:80].lstrip("._") or row.job_id[:12]
+    name += "" if attempt is None else f"-attempt-{attempt}"
+    return FileResponse(
+        path, media_type="application/zstd", filename=f"{name}.tar.zst",
+        headers={"x-artifact-sha256": brought},
+    )  # fmt: skip
+
+
+async def _brought(site: Site, row: JobRow, attempt: int) -> str | None:
+    """Return the artifact that an attempt has brought, if it is there. Raises `FleetError`."""
+    shown = await site.hub.ask(AskShow(id=new_id(), job=row.job_id))
+    there = (one for one in shown["results"] if one["is_there"] and one["attempt"] == attempt)
+    return next((str(one["artifact_id"]) for one in there), None)
 
 
 def _page(site: Site, path: str, problem: str = "", code: int = 200) -> HTMLResponse:
@@ -139,7 +161,9 @@ def _page(site: Site, path: str, problem: str = "", code: int = 200) -> HTMLResp
     said = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
     hint = HINT if may else NOBODY.format(user=escape(site.hub.user))
     fields = _FIELDS.replace("{path}", escape(path)) if may else ""
-    text = _LOGIN.replace("{hint}", hint).replace("{problem}", said).replace("{fields}", fields)
+    look = "" if site.settings.private else _LOOK
+    text = _LOGIN.replace("{hint}", hint).replace("{problem}", said)
+    text = text.replace("{fields}", fields).replace("{look}", look)
     return HTMLResponse(text, code, {"cache-control": "no-store"})
 
 

@@ -1,19 +1,16 @@
 """Tables of jobs and hosts: AG Grid with columns of ours, fed with what has changed.
 
 A grid's columns are hidden by its own width, least telling first (`from`, in pixels), so that the
-same table fits a phone.
+same table fits a phone, where its rows are higher as well: their height is the style sheet's.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from nicegui import ui
 
 from coordinator.web.rows import Delta, Row
-
-ROW_PX: Final = 32
-HEADER_PX: Final = 34
 
 
 def _column(
@@ -34,6 +31,8 @@ def _column(
     made |= {"flex": wide} if wide else {"width": width or 100}
     if cell:
         made[":cellRenderer"] = f"fleet.cells.{cell}"
+    if cell == "state":  # of jobs: what is at work is what one looks for
+        made |= {":comparator": "fleet.byActivity", "sort": "asc"}
     if live:
         made[":equals"] = "() => false"
     if right:
@@ -46,18 +45,18 @@ def _column(
 def job_columns() -> list[dict[str, Any]]:
     """Return the columns of the page of jobs."""
     return [
-        _column("Job", "name", "job", wide=3, width=130),
-        _column("State", "state", "state", width=104, live=True),
+        _column("Job", "name", "job", wide=5, width=150),
+        _column("State", "state", "state", wide=3, width=104, live=True),
         _column("Host", "host", "host", wide=2, width=110, from_px=560),
-        _column("Progress", "share", "share", wide=2, width=110, live=True, from_px=480),
-        _column("Model", "model", wide=1, width=90, from_px=820),
-        _column("Mode", "mode", width=90, from_px=900),
-        _column("Loss", "loss", "loss", width=90, right=True, from_px=1240),
-        _column("Metric", "value", "metric", wide=2, width=164, live=True, from_px=740),
+        _column("Progress", "share", "share", wide=2, width=100, live=True, from_px=480),
+        _column("Model", "model", wide=1, width=124, from_px=870),
+        _column("Mode", "mode", width=90, from_px=960),
+        _column("Loss", "loss", "loss", width=90, right=True, from_px=1220),
+        _column("Metric", "value", "metric", wide=2, width=164, live=True, from_px=750),
         _column("Began", "started", "ago", width=104, time=True, from_px=640),
-        _column("Took", "finished", "took", width=80, time=True, live=True, from_px=1000),
-        _column("Ends", "ends", "until", width=96, time=True, from_px=1080),
-        _column("Priority", "priority", width=84, right=True, from_px=1260),
+        _column("Took", "finished", "took", width=80, time=True, live=True, from_px=1040),
+        _column("Ends", "ends", "until", width=96, time=True, from_px=1140),
+        _column("Priority", "priority", width=84, right=True, from_px=1310),
     ]
 
 
@@ -77,17 +76,22 @@ def running_columns() -> list[dict[str, Any]]:
 def host_columns() -> list[dict[str, Any]]:
     """Return the columns of the hosts."""
     return [
-        _column("Host", "id", "host", wide=2, width=104),
+        _column("Host", "id", "host", wide=2, width=104, sort="asc"),
         _column("State", "state", "takes", wide=1, width=126, live=True),
-        _column("Job", "job", "current", wide=3, width=120, live=True),
+        _column("Job", "job", "current", wide=3, width=108, live=True),
         _column("Progress", "share", "held", wide=1, width=108, from_px=600),
         _column("CPU", "cpu", "percent", wide=1, width=100, from_px=760),
-        _column("RAM", "ram_used", "ram", wide=1, width=124, live=True, from_px=860),
+        _column("RAM, GiB", "ram_used", "ram", wide=1, width=124, live=True, from_px=860),
         _column("GPU", "gpu", "percent", wide=1, width=100, from_px=960),
-        _column("VRAM", "vram_used", "vram", wide=1, width=124, live=True, from_px=1060),
+        _column("VRAM, GiB", "vram_used", "vram", wide=1, width=124, live=True, from_px=1060),
         _column("Power", "power", "power", width=78, right=True, from_px=1160),
-        _column("Heard", "seen", "ago", width=90, time=True, from_px=700),
+        _column("Heard", "seen", "ago", width=104, time=True, from_px=700),
     ]
+
+
+def rows_height(count: int) -> str:
+    """Return the height, as CSS, of a table with so many rows."""
+    return f"calc(var(--table-head) + {max(1, count)} * var(--table-row) + 2px)"
 
 
 def grid(
@@ -106,10 +110,10 @@ def grid(
         ":onGridSizeChanged": "(e) => fleet.fit(e.api)",
         ":onCellKeyDown": "fleet.open",
         ":onModelUpdated": "(e) => fleet.changed(e.api)",
-        "rowHeight": ROW_PX,
-        "headerHeight": HEADER_PX,
         "animateRows": False,
         "ensureDomOrder": True,
+        ":tabToNextCell": "fleet.leave",
+        ":tabToNextHeader": "fleet.leave",
         "enableCellTextSelection": True,
         "suppressDragLeaveHidesColumns": True,
         "suppressMovableColumns": True,

@@ -49,24 +49,33 @@ def css_word(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link to a page of ours, as a value of a table."""
+    """A link to a page of ours, or to a file to `download`, as a value of a table."""
 
     text: str
     path: str
+    download: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text to be copied rather than read, such as an id: every character as wide as the next."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
     """A time (ms since the epoch), which the browser tells relative to now.
 
-    What is `ahead` is never said to be past: it was a guess.
+    What is `ahead` is never said to be past: it was a guess. What is `exact` is told by the clock.
     """
 
     at_ms: int | None
     ahead: bool = False
+    exact: bool = False
 
 
-Value = str | int | float | Link | Moment | None
+Value = str | int | float | Code | Link | Moment | None
 
 
 class Facts:
@@ -100,9 +109,14 @@ class Facts:
             self._known[name] = value
 
 
-def plain_table(columns: Sequence[str], rows: Sequence[Sequence[Value]], caption: str) -> None:
-    """Show a table. A column whose name starts with '>' is aligned to the right."""
-    with Tag("table", classes="plain"):
+def plain_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Value]], caption: str, *, stacks: bool = False
+) -> None:
+    """Show a table. A column whose name starts with '>' is aligned to the right.
+
+    Where it `stacks`, a phone shows the last column below the others, in the whole width.
+    """
+    with Tag("table", classes="plain stacks" if stacks else "plain"):
         Tag("caption", caption, "hidden-text")
         with Tag("thead"), Tag("tr"):
             for name in columns:
@@ -119,9 +133,14 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[Value]], caption
 def show(value: Value) -> Tag:
     """Show one value."""
     if isinstance(value, Link):
+        if value.download:
+            return Tag("a", value.text, href=value.path, download="")
         return link(value.text, value.path)
+    if isinstance(value, Code):
+        return Tag("span", value.text, "mono")
     if isinstance(value, Moment):
-        return Tag("time", "", data_ms=value.at_ms, data_ahead="1" if value.ahead else None)
+        ahead, exact = ("1" if yes else None for yes in (value.ahead, value.exact))
+        return Tag("time", "", data_ms=value.at_ms, data_ahead=ahead, data_exact=exact)
     return Tag("span", "" if value is None else str(value))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from broker.clock import Now
 from broker.messages import Gpu, JobRow, Progress
-from coordinator import setaside
+from coordinator import howfar, setaside
 from coordinator.live.mirror import HostSeen, Snapshot, bar_of
 
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
@@ -99,7 +99,7 @@ class Tables:
 
 
 def _how_far(
-    job: JobRow, progress: Progress | None, shares: Mapping[str, float]
+    job: JobRow, progress: Progress | None, shares: Mapping[tuple[str, int], float]
 ) -> tuple[Progress | None, float | None]:
     """Return what tells how far a job is; a heartbeat counts only where there are no epochs.
 
@@ -107,13 +107,13 @@ def _how_far(
     """
     if job.state not in HELD:
         return None, None
-    return progress, None if progress and progress.epochs else shares.get(job.job_id)
+    return progress, None if progress and progress.epochs else shares.get((job.job_id, job.attempt))
 
 
-def _shares(hosts: Iterable[HostSeen]) -> dict[str, float]:
-    """Return how far each job is by the heartbeats, for trainers that tell no epochs."""
+def _shares(hosts: Iterable[HostSeen]) -> dict[tuple[str, int], float]:
+    """Return how far each attempt is by the heartbeats: of a hand-over they alone tell."""
     return {
-        held.job_id: held.progress
+        (held.job_id, held.attempt): held.progress
         for host in hosts
         if host.heartbeat and host.online
         for held in host.heartbeat.jobs
@@ -145,6 +145,7 @@ def job_row(job: JobRow, progress: Progress | None, share: float | None, now: No
         "created": epoch_ms(job.created_at),
         "started": epoch_ms(job.started_at),
         "finished": epoch_ms(job.finished_at),
+        "ran": None if job.ran_s is None else round(1000 * job.ran_s),
         "error": (job.error or "").strip().partition("\n")[0][:ERROR_CHARS],
         "planned": job.in_plan,
         "artifact": job.artifact_id is not None,
@@ -157,9 +158,8 @@ def share_of(job: JobRow, progress: Progress | None, share: float | None) -> flo
         return 1.0
     if job.state not in HELD:
         return None
-    if progress is not None and progress.epochs and progress.epoch is not None:
-        return round(min(1.0, progress.epoch / progress.epochs), 4)
-    return share
+    done = howfar.trained(progress)
+    return share if done is None else round(done, 4)
 
 
 def epoch_of(progress: Progress) -> str:
@@ -274,6 +274,20 @@ def epoch_ms(text: Any) -> int | None:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def meant(jobs: Iterable[Row], text: str) -> list[Row]:
+    """Return the jobs that a text may mean, as at the command line: a name, or the start of an id.
+
+    A name stands for the entry in the plan; one that has left it yields to that.
+    """
+    if not text:
+        return []
+    known = list(jobs)
+    named = [row for row in known if row["name"] == text]
+    if named:
+        return [row for row in named if row["planned"]] or named
+    return [row for row in known if row["id"].startswith(text) or row["name"].startswith(text)]
 
 
 def counts(jobs: Iterable[Row]) -> dict[str, int]:

@@ -33,13 +33,16 @@ DEADLINE_S = 120.0
 ID_CHARS = 8  # of the ids of jobs and artifacts
 NAME_CHARS = 6  # of other ids
 # How many messages of a sense are shown; what comes again just as it was is left out anyway.
-AT_MOST = {"phase": 1, "progress": 2, "log": 3, "heartbeat": 2, "coordinator/summary": 2,
+AT_MOST = {"phase": 1, "progress": 2, "log": 3, "heartbeat": 2, "coordinator/summary": 2, "load": 1,
            "rebirth": 1, "capability": 1}  # fmt: skip
 
 # What a message means, said where it comes for the first time in a trace.
 COMMENTS: dict[str, str] = {
     "coordinator/status online": "The coordinator is there. This is retained, as all states are.",
     "coordinator/status offline": "The coordinator has gone.",
+    "holder": "Which coordinator serves the fleet; another one that finds this here yields.",
+    "load": "How the embedded broker is, which it says itself.",
+    "refused": "Whom the embedded broker has turned away, which it says itself.",
     "coordinator/summary": "How many jobs and hosts are in which state.",
     "status online": "A host comes: its birth. The session is new at each connect.",
     "status offline lost": "The agent was killed: the broker publishes its will, with its session.",
@@ -234,7 +237,6 @@ def capture(folder: Path, data: Path) -> dict[str, list[Heard]]:
 def _play(fleet: Fleet, listener: Listener) -> dict[str, list[Heard]]:
     traces: dict[str, list[Heard]] = {}
     # Long enough that an agent, which holds progress back when it comes quickly, tells of epochs.
-    # Long enough that an agent, which holds progress back when it comes quickly, tells of epochs.
     good = (
         'name = "gbt-oracle"\nmodel = "gbt"\nmode = "oracle"\nn_resamples = 20\n'
         "hyper.epochs = 400\nhyper.patience = 400"
@@ -245,10 +247,10 @@ def _play(fleet: Fleet, listener: Listener) -> dict[str, list[Heard]]:
     fleet.plan(good)
     fleet.coordinator(crash_grace_s=2.0)
     agent = fleet.agent("pi", heartbeat_s=30.0)
-    begin = listener.until(_job("completed"), "the completed job")
-    # The answer to the last report comes after it.
-    end = listener.until(lambda one: '"verdict":"stored"' in one.payload, "the last answer", begin)
-    traces["life"] = _cut(listener.heard[:end])
+    row = listener.until(_job("completed"), "the completed job")
+    # They leave together, and a broker may deliver either first.
+    answer = listener.until(lambda one: '"verdict":"stored"' in one.payload, "the last answer")
+    traces["life"] = _cut(listener.heard[: max(row, answer)])
 
     begin = len(listener.heard)
     fleet.plan(good, bad)

@@ -351,7 +351,7 @@ def test_what_a_broker_does_not_take_is_bounded(
     monkeypatch: pytest.MonkeyPatch, ear: Any, answering: Any
 ) -> None:
     """By bytes: `publish` says no instead of filling the memory."""
-    monkeypatch.setattr("broker.link.MAX_OUTSTANDING_BYTES", 10_000)
+    monkeypatch.setattr("broker.connection.MAX_OUTSTANDING_BYTES", 10_000)
     monkeypatch.setattr("broker.link.GOODBYE_TIMEOUT_S", 0.0)
     one = ear(answering(CONNACK, SUBACK), "one", "a/b")
     one.next(Connected)

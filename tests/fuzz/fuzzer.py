@@ -164,7 +164,6 @@ class Fuzzer:
 
     def __init__(self, seed: int) -> None:
         """Prepare the valid messages."""
-        logging.disable(logging.CRITICAL)
         self._rng = random.Random(seed)
         self._samples = samples()
         self._payloads = [payload for _, payload in self._samples if payload[:1] == b"{"]
@@ -176,6 +175,14 @@ class Fuzzer:
 
     def run(self, messages: int) -> None:
         """Feed so many; a message counts once for each target that it is given to."""
+        was = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            self._feed_all(messages)
+        finally:
+            logging.disable(was)
+
+    def _feed_all(self, messages: int) -> None:
         fed = 0
         while fed < messages:
             if fed % FRESH_EVERY == 0 or self._fleet is None or self._agent is None:

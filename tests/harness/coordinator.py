@@ -12,7 +12,16 @@ from broker.ranges import RangeSet
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, Outgoing
 from coordinator.core import Core
-from coordinator.effects import ManifestRead, OpenPart, PartOpened, PartStored, Tick, VerifyStored
+from coordinator.effects import (
+    FindResults,
+    ManifestRead,
+    OpenPart,
+    PartOpened,
+    PartStored,
+    ResultsFound,
+    Tick,
+    VerifyStored,
+)
 from coordinator.jobs import Change, Job
 from coordinator.plan import JobSpec, Plan, job_id
 from coordinator.records import (
@@ -22,6 +31,7 @@ from coordinator.records import (
     FleetRecord,
     HostForgotten,
     HostRecord,
+    Result,
 )
 from coordinator.world import CoreSettings
 
@@ -55,6 +65,7 @@ class Fleet:
     def __init__(self, *specs: JobSpec, **settings: Any) -> None:
         self.topics = Topics()
         self.mono_s = 1000.0
+        self.skew_s = 0.0  # by which the wall clock was set
         self.ids = 0
         settings = {"receipt_key": b"a key of the test's"} | settings
         self.settings = CoreSettings(instance="c1", boot_id="b", manifest="plan.toml", **settings)
@@ -67,6 +78,7 @@ class Fleet:
         self.sent: list[tuple[Any, Any]] = []
         self.effects: list[Any] = []
         self.stored: dict[str, int] = {}
+        self.results: tuple[Result, ...] = ()  # that the ledger would tell of any job
         self.bundles: list[BundleKept | BundlesFiled] = []
         self.start()
         self.plan(*specs)
@@ -77,7 +89,7 @@ class Fleet:
 
     @property
     def now(self) -> Now:
-        return Now(self.mono_s, 1.8e9 + self.mono_s)
+        return Now(self.mono_s, 1.8e9 + self.mono_s + self.skew_s)
 
     def start(self) -> None:
         """Start (again) from what the ledger has."""
@@ -128,6 +140,8 @@ class Fleet:
                 self.sent.append((topic, said))
             elif isinstance(effect, VerifyStored):
                 self.handle(PartStored(effect.artifact_id, 2000))
+            elif isinstance(effect, FindResults):
+                self.handle(ResultsFound(effect, self.results))
             else:
                 self.effects.append(effect)
 
@@ -196,10 +210,12 @@ class Host:
         self.beats(*jobs)
         return self
 
-    def status(self, state: Any, reason: Any, session: str | None = None) -> None:
+    def status(
+        self, state: Any, reason: Any, session: str | None = None, **more: Any
+    ) -> None:  # fmt: skip
         self.says(self.fleet.topics.status(self.name), m.Status(
             state=state, reason=reason, session=session or self.session,
-            instance=self.instance, boot_id=self.boot_id,
+            instance=self.instance, boot_id=self.boot_id, **more,
         ))  # fmt: skip
 
     def beats(self, *jobs: tuple[str, int, str], **more: Any) -> None:

@@ -60,11 +60,13 @@ def save(page: Page, url: str, name: str, path: Path, *, whole: bool) -> None:
     """Open a page and save what it looks like."""
     page.open(url)
     page.until(READY[name], f"{name} to be drawn")
+    width, height = page.run("[window.innerWidth, window.innerHeight]")
     if name == "report":
         # A frame beyond the window is not in a picture of the whole: the window grows instead.
-        page.resize(page.run("window.innerWidth"), 2200)
+        page.resize(width, 2800 if whole else 2200)
     time.sleep(2.5)  # what is drawn when it is all there: charts, the frame
     page.picture(path, whole=whole and name != "report")
+    page.resize(width, height)
     small(path)
     print(path, f"{path.stat().st_size / 1024:.0f} kB", flush=True)
 

@@ -31,7 +31,9 @@ ADAPTERS = {
     Kind.SUMMARY: m.SUMMARY,
     Kind.OFFER: m.OFFER,
     Kind.GRANT: m.GRANT,
+    Kind.HOLDER: m.HOLDER,
 }
+BY_THE_BROKER = {Kind.BROKER_LOAD: m.BROKER_LOAD, Kind.BROKER_REFUSED: m.BROKER_REFUSED}
 EVERY_TOPIC = (
     TOPICS.status("gaming-pc"), TOPICS.capability("gaming-pc"), TOPICS.heartbeat("gaming-pc"),
     TOPICS.request("gaming-pc"), TOPICS.response("gaming-pc"), TOPICS.log("gaming-pc", HEX),
@@ -40,7 +42,7 @@ EVERY_TOPIC = (
     TOPICS.checkpoint_chunk("gaming-pc", HEX, 0), TOPICS.coordinator_status(), TOPICS.summary(),
     TOPICS.job(HEX), TOPICS.operator_request("operator:local/cli"),
     TOPICS.operator_response("operator:local/cli"), TOPICS.download_chunk("operator:local/cli", 0),
-    TOPICS.broker_load(), TOPICS.broker_refused(),
+    TOPICS.broker_load(), TOPICS.broker_refused(), TOPICS.holder(),
 )  # fmt: skip
 
 
@@ -97,7 +99,8 @@ def test_the_traces_are_of_todays_messages() -> None:
         kinds.add(parsed.kind)
         if payload == "(empty)" or parsed.kind is Kind.LOG:
             continue
-        message = m.decode(ADAPTERS[parsed.kind], _whole(payload).encode())
+        adapter = (ADAPTERS | BY_THE_BROKER)[parsed.kind]
+        message = m.decode(adapter, _whole(payload).encode())
         assert set(json.loads(_whole(payload))) == set(message.model_dump()), topic
     assert kinds >= ADAPTERS.keys() | {Kind.LOG}
 

@@ -75,6 +75,7 @@ class Checker:
         self.rows: dict[str, Job] = {}
         self._holders: dict[tuple[str, int], str] = {}
         self._given_up: dict[str, int] = {}  # job -> newest attempt that an operator has voided
+        self._ended: dict[tuple[str, int], tuple[SimTrainer, int, float]] = {}
         self._bundles: dict[tuple[str, str, int], str] = {}
         self._promises: dict[tuple[str, str, int], str] = {}
         self._checkpoints: dict[bytes, SimTrainer] = {}
@@ -217,6 +218,7 @@ class Checker:
         if before and change.event in {Event.CANCELLED, Event.REQUEUED}:
             self._given_up[job_id] = before.attempt
         self.rows[job_id] = after
+        self._ran(change)
         if after.state is JobState.COMPLETED and change.event is Event.COMPLETED:
             self.completions += 1
             self._stored(after)
@@ -234,7 +236,7 @@ class Checker:
     def trainer_started(self, node: AgentNode, child: SimTrainer) -> None:
         """A trainer runs."""
         key = (child.job_id, child.attempt)
-        holder = f"{node.machine.name}.{child.pid}"
+        holder = f"{node.machine.name}.{child.trainer_pid}"
         if key in self._holders:
             raise Violation(
                 "one holder",
@@ -242,6 +244,29 @@ class Checker:
                 child.job_id,
             )
         self._holders[key] = holder
+
+    def trainer_ended(self, child: SimTrainer) -> None:
+        """A trainer runs no more."""
+        ran_s = self._run.timeline.now_s - child.begun_s
+        self._ended[(child.job_id, child.attempt)] = (child, child.node.naps, ran_s)
+
+    def _ran(self, change: Change) -> None:
+        """What the ledger has as a trainer's time is that, however late its report has come.
+
+        An agent whose machine sleeps hears late that its trainer has ended; a coordinator whose
+        clock was set may believe less of what it is told after a restart.
+        """
+        key = (change.after.job_id, change.after.attempt)
+        ended = self._ended.get(key)
+        if change.event is not Event.COMPLETED and change.ran_s is None:
+            return
+        if ended is None or self._run.coordinator.machine.skew_s or ended[0].node.naps:
+            return
+        if change.ran_s is None or abs(change.ran_s - ended[2]) > SLACK_S:
+            raise Violation(
+                "what a trainer ran is told",
+                f"attempt {key[1]} ran for {ended[2]:.1f} s, told is {change.ran_s}", key[0],
+            )  # fmt: skip
 
     def left_off(self, child: SimTrainer, checkpoint: bytes) -> None:
         """A trainer leaves a checkpoint."""

@@ -17,14 +17,15 @@ from agent.shell import Shell as AgentShell
 from agent.spool import Spool
 from agent.state import State
 from broker.clock import Now
-from coordinator import assignment, filing, handover, presence, release
+from coordinator import assignment, believing, filing, handover, presence, release
 from coordinator.core import Core
 from coordinator.jobs import Job
 from coordinator.ledger import Ledger
+from coordinator.partfile import Part
 from coordinator.records import BundlesFiled, FleetRecord
 from coordinator.shell import Shell
 from coordinator.states import FINAL, Event, JobState
-from coordinator.store import Part, Store
+from coordinator.store import Store
 from coordinator.world import World
 
 from .disk import SimDisk
@@ -122,15 +123,15 @@ def _completed_when_finished(patch: Patch) -> None:
 def _ledger_lets_go_at_once(patch: Patch) -> None:
     real = filing.keep
 
-    def keep(world: World, job: Job, artifact_id: str, data: bytes) -> None:
-        real(world, job, artifact_id, data)
+    def keep(world: World, job: Job, artifact_id: str, data: bytes, now: Now) -> None:
+        real(world, job, artifact_id, data, now)
         world.remember(BundlesFiled((artifact_id,)))
 
     patch(filing, "keep", keep)
 
 
 def _kept_bundles_not_filed(patch: Patch) -> None:
-    patch(filing, "on_loaded", lambda world, kept: None)
+    patch(filing, "on_loaded", lambda world, kept, now: None)
 
 
 def _assignments_not_deduplicated(patch: Patch) -> None:
@@ -246,6 +247,13 @@ def _pause_lost_by_restart(patch: Patch) -> None:
     patch(Ledger, "load_fleet", lambda ledger: FleetRecord())
 
 
+def _waiting_is_training(patch: Patch) -> None:
+    def ran_s(world: World, report: Any, now: Now) -> float:
+        return now.mono_s - world.given.get(report.job_id, (0, now))[1].mono_s
+
+    patch(believing, "ran_s", ran_s)
+
+
 MUTANTS = (
     Mutant("no fencing at all", 100, _no_fencing),
     Mutant("the attempt is not compared", 300, _attempt_not_checked),
@@ -275,6 +283,7 @@ MUTANTS = (
     Mutant("owner not heard", 300, _owner_not_heard),
     Mutant("releases not asked for", 1000, _releases_not_asked_for),
     Mutant("pause lost by a restart", 1000, _pause_lost_by_restart),
+    Mutant("waiting is training", 50, _waiting_is_training),
 )
 
 

@@ -325,9 +325,9 @@ class CoordinatorNode(Node):
             instance=new_id(), boot_id=self.machine.boot_id, manifest="plan.toml",
             stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_bytes=4096,
             crash_grace_s=60.0, sleep_grace_s=240.0, max_attempts=2, receipt_key=b"a key",
-            cancel_at_once=2,
+            cancel_at_once=2, keep_results_s=50.0,
         )  # fmt: skip
-        keep = Retention(events_s=100.0, events_per_job=4, artifacts_s=50.0, parts_s=300.0)
+        keep = Retention(events_s=100.0, events_per_job=4, parts_s=300.0)
         self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now, keep)
         self.shell.turn([ManifestRead(self.manifest or self._last_good)], now)
         self.link = Link(
@@ -362,7 +362,7 @@ class SimTrainer:
     generation: int
     job_id: str
     attempt: int
-    pid: int
+    trainer_pid: int
     deaf: bool
     files: Path
     begun_s: float
@@ -399,7 +399,8 @@ class SimTrainer:
         """End, and tell the agent that started it, if it is still there."""
         if self.alive:
             self.alive = False
-            self.machine.children.pop(self.pid, None)
+            self.machine.run.checker.trainer_ended(self)
+            self.machine.children.pop(self.trainer_pid, None)
             self.tell(TrainerExited(self.job_id, self.attempt, code))
 
     def says(self, event: dict[str, Any]) -> None:

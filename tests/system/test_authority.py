@@ -92,7 +92,7 @@ def test_the_command_line_signs_by_itself(keyed: Any, cli: Run, key_file: Path) 
     assert (done.returncode, done.stderr) == (0, "")
     done = cli("requeue", "gbt-oracle", FLEET_OPERATOR_KEY=KEY)
     assert (done.returncode, done.stderr) == (0, "")
-    assert cli("reload", FLEET_OPERATOR_KEY=KEY).stdout.startswith("0 added")
+    assert cli("reload", FLEET_OPERATOR_KEY=KEY).stdout.startswith("no changes")
     assert cli("drain", "nobody", FLEET_OPERATOR_KEY=KEY).returncode == 1
 
     key_file.chmod(0o644)
@@ -109,7 +109,7 @@ def test_the_command_line_signs_by_itself(keyed: Any, cli: Run, key_file: Path) 
         ["operator:local", "cancel", "refused"], ["operator:local", "cancel", "refused"],
         ["operator:local", "cancelled", "gbt-oracle"],
         ["operator:local", "requeued", "gbt-oracle"],
-        ["operator:local", "reload"], ["operator:local", "drain", "refused"],
+        ["operator:local", "reload", "no"], ["operator:local", "drain", "refused"],
     ]  # fmt: skip
     assert max(map(len, events.stdout.splitlines())) <= 80
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -78,6 +80,37 @@ def test_jobs_and_hosts_are_completed(fleet: Any, tab: Any) -> None:
     assert tab("fleet events --job gru") == "plain,gru-oracle\n"
     assert "gru-oracle\ncancelled" in tab("fleet requeue gru", "zsh")
     assert "plain,attic-pi\tonline" in tab("fleet resume ", "fish")
+
+
+def test_of_two_jobs_with_one_name_each_is_offered_by_what_means_it(fleet: Any, tab: Any) -> None:
+    """That of the manifest by its name, the other by its id, also of a verb for that alone."""
+    first = 'model = "gru"\nmode = "oracle"\nrequire_cuda = true'
+    fleet.plan(first)
+    fleet.coordinator()
+    old = fleet.until("gru-oracle", "pending")["job_id"][:12]
+    fleet.plan(f"{first}\nseed = 7")
+    fleet.reload()
+    assert sorted(tab("fleet cancel ").split()) == sorted([f"plain,{old}", "plain,gru-oracle"])
+    assert tab("fleet show gru") == "plain,gru-oracle\n"
+    assert tab(f"fleet show {old[:6]}") == f"plain,{old}\n"
+    fleet.cancel(old)
+    assert tab("fleet requeue ") == f"plain,{old}\n", "by its name the pending one is meant"
+
+
+def test_attempts_are_completed_that_have_brought_something(
+    fleet: Any, tab: Any, short: str
+) -> None:
+    """Also of a job that is no longer completed; with what it was."""
+    fleet.plan(short)
+    fleet.coordinator()
+    agent = fleet.agent()
+    fleet.until("gbt-oracle", "completed")
+    agent.end(signal.SIGTERM)
+    fleet.requeue("gbt-oracle")
+    assert tab("fleet get gbt-oracle --attempt ") == "plain,1\n"
+    assert tab("fleet get --attempt 1 gbt") == "plain,gbt-oracle\n"
+    told = tab("fleet get gbt-oracle --attempt ", "fish")
+    assert re.match(r"plain,1\tAUROC 0\.\d{3}, .* KiB, kept until ", told), told
 
 
 def test_verbs_and_options_are_completed_without_asking_anybody() -> None:

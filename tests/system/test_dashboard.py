@@ -295,6 +295,20 @@ def test_a_metric_with_its_interval_is_whole_and_an_orphan_is_told_from_its_name
         somebody.publish(topics.job(orphan), b"", retain=True)
 
 
+def test_what_runs_is_the_first_row_of_the_jobs_and_what_is_over_is_not(shown: Shown) -> None:
+    """By the ledger's order a job that is cancelled stands among those that wait."""
+    over = shown.job("running")
+    shown.fleet.cancel(over["job_id"])
+    page = shown.page("/jobs")
+    cell = 'document.querySelector(\'.ag-row[row-index="0"] [col-id="{}"]\')?.innerText'
+    page.until(f"{cell.format('state-state')} === 'running'", "the first row to be of what runs")
+    over = shown.job("running")
+    page.until_text(over["name"])
+    shown.fleet.cancel(over["job_id"])
+    page.until(f"{cell.format('name-job')} !== '{over['name']}'", "the row to go down")
+    assert page.complaints == []
+
+
 def test_jobs_are_filtered_searched_and_sorted(shown: Shown) -> None:
     """What is chosen stands in the address, so that it can be sent to somebody."""
     page = shown.page("/jobs")
@@ -327,6 +341,15 @@ def test_a_pending_job_says_why(shown: Shown) -> None:
     page.until_text("if min_vram_gib were", "ul li")
 
 
+@pytest.mark.parametrize("path", ["/job/{name}", "/jobs/{name}", "/job/{start}"])
+def test_a_job_is_found_by_its_name_and_by_the_start_of_its_id(shown: Shown, path: str) -> None:
+    """Nobody types 64 digits; the address that one has then is the whole one."""
+    job = next(row for row in shown.fleet.client.list_jobs() if row["name"] == "big-one")
+    typed = shown.url + path.format(name="big-one", start=job["job_id"][:12])
+    with urlopen(typed) as answer:  # noqa: S310 - ours
+        assert (answer.status, answer.url) == (200, f"{shown.url}/job/{job['job_id']}")
+
+
 def test_an_address_that_is_none_leads_back(shown: Shown) -> None:
     """In words of ours, with the bar; and programs see a 404."""
     page = shown.page("/jbos")
@@ -351,16 +374,65 @@ def test_the_table_of_hosts_is_as_high_as_its_rows(shown: Shown) -> None:
     )
 
 
-def test_curves_and_timeline_are_drawn_and_grow(shown: Shown) -> None:
-    """A line for each job that runs, a bar for each that has begun."""
+def test_curves_are_drawn(shown: Shown) -> None:
+    """A line for each job that runs."""
     page = shown.page("/curves")
     page.until("Number(document.querySelector('[data-series]')?.dataset.series) > 2")
-    page.open(f"{shown.url}/timeline")
+
+
+# What the tooltips of the timeline's bars say, each in lines.
+TIPS = """(() => {
+  const chart = getElement(Number(document.querySelector('[data-bars]').id.slice(1))).chart;
+  const { series, tooltip } = chart.getOption();
+  return series[0].data.map(value =>
+    [...tooltip[0].formatter({ value }).children].map(line => line.textContent));
+})()"""
+
+
+def test_the_timeline_keeps_every_attempt_and_grows(shown: Shown) -> None:
+    """A job that is requeued has two bars at last, in each browser, also in one opened later."""
+    page = shown.page("/timeline")
     bars = "Number(document.querySelector('[data-bars]')?.dataset.bars)"
     before = page.until(f"{bars} > 2 && {bars}")
-    shown.fleet.cancel(shown.job("running")["job_id"])  # its host takes the next one
-    page.until(f"{bars} > {before}", "one more bar")
-    page.until_text("Earlier attempts are not drawn")
+    job = shown.job("running")
+    shown.fleet.requeue(job["job_id"])  # it is stopped, and begins again where there is room
+    stopped = [job["name"], f"attempt {job['attempt']}, cancelled on {job['host']}"]
+    told = f"{TIPS}.find(tip => tip[0] === '{job['name']}' && tip[1] === '{stopped[1]}')"
+    tip = page.until(told, "the attempt that was stopped")
+    assert re.search(r", \d+ s$", tip[2]), tip
+    page.until(f"{bars} > {before}", "a bar more")
+    other = shown.page("/timeline")
+    other.until(f"document.querySelector('[data-bars]') && {told}", "the same in another browser")
+    for one in (page, other):
+        assert "did not tell" not in one.text()
+        assert one.complaints == []
+
+
+def test_a_wait_for_a_report_is_neither_told_nor_drawn_as_training(
+    shown: Shown, client: Callable[..., Any]
+) -> None:
+    """A host trained for a minute and was away for a day: a minute in the table, and as a bar."""
+    topics = Topics(shown.fleet.root)
+    somebody = client(int(shown.fleet.broker_url.rpartition(":")[2]), f"away-{shown.fleet.root}")
+    away_id = "e" * 64
+    row = m.JobRow(
+        job_id=away_id, name="away-one", model="gbt", mode="oracle", state="completed", priority=0,
+        attempt=1, host="gaming-pc-1", error=None, artifact_id="5a" * 32, metrics=None,
+        created_at="2026-05-28T20:00:00Z", started_at="2026-05-28T20:00:00Z",
+        finished_at="2026-05-29T20:00:00Z", ran_s=61.0,
+    )  # fmt: skip
+    somebody.publish(topics.job(away_id), m.encode(row), retain=True)
+    try:
+        page = shown.page("/timeline")
+        chart = "getElement(document.querySelector('[data-bars]').id.slice(1)).chart"
+        bars = f"{chart}.getOption().series[0].data"
+        began = "Date.UTC(2026, 4, 28, 20)"
+        page.until("Number(document.querySelector('[data-bars]')?.dataset.bars) > 0", "the bars")
+        page.until(f"{bars}.some(([a, b]) => a === {began} && b === a + 61000)", "its bar")
+        cell = f"{{started: {began}, finished: Date.now(), ran: 61000, state: 'completed'}}"
+        assert page.run(f"fleet.cells.took({{data: {cell}}}).innerText") == "61 s"
+    finally:
+        somebody.publish(topics.job(away_id), b"", retain=True)
 
 
 def test_a_long_job_beside_short_ones_is_told_whole(
@@ -522,7 +594,7 @@ def test_a_result_is_shown_and_its_artifact_comes_whole(
     """A real training: metrics with intervals, the loss, the report's own page, the download."""
     fleet.plan(short)
     fleet.coordinator()
-    fleet.agent()
+    agent = fleet.agent()
     row = fleet.until("gbt-oracle", "completed")
     shown = Shown(fleet, browser)
     fleet.programs.append(shown.program)
@@ -532,12 +604,26 @@ def test_a_result_is_shown_and_its_artifact_comes_whole(
     page.until("Number(document.querySelector('[data-series]')?.dataset.series) === 2", "the loss")
     code, words = _answer(f"{shown.url}/report/{row['artifact_id']}")
     assert (code, "<svg" in words) == (200, True)
+    alone = page.run("document.querySelector('a.alone').href")
+    assert alone == f"{shown.url}/report/{row['artifact_id']}"
     sha256 = page.run(
         "fetch(document.querySelector('a[download]').href).then(it => it.arrayBuffer())"
         ".then(it => crypto.subtle.digest('SHA-256', it)).then(it => "
         "[...new Uint8Array(it)].map(one => one.toString(16).padStart(2, '0')).join(''))"
     )
     assert sha256 == row["artifact_id"]
+    agent.end(signal.SIGTERM)
+    fleet.requeue("gbt-oracle")
+    page.until_text("requeued", "table")
+    link = f"a[download][href$='/artifact/{row['job_id']}/1']"
+    page.until(f"document.querySelector(\"{link}\")?.textContent.includes('kept until')")
+    sizes = page.run(
+        f'fetch(document.querySelector("{link}").href).then(async it => [it.status, '
+        "it.headers.get('x-artifact-sha256'), it.headers.get('content-disposition')])"
+    )
+    name = 'attachment; filename="gbt-oracle-attempt-1.tar.zst"'
+    assert sizes == [200, row["artifact_id"], name]
+    assert _answer(f"{shown.url}/artifact/{row['job_id']}/2")[0] == 404
     assert page.complaints == []
     assert shown.program.end(signal.SIGTERM) == 0
     assert "Traceback" not in shown.program.said()
@@ -567,6 +653,7 @@ def test_what_is_private_shows_nothing_without_the_password(shown: Shown) -> Non
         page = other.page("/jobs")
         page.until_text("Log in", "h1")
         assert page.run("location.pathname") == "/login"
+        assert "Look without" not in page.text()
         assert "gaming-pc" not in _answer(f"{other.url}/artifact/{'a' * 64}")[1]
         other.log_in(page, "/jobs")
         page.until_text("gbt-", ".ag-cell")

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,7 +93,8 @@ def test_with_a_broker_and_a_coordinator_all_is_well(
         assert second["name"][1].startswith("another coordinator is online at this broker")
         itself = _checks(_doctor(*here, f"--state={tmp_path / 'coordinator'}"))
         assert f"runs (process {coordinator.process.pid})" in itself["lock"][1]
-        assert "session" not in itself
+        assert itself["session"][1].startswith("a message went and came back in")
+        assert "name" not in itself
     finally:
         coordinator.kill()
 
@@ -113,6 +115,8 @@ def test_an_agent_of_the_same_name_elsewhere_is_told(
         assert there["name"][1].startswith("another agent called 'desk' is online")
         here = _checks(_doctor(*who, f"--state={tmp_path / 'agent'}", "--json"))
         assert here["lock"][1].startswith("the agent of this host runs (process ")
+        assert here["session"][0] == "ok"
+        assert here["coordinator"][0] == "warn"
         assert "name" not in here
         assert agent.process.poll() is None
         assert "not connected" not in agent.said()
@@ -224,6 +228,20 @@ def test_beyond_this_machine_the_doctor_asks_for_an_identity(
     assert done.returncode == 1
     assert said in done.stdout
     assert "fail  identity" in done.stdout
+
+
+def test_a_disk_that_hangs_is_told_and_holds_nobody(tmp_path: Path) -> None:
+    """One on a network, or one that dies: it does not refuse, it says nothing."""
+    over = threading.Event()
+
+    def hangs(_folder: Path) -> None:
+        over.wait()
+
+    (finding,) = check_state(tmp_path, hangs, timeout_s=0.05)
+    over.set()
+    assert finding.level == "fail"
+    assert f"{tmp_path}: the disk has not answered in 0.05 s" in finding.text
+    assert finding.remedy
 
 
 def test_a_coordinator_has_its_manifest_checked(state: Path, tmp_path: Path) -> None:

@@ -95,7 +95,8 @@ def test_what_is_over_is_accounted_for_and_what_waits_explained(past: Any, cli: 
     clauses = {one["clause"]: (one["against"], one["left"]) for one in why["clauses"]}
     assert clauses["require_cuda"] == (3, 2)
     assert clauses["min_vram_gib = 48"] == (2, 0)
-    assert "if min_vram_gib were 24 instead of 48, lab-ws-1 could take it" in why["remedies"]
+    (less,) = (one for one in why["remedies"] if one.startswith("if min_vram_gib were "))
+    assert less.endswith("of 24 in all) instead of 48, lab-ws-1 could take it")
     assert why["forecast"]["verdict"] == "stuck"
     assert "1 job no known host can run" in cli("status").stdout
 
@@ -104,8 +105,8 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     """What it adds, changes and leaves orphaned, and where the jobs would go; it does nothing."""
     wanted = change(past)
     plan = _json(cli("plan", wanted, "--json", "--detailed-exitcode"), 4)
-    assert plan["changes"] == {
-        "add": 9, "change": 2, "adopt": 0, "replace": 0, "orphan": 1, "keep": 3
+    assert {what: count for what, count in plan["changes"].items() if count} == {
+        "added": 9, "changed": 2, "orphaned": 1, "unchanged": 3
     }  # fmt: skip
     changed = {step["name"]: step["changes"] for step in plan["steps"] if step["changes"]}
     assert changed == {
@@ -118,17 +119,16 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     assert outlooks["odd"]["basis"] == "none"
     assert plan["forecast"]["unknown"] >= 2
     said = cli("plan", wanted).stdout
-    assert "9 to add, 2 to change, 0 to replace, 1 to leave orphaned, 3 to keep" in said
+    words = "9 added, 2 changed, 1 orphaned, 3 unchanged"
+    assert f"A reload: {words}\n" in said
     assert {row["name"] for row in _json(cli("list", "--json"))} == {
         *(f"mlp-{n}" for n in range(5)), "huge"
     }, "it has changed nothing"  # fmt: skip
 
-    assert cli("reload").returncode == 0
+    assert cli("reload").stdout == f"{words}\n"
     again = cli("plan", wanted, "--detailed-exitcode")
     assert again.returncode == 0
-    # A path may be longer than a line.
-    said = "".join(again.stdout.split())
-    assert f"Nochanges:{wanted}istheplanthatruns." in said
+    assert "A reload: no changes, 14 unchanged\n" in again.stdout
     listed = cli("list").stdout
     assert "completed*" in listed
     assert "*: 1 no longer in the manifest" in listed

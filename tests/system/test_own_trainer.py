@@ -105,7 +105,7 @@ def test_a_plan_with_a_trainer_of_ones_own_outlives_the_coordinator(
     lab.stop()
     coordinator.stop()
     coordinator.start()
-    assert fleet.reload()["unchanged"] == 1
+    assert fleet.reload()["changes"]["unchanged"] == 1
 
 
 def test_a_trainer_that_cannot_do_it_is_not_asked_again(

@@ -14,20 +14,41 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def _environment(fleet: Any) -> dict[str, str]:
+    own = {key: value for key, value in os.environ.items() if not key.startswith("FLEET_")}
+    aimed = {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root, "COLUMNS": "80"}
+    return own | aimed
+
+
 @pytest.fixture
 def cli(fleet: Any) -> Any:
     """The command line, aimed at the test's fleet."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            key: value for key, value in os.environ.items() if not key.startswith("FLEET_")
-        } | {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root, "COLUMNS": "80"}
         return subprocess.run(
             [sys.executable, "-m", "coordinator.cli", *arguments], stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=90, env=environment, cwd=ROOT, check=False,
+            capture_output=True, text=True, timeout=90, env=_environment(fleet), cwd=ROOT,
+            check=False,
         )  # fmt: skip
 
     return run
+
+
+def _answered(word: str, fleet: Any, *arguments: str) -> tuple[int, str]:
+    """Answer a question at a terminal: the exit code, and what was on standard error."""
+    pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, f"{word}\n".encode())
+        done = subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *arguments], stdin=theirs,
+            capture_output=True, text=True, timeout=90, env=_environment(fleet), cwd=ROOT,
+            check=False,
+        )  # fmt: skip
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return done.returncode, done.stderr
 
 
 def _done(finished: subprocess.CompletedProcess[str]) -> str:
@@ -66,7 +87,7 @@ def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
     """In one command; asked for again it is there already; a mistake is named by its option."""
     fleet.plan()
     fleet.coordinator()
-    fleet.agent()
+    agent = fleet.agent()
     job = ("run", "--model", "gbt", "--mode", "oracle", "-H", "epochs=3", "--n-resamples", "20")
     wrong = cli(*job, "-H", "epoch=3", "--min-ram-gib", "-1")
     assert wrong.returncode == 1
@@ -82,9 +103,13 @@ def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
     failed = cli(*job, "--name", "bad", "--seed", "7", "--train-host", "nobody", "--wait")
     assert failed.returncode == 1
     assert "nobody" in failed.stderr
+    agent.stop()
+    assert "the agent of pi has ended" in agent.said()
 
 
-def test_all_that_is_pending_is_cancelled_only_when_somebody_says_yes(fleet: Any, cli: Any) -> None:
+def test_all_that_is_pending_is_cancelled_only_when_somebody_says_yes(
+    fleet: Any, cli: Any, tmp_path: Path
+) -> None:
     """Without a terminal nobody can be asked; a paused fleet keeps them pending, and says so."""
     fleet.plan()
     fleet.coordinator()
@@ -96,11 +121,23 @@ def test_all_that_is_pending_is_cancelled_only_when_somebody_says_yes(fleet: Any
         _done(cli("run", "--model", "gbt", "--mode", "oracle", "--seed", seed))
         unsaid = cli("cancel", "--all-pending")
         assert (unsaid.returncode, unsaid.stderr) == (2, told)
-    assert "PAUSED" in _done(cli("status")).splitlines()[0]
+    status = _done(cli("status"))
+    assert "PAUSED" in status.splitlines()[0]
+    assert "No host is known, so nothing can start" in status
+    code, asked = _answered("n", fleet, "cancel", "--all-pending")
+    assert (code, asked.partition(": ")[2]) == (1, "nothing was changed\n")
+    named = tmp_path / "named.toml"
+    named.write_text(
+        'schema_version = 1\n[[jobs]]\nmodel = "gbt"\nmode = "oracle"\nallowed_hosts = ["lab"]\n'
+    )
+    checked = _done(cli("check", str(named)))
+    assert "names of hosts were not checked: no host is known\n" in checked
     assert "cancelled 2 pending jobs" in _done(cli("cancel", "--all-pending", "--yes"))
     assert "nothing is pending" in _done(cli("cancel", "--all-pending"))
     assert cli("cancel", "x", "--all-pending").returncode == 2
     assert cli("snooze", "pi").returncode == 2
     assert cli("snooze", "pi", "soon").returncode == 2
+    dashless = cli("snooze", "here", "1h")
+    assert (dashless.returncode, "`fleet snooze --here 1h`" in dashless.stderr) == (1, True)
     assert cli("resume").returncode == 2
     _done(cli("pause", "--off"))

@@ -64,10 +64,18 @@ def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
     wait_until(lambda: _presences(owner, url) == {"pi": "online"}, "the host is there")
     assert rows(owner, "events", "--broker", url) == []
 
+    checks = host.run("doctor", "--role", "agent", "--broker", url, *place, "--json").stdout
+    skipped = {one["check"]: one["text"] for one in json.loads(checks)["checks"]
+               if one["level"] == "skip"}  # fmt: skip
+    assert skipped == {
+        "session": "not tried: the agent that runs here uses this name",
+        "coordinator": "not asked, for the same reason",
+    }
+
     said = owner.run("revoke", "pi", "--broker", url)
     assert (said.returncode, said.stderr) == (0, "")
     assert "the coordinator gives it nothing more; it held no job\n" in said.stdout
-    assert "stop the agent on that machine" in said.stdout
+    assert "a job that pi runs" not in said.stdout, "it runs none"
     wait_until(lambda: _presences(owner, url) == {"pi": "revoked"}, "it is shown as revoked")
     told = rows(owner, "events", "--broker", url)
     assert [(row["who"], row["event"], row["host"]) for row in told] == [
@@ -101,6 +109,7 @@ def test_a_coordinator_that_has_the_ca_needs_nobody_to_tell_it(
     said = owner.run("revoke", "pi", FLEET_BROKER="mqtts://127.0.0.1:1")
     assert said.returncode == 0
     assert "revoked pi" in said.stdout
+    assert "stop the agent on that machine" in said.stdout, "nobody has said what it holds"
     assert "not recorded at the coordinator yet: the broker is not reachable" in said.stderr
     wait_until(lambda: told() == ["init", "enroll", "revoke"], "the coordinator has read it")
 

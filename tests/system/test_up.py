@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -119,6 +120,9 @@ def test_a_plan_gives_the_same_artifacts_again_also_on_mosquitto(
         command = _command(tmp_path, data, state, "--until-idle", "--json")
         done = _run(command, _environment(**environment))
         assert done.returncode == 0, done.stderr
+        assert re.search(r"^gbt-oracle +completed on ", done.stderr, re.MULTILINE), (
+            "it says how far it is"
+        )
         rows = json.loads(done.stdout)
         states = {row["name"]: row["state"] for row in rows}
         assert states == {

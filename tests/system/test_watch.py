@@ -79,7 +79,7 @@ def test_a_plan_and_its_account_are_told_again(fleet: Any, start: Start, tmp_pat
     beside.replace(wanted)
     told = (json.loads(line) for line in watching.stdout)
     changes = next(one["changes"] for one in told if one["ok"])
-    assert (changes["add"], changes["orphan"]) == (1, 1)
+    assert (changes["added"], changes["orphaned"]) == (1, 1)
     watching.send_signal(signal.SIGINT)
     assert watching.wait(DEADLINE_S) == 0
 

@@ -83,6 +83,18 @@ def test_what_is_missing_is_to_be_had_where_it_is_made(identities: Path) -> None
         open_access(settings, AGENT, time.time())
 
 
+def test_the_brokers_own_folder_is_no_identity_and_that_is_said(identities: Path) -> None:
+    """It has a certificate, but none of a client."""
+    folder = identities.parent / "broker"
+    folder.mkdir(parents=True)
+    (folder / "broker.crt").write_text("a broker's")
+    settings = BrokerSettings(url="mqtts://pi.lan", identity=folder)
+    with pytest.raises(
+        ConfigError, match=r"that is the broker's folder; name one of .*identities/"
+    ):
+        open_access(settings, COORDINATOR, time.time())
+
+
 def test_the_owner_finds_the_agent_that_its_certificate_names(
     authority: Authority, identities: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,19 @@ def test_cancel_of_what_is_not_here_is_answered_at_once() -> None:
     assert agent.said(m.Refused)
 
 
+def test_a_goodbye_names_the_results_that_wait_here() -> None:
+    """P3: no coordinator may have heard of them. A will does not bear them."""
+    agent = Agent()
+    agent.runs(attempt=2)
+    assert agent.core.status("offline", "goodbye", "s1").owes == ()
+    finished = agent.finishes(attempt=2)
+    owed = (m.OwedResult(job_id=JOB, attempt=2),)
+    assert agent.core.status("offline", "goodbye", "s1").owes == owed
+    assert agent.core.status("offline", "lost", "s1").owes == ()
+    agent.noted(finished, "stored")
+    assert agent.core.status("offline", "goodbye", "s1").owes == ()
+
+
 def test_cancel_of_an_older_attempt_leaves_the_newer_alone() -> None:
     """Fencing."""
     agent = Agent()
@@ -203,7 +216,6 @@ def test_cancel_at_any_moment_leaves_nothing(when: str) -> None:
     [
         (2, ['{"event":"error","kind":"bad_input","message":"no host x"}'], "bad_input: no host x"),
         (1, ["Traceback ...", "ValueError: boom"], "ValueError: boom"),
-        (-9, [], "ended by signal 9"),
         (75, [], "exit code 75"),
     ],
 )
@@ -223,6 +235,27 @@ def test_a_failure_is_told_in_the_trainers_words(code: int, lines: list[str], wo
     agent.noted(failed, "recorded")
     agent.passes(60)
     assert not agent.said(m.Failed)
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "said"),
+    [
+        (-9, [], "(killed by signal 9, perhaps for want of memory)"),
+        (-15, [""], "(ended by signal 15)"),
+        (1, ["a", "ValueError: b", ""], "(exit code 1); its last line: ValueError: b"),
+    ],
+)
+def test_the_first_line_of_a_failure_says_all_that_is_known(
+    code: int, lines: list[str], said: str
+) -> None:
+    """Of a failure that is tried again nobody is told more; what is not there is not promised."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(code, 1, *lines)
+    (failed,) = agent.said(m.Failed)
+    first, *others = failed.error.splitlines()
+    assert first == f"the trainer ended without a word of its own {said}"
+    assert others == (["what came before:", "a"] if lines[:-1] else [])
 
 
 def test_what_cannot_be_started_or_bundled_fails() -> None:
@@ -444,3 +477,50 @@ def test_a_broker_that_ends_the_connection_at_larger_messages_is_sent_smaller_on
     assert not cut
     assert number == 2, "it gave in too soon, or too late"
     assert largest == 64 * 1024
+
+
+def test_a_report_says_how_long_the_trainer_ran_and_no_more() -> None:
+    """Not from the assignment, not the bundling; and the same when it is said again hours later."""
+    agent = Agent()
+    agent.assigned()
+    agent.passes(3)
+    agent.handle(TrainerStarted(JOB, 1, 77))
+    agent.passes(40)
+    agent.ends()
+    agent.passes(20)
+    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    assert agent.said(m.Finished)[0].ran_s == pytest.approx(40.0)
+    assert agent.took(SpoolReport)[0].report.ran_s == pytest.approx(40.0)
+    agent.handle(Disconnected("gone"))
+    agent.passes(7200)
+    agent.handle(Connected("s2"))
+    again = agent.said(m.Finished)[-1]
+    assert (again.session, again.ran_s) == ("s2", pytest.approx(40.0))
+    agent.noted(again, "wanted")
+    agent.granted(m.Rejected(reason="corrupt", final=False))
+    agent.handle(BundleChecked(JOB, 1, whole=False))
+    assert agent.said(m.Failed)[0].ran_s == pytest.approx(40.0)
+
+
+def test_what_fails_is_given_back_or_is_stopped_says_how_long_it_ran() -> None:
+    """A trainer that was never started ran for no time that could be told."""
+    agent = Agent()
+    agent.runs()
+    agent.passes(5)
+    agent.ends(1)
+    assert agent.said(m.Failed)[0].ran_s == pytest.approx(5.0)
+    agent.runs(2)
+    agent.passes(6)
+    agent.hears(m.Release(id="r", job_id=JOB, attempt=2))
+    agent.passes(1)
+    assert agent.leaves_off(2).ran_s == pytest.approx(7.0)
+    agent.runs(3)
+    agent.passes(8)
+    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=3))
+    agent.passes(2)
+    agent.ends(75, 3)
+    assert agent.said(m.Stopped)[-1].ran_s == pytest.approx(10.0)
+    agent.assigned(4)
+    agent.passes(9)
+    agent.handle(TrainerExited(JOB, 4, None, "the trainer could not be started"))
+    assert agent.said(m.Failed)[0].ran_s is None

@@ -71,11 +71,17 @@ def test_who_would_suit_it_is_told_by_what_holds_it_up() -> None:
 
 
 def test_a_number_is_lowered_to_what_the_best_host_has() -> None:
-    """Not to nothing, and not only to what happens to be free."""
-    less = "if min_vram_gib were 24 instead of 48, big could take it"
+    """To what is free now, and how much there is in all is told."""
+    less = "if min_vram_gib were 20 (free now, of 24 in all) instead of 48, big could take it"
     assert less in remedies(job(require_cuda=True, min_vram_gib=48.0), PI, SMALL, BIG)
     assert remedies(job(min_ram_gib=20.0), PI) == [
+        "if min_ram_gib were 6 (free now, of 16 in all) instead of 20, pi could take it"
+    ]
+    assert remedies(job(min_ram_gib=20.0), host(ram_gib=16)) == [
         "if min_ram_gib were 16 instead of 20, pi could take it"
+    ]
+    assert remedies(job(min_ram_gib=20.0), host(ram_gib=0.01)) == [
+        "if min_ram_gib were 16 (all of it in use now) instead of 20, pi could take it"
     ]
     assert remedies(job(min_cores=9), PI) == [
         "if min_cores were 4 instead of 9, pi could take it"

@@ -95,6 +95,55 @@ def test_a_result_that_comes_late_brings_no_hours(past: Past) -> None:
     assert past.told() == [("pi", "completed", None, False), ("pi", "lost", 100.0, True)]
 
 
+def test_what_was_measured_counts_and_not_how_long_its_report_took(past: Past) -> None:
+    """The host was offline for an hour after training."""
+    past.then(past.begins(past.add()), Event.COMPLETED, 3690.0, artifact_id=HEX, ran_s=90.0)
+    assert past.told() == [("pi", "completed", 90.0, True)]
+
+
+def test_an_attempt_that_was_measured_is_told_once(past: Past) -> None:
+    """Taken for lost meanwhile, there again, and once more: all that it ran is told with its end.
+
+    So it is a measure of how long such a job takes.
+    """
+    job = past.begins(past.add())
+    for _ in range(2):
+        job = past.then(job, Event.LOST, 600.0)
+        job = past.then(job, Event.RESUMED, 5.0, host="pi", attempt=1)
+    past.then(job, Event.COMPLETED, 1.0, artifact_id=HEX, ran_s=90.0)
+    assert past.told() == [
+        ("pi", "completed", 90.0, True), ("pi", "lost", None, False), ("pi", "lost", None, True)
+    ]  # fmt: skip
+
+
+def test_a_late_failure_that_was_measured_brings_its_hours(past: Past) -> None:
+    """The job was pending again, and is tried again."""
+    job = past.then(past.begins(past.add()), Event.LOST, 600.0)
+    job = past.then(job, Event.RETRIED, 50.0, host=None, attempt=1, ran_s=30.0)
+    past.completes(past.begins(job, "b"), 7.0)
+    assert past.told() == [
+        ("b", "completed", 7.0, True), ("pi", "failed", 30.0, True), ("pi", "lost", None, True)
+    ]  # fmt: skip
+
+
+def test_a_result_that_is_kept_says_how_long_the_lost_attempt_ran(past: Past) -> None:
+    """Until it is taken: then it is a completed attempt that says it."""
+    job = past.then(past.begins(past.add()), Event.EXHAUSTED, 600.0, error="lost")
+    job = past.then(job, Event.KEPT, 60.0, artifact_id=HEX, ran_s=90.0)
+    assert past.told() == [("pi", "lost", 90.0, True)]
+    job = past.then(job, Event.REQUEUED, 5.0, host=None)
+    past.then(job, Event.COMPLETED, artifact_id=HEX, host="pi", ran_s=90.0)
+    assert past.told() == [("pi", "completed", 90.0, True), ("pi", "lost", None, True)]
+
+
+def test_a_checkpoint_that_comes_late_says_how_long_the_attempt_ran(past: Past) -> None:
+    """It was lost by that time, and goes on as another attempt."""
+    job = past.then(past.begins(past.add()), Event.LOST, 600.0)
+    job = past.then(job, Event.CHANGED, 60.0, ran_s=90.0)
+    past.completes(past.begins(job, why=f"{GOES_ON} 1 left off"), 7.0)
+    assert past.told() == [("pi", "completed", 7.0, False), ("pi", "lost", 90.0, True)]
+
+
 def test_what_goes_on_from_a_checkpoint_is_not_whole(past: Past) -> None:
     """So it is no measure of how long such a job takes."""
     job = past.then(past.begins(past.add()), Event.RELEASED, 60.0, host=None)
@@ -150,3 +199,22 @@ def test_since_leaves_out_what_ended_before(past: Past) -> None:
     page: Any = past.ledger.attempts(AttemptFilter(since=middle))
     assert [one["name"] for one in page["attempts"]] == ["new"]
     assert page["next"] is None
+
+
+def test_who_knows_the_newest_is_told_what_came_after(past: Past) -> None:
+    """Once each, whichever page it is on; and which attempt of which job it was."""
+    first = past.completes(past.begins(past.add("first")), 10.0)
+    page: Any = past.ledger.attempts(AttemptFilter())
+    assert [(one["job_id"], one["attempt"]) for one in page["attempts"]] == [(first.job_id, 1)]
+    again: Any = past.ledger.attempts(AttemptFilter(after=page["newest"]))
+    assert (again["attempts"], again["next"]) == ([], None)
+    job = past.begins(past.then(past.begins(past.add("second")), Event.LOST, 20.0))
+    past.completes(job, 30.0)
+    newer: Any = past.ledger.attempts(AttemptFilter(after=page["newest"], limit=1))
+    rest: Any = past.ledger.attempts(
+        AttemptFilter(after=page["newest"], limit=1, before=newer["next"])
+    )
+    last: Any = past.ledger.attempts(AttemptFilter(after=page["newest"], before=rest["next"]))
+    told = [*newer["attempts"], *rest["attempts"]]
+    assert [(one["attempt"], one["end"]) for one in told] == [(2, "completed"), (1, "lost")]
+    assert (last["attempts"], last["next"]) == ([], None)

@@ -97,6 +97,23 @@ def test_a_goodbye_gives_back_what_ran_but_not_what_is_finished() -> None:
     assert fleet.job("b").losses == 0
 
 
+OWED = (("a", 1), ("b", 7))
+
+
+def test_a_goodbye_keeps_what_was_finished_while_no_coordinator_was_there() -> None:
+    """P3: this coordinator has never heard of the report; of an older attempt it wants nothing."""
+    fleet = Fleet(spec("a"), spec("b"))
+    pi = fleet.host().joins(slots=2)
+    for assign in pi.heard(m.Assign):
+        job = fleet.ledger[assign.job_id]
+        pi.reports(m.Accepted, job, request_id=assign.id)
+        pi.reports(m.Started, job, slot=0, pid=1)
+    owes = [m.OwedResult(job_id=fleet.job(name).job_id, attempt=at) for name, at in OWED]
+    pi.status("offline", "goodbye", owes=owes)
+    assert fleet.job("a").state == "running"
+    assert fleet.job("b").state == "pending"
+
+
 def test_a_late_will_of_an_old_session_changes_nothing() -> None:
     """P2."""
     fleet = Fleet()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,14 @@ class Coordinator:
         self.file = folder / "l.db"
         self.said: list[m.OperatorResponse] = []
         self.mono_s = 0.0
+        self.told: list[Any] = []  # by other threads, for the next turn
+        self.reads: list[Callable[[], None]] = []  # what the thread that reads the plan has to do
         ids = itertools.count()
         around = Surroundings(
             topics=TOPICS, disk=RealDisk(), rng=random.Random(1),
-            new_id=lambda: f"id{next(ids)}", publish=self._publish, put=lambda _: None,
+            new_id=lambda: f"id{next(ids)}", publish=self._publish, put=self.told.append,
             background=lambda _: None, writing=lambda _: None, read_plan=lambda _: Plan((spec(),)),
+            reading=self.reads.append,
         )  # fmt: skip
         self.shell = Shell(
             CoreSettings("c", "b", manifest="plan.toml", operator_key=KEY), around,
@@ -101,6 +104,22 @@ def test_a_command_that_the_disk_refused_is_not_answered_as_done(coordinator: Co
     assert page
     told = [(row["who"], row["event"]) for row in page.data["events"]]  # type: ignore[index, call-overload, union-attr]
     assert told.count(("operator:op", "cancelled")) == 1
+
+
+def test_while_a_manifest_is_read_the_others_are_answered(coordinator: Coordinator) -> None:
+    """A large one takes a second; who asked for that hears when it is done, once."""
+    reload = m.AskReload(id="r")
+    assert coordinator.asks(reload) is None
+    assert coordinator.asks(m.AskStatus(id="s"))
+    assert coordinator.asks(reload) is None
+    assert not coordinator.told, "no turn has read it"
+    coordinator.said.clear()
+    while coordinator.reads:
+        coordinator.reads.pop(0)()
+    coordinator.turn(*coordinator.told)
+    assert {one.id for one in coordinator.said} == {"r"}
+    data: Any = coordinator.said[0].data
+    assert data["changes"]["unchanged"] == 1
 
 
 def test_the_story_is_asked_for_over_the_wire(coordinator: Coordinator) -> None:

@@ -25,11 +25,13 @@ def test_the_nearest_history_counts() -> None:
     ])  # fmt: skip
     here = past.estimate("cnn", "oracle", "pi")
     assert (here.span.median_s, here.runs, here.basis) == (12.0, 3, "here")
-    assert here.words() == "3 runs of it here"
-    assert past.estimate("cnn", "realistic", "gpu").basis == "model-here"
+    assert here.words() == "3 runs of cnn-oracle here"
+    in_another_mode = past.estimate("cnn", "realistic", "gpu")
+    assert in_another_mode.basis == "model-here"
+    assert in_another_mode.words() == "1 run of cnn in another mode here"
     elsewhere = past.estimate("gru", "oracle", "pi")
     assert (elsewhere.span.median_s, elsewhere.basis) == (7.0, "elsewhere")
-    assert elsewhere.words() == "1 run on other hosts"
+    assert elsewhere.words() == "1 run of gru-oracle on other hosts"
     assert past.estimate("gru", "realistic", "pi").basis == "model-elsewhere"
     nothing = past.estimate("lstm", "oracle", "pi")
     assert (nothing.is_known, nothing.runs) == (False, 0)

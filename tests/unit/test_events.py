@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.cli import main, render
-from coordinator.cli.events import moment
+from coordinator.cli.events import moment, together
 
 ROW = {
     "at": "2026-05-28T20:26:57.250Z", "who": "operator:alice", "event": "cancel",
@@ -114,3 +114,16 @@ def test_the_host_is_never_cut(
     out = capsys.readouterr().out
     assert all(part in out for part in says), out
     assert "host:" not in out
+
+
+def test_what_a_reload_did_to_many_jobs_is_one_line() -> None:
+    """With their number and the first names; what else happened stands as it was."""
+    left = [{**ROW, "event": "orphaned", "outcome": "done", "why": "not in the manifest",
+             "who": "coordinator", "name": f"job-{n}"} for n in range(15)]  # fmt: skip
+    later = {**left[0], "at": "2026-05-28T20:27:00.000Z", "name": "alone"}
+    ends = [{**ROW, "event": "completed", "outcome": "done", "name": name} for name in ("a", "b")]
+    shown = list(together([*left, later, *ends]))
+    assert [row["name"] for row in shown] == [
+        "15 jobs: job-0, job-1, job-2 and 12 more", "alone", "a", "b"
+    ]  # fmt: skip
+    assert shown[0]["why"] == "not in the manifest"

@@ -24,7 +24,8 @@ from broker.errors import BadStream, StorageError
 from broker.messages import Failed, Finished
 from broker.ranges import RangeSet
 from broker.unpack import Limits, unpack
-from coordinator.store import SYNC_EVERY_BYTES, Store
+from coordinator.partfile import SYNC_EVERY_BYTES
+from coordinator.store import Store
 
 CHUNK = 1024
 

@@ -20,8 +20,8 @@ from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, Outgoing
 from coordinator import maintenance
 from coordinator.core import COLLECT_FIRST_S
-from coordinator.effects import ManifestRead
-from coordinator.filing import AT_ONCE, LET_GO_S, RETRY_S
+from coordinator.effects import BundleRefused, ManifestRead
+from coordinator.filing import AT_ONCE, HANGS_S, LET_GO_S, RETRY_S
 from coordinator.joblog import JobLogs
 from coordinator.jobs import Job
 from coordinator.ledger import FILE_NAME, Ledger
@@ -87,6 +87,18 @@ class Coordinator:
         """Time passes, and a timer comes due."""
         self.mono_s += seconds
         self.handle()
+
+    def disk_fault(self) -> str:
+        """What `fleet status` says of the disk."""
+        ask = m.encode(m.AskStatus(id=self.new_id()))
+        self.handle(Incoming(self.topics.operator_request(OPERATOR), ask))
+        said = [one for topic, one in self.sent if topic.kind is Kind.OPERATOR_RESPONSE][-1]
+        return str(said.data["coordinator"]["disk_fault"])
+
+    def takes_in(self) -> None:
+        """What other threads have told so far is taken in, and none of them goes on."""
+        while self.events:
+            self.handle(self.events.popleft())
 
     def job(self, name: str = "job") -> Job:
         """A job, as the ledger has it."""
@@ -287,3 +299,73 @@ def test_however_many_wait_a_restart_takes_some_at_a_time(tmp_path: Path) -> Non
     coordinator.passes(1.5)
     assert all(coordinator.store.has(one.artifact_id) for one in kept)
     assert coordinator.ledger.bundle_sizes() == {}
+
+
+def held_bytes(coordinator: Coordinator) -> int:
+    """How much of artifacts is held in memory for the thread that makes files of them."""
+    holder: Any = coordinator.slow[0]
+    return sum(len(one.data) for one in holder.__self__._waiting)
+
+
+def test_a_disk_that_hangs_does_not_fill_the_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs are completed all the same; what the ledger keeps becomes files when it is back."""
+    most_bytes = 20_000
+    monkeypatch.setattr("coordinator.smallbundles.MAX_WAITING_BYTES", most_bytes)
+    coordinator = Coordinator(tmp_path)
+    pi = coordinator.host().joins()
+    topic = coordinator.topics.operator_request(OPERATOR)
+    count = 10
+    for number in range(count):
+        job = pi.runs()
+        data = bytes([number]) * m.MAX_SMALL_BYTES
+        pi.reports(
+            m.Finished, job, artifact_id=hashlib.sha256(data).hexdigest(), size_bytes=len(data),
+            bundle=base64.b64encode(data).decode(),
+        )  # fmt: skip
+        assert coordinator.job().state == "completed"
+        coordinator.takes_in()
+        again = m.AskRequeue(id=coordinator.new_id(), job="job")
+        coordinator.handle(Incoming(topic, m.encode(again)))
+    assert held_bytes(coordinator) <= most_bytes
+    for _ in range(20):
+        coordinator.passes(RETRY_S)
+        coordinator.takes_in()
+    assert held_bytes(coordinator) <= most_bytes
+    assert caplog.text.count("wait for the disk") == 1
+    assert f"{count} small results wait" in coordinator.disk_fault()
+    for _ in range(count):
+        coordinator.files()
+        coordinator.passes(RETRY_S)
+    assert coordinator.ledger.bundle_sizes() == {}
+    assert len(coordinator.store.sizes()) == count
+
+
+def test_the_status_says_how_the_disk_of_the_store_is(tmp_path: Path) -> None:
+    """That it hangs, that it refuses, and nothing when all is well."""
+    coordinator = finished(tmp_path)
+    coordinator.passes(HANGS_S - 1)
+    assert coordinator.disk_fault() == ""
+    coordinator.passes(1)
+    assert "has not answered for 30 s, and 1 small results wait" in coordinator.disk_fault()
+    coordinator.disk.full = True
+    coordinator.files()
+    assert "the disk of the store refuses" in coordinator.disk_fault()
+    coordinator.disk.full = False
+    coordinator.passes(RETRY_S)
+    coordinator.files()
+    assert coordinator.disk_fault() == ""
+
+
+def test_a_disk_that_goes_on_refusing_is_tried_every_half_minute(tmp_path: Path) -> None:
+    """However many more it refuses in between."""
+    coordinator = finished(tmp_path)
+    coordinator.disk.full = True
+    coordinator.files()
+    coordinator.passes(RETRY_S - 1)
+    coordinator.handle(BundleRefused(ID))
+    coordinator.disk.full = False
+    coordinator.passes(1)
+    coordinator.files()
+    assert coordinator.store.has(ID)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -167,6 +168,28 @@ def test_an_enrolment_is_two_lines_of_json(home: Path, capsys: pytest.CaptureFix
     assert (first["name"], first["within_s"]) == ("pi", 0.1)
     assert not last["ok"]
     assert "nobody has come for the certificate of pi" in last["message"]
+    assert "run `fleet enroll pi` again" in last["message"]
+    assert main(["enroll", "pi", "-o", str(home / "pi.fleet")]) == 0
+    capsys.readouterr()
+    assert main(["enroll", "pi", "--replace", *wait]) == 1
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert "run `fleet enroll pi --replace` again" in said, "without, it would be refused"
+
+
+def test_commands_to_copy_name_folders_as_a_shell_takes_them(
+    home: Path, done: Say, tmp_path: Path
+) -> None:
+    """A folder with a blank in its name is one word of a command."""
+    del home
+    own, file, folder = tmp_path / "my fleet", tmp_path / "the pi.fleet", tmp_path / "the pi"
+    made = json.loads(done("init", "--home", str(own), "--broker", "pi.lan", "--json"))
+    said = [shlex.split(line) for lines in made["next"].values() for line in lines]
+    words = {word for one in said for word in one}
+    assert {str(own / "broker"), str(own / "ca"), str(own)} <= words
+    said = json.loads(done("enroll", "pi", "--home", str(own), "-o", str(file), "--json"))
+    assert shlex.split(said["run"]) == ["fleet", "join", "the pi.fleet"]
+    said = json.loads(done("join", str(file), "-o", str(folder), "--json"))
+    assert shlex.split(said["next"])[2:4] == ["--identity", str(folder)]
 
 
 def test_a_person_has_a_machine_and_a_host_is_one(home: Path, done: Say, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from broker.messages import TrainerInfo
@@ -17,8 +18,6 @@ GRACE_S = 300.0
 
 def named(name: str, priority: int = 0, **needs: Any) -> JobSpec:
     """A gbt job of that name."""
-    from dataclasses import replace
-
     identity = job_id("gbt", "oracle", {"of": name}, "host", (), 0)
     return replace(job(name, **needs), job_id=identity, priority=priority)
 
@@ -62,6 +61,25 @@ def test_jobs_follow_one_another_in_claim_order() -> None:
     assert (found["urgent"].after, found["late"].ahead) == (None, 3)
 
 
+def test_a_job_takes_no_less_than_one_of_its_like_has_run_already() -> None:
+    """Ten quick epochs elsewhere say little; what runs for longer, with as many epochs, more."""
+
+    def spec(name: str, epochs: int) -> JobSpec:
+        return replace(named(name), hyper={"epochs": epochs})
+
+    held = Held(spec("now", 400), "pi", elapsed_s=89.0, eta_s=60.0)
+    waiting = [
+        Waiting(spec(name, epochs), "1") for name, epochs in (("like", 400), ("short", 10))
+    ]  # fmt: skip
+
+    def takes(known: History) -> dict[str, float]:
+        found = play(*waiting, views=[host("gpu", slots=2)], held=(held,), known=known)
+        return {name: one.end.median_s for name, one in found.items() if name != "now"}
+
+    assert takes(past(18.0, hosts=("lab",))) == {"like": 89.0, "short": 18.0}
+    assert takes(past(18.0, hosts=("gpu",))) == {"like": 18.0, "short": 18.0}, "gpu is faster"
+
+
 def test_a_slot_that_is_taken_comes_free_when_history_says_so() -> None:
     """A job that has run for 30 s of its 100; and with two slots there is room already."""
     held = Held(named("now"), "pi", elapsed_s=30.0)
@@ -98,6 +116,15 @@ def test_a_retry_waits_for_its_time() -> None:
     found = play(waits("again", ready_in_s=50.0), waits("other", "2"), views=[host("pi")])
     assert found["other"].start.median_s == 0.0
     assert found["again"].start.median_s == 100.0
+
+
+def test_a_host_that_refused_a_job_is_given_others_until_it_is_asked_again() -> None:
+    """The job goes to who is free, and waits where there is nobody else."""
+    mine = replace(waits("mine"), refused=(("gpu", 40.0),))
+    found = play(mine, waits("other", "2"), views=[host("gpu"), host("pi")])
+    assert (found["mine"].host, found["other"].host) == ("pi", "gpu")
+    alone = play(mine, views=[host("gpu")])["mine"]
+    assert (alone.host, alone.start.median_s) == ("gpu", 40.0)
 
 
 def test_hosts_that_are_away_are_given_nothing() -> None:

@@ -155,10 +155,12 @@ def test_a_quarantine_leaves_who_has_drained_the_host() -> None:
     """Both reasons are told; resume says that it lifts both."""
     fleet = Fleet()
     _sickens(fleet, drained_by="operator:anna")
-    drained, quarantined = reasons = fleet.records["sick"].barred()
-    assert drained.startswith("drained by operator:anna at ")
-    assert quarantined.startswith("in quarantine: ")
-    assert fleet.asks(m.AskResume(id="r", host="sick")).data["was"] == [*reasons]
+    reasons = fleet.records["sick"].barred()
+    assert reasons[0].startswith("drained by operator:anna at ")
+    assert reasons[1].startswith("in quarantine: ")
+    remedy = "; `fleet resume sick` lifts it"
+    was = fleet.asks(m.AskResume(id="r", host="sick")).data["was"]
+    assert [f"{one}{remedy}" for one in was] == [*reasons], "without the remedy: this was it"
 
 
 def test_a_success_clears_a_host() -> None:

@@ -32,7 +32,7 @@ def test_a_reload_answers_with_what_is_doubtful() -> None:
         "[hosts.dekstop], job job: no host is called 'dekstop'; did you mean 'desktop', "
         "or is it yet to come?"
     )
-    assert (answer.ok, data["added"], data["warnings"]) == (True, 1, [text])
+    assert (answer.ok, data["changes"]["added"], data["warnings"]) == (True, 1, [text])
     assert Warn(f"the manifest: {text}") in fleet.effects
 
 

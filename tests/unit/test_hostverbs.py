@@ -164,6 +164,7 @@ def test_resume_lifts_a_snooze_and_a_drain_and_says_what_else_holds() -> None:
     pi.beats(refuses="quiet until 18:00 by its owner")
     data: Any = _ask(fleet, m.AskResume, host="pi").data
     assert [text.split()[0] for text in data["was"]] == ["drained", "snoozed"]
+    assert not any("`" in text for text in data["was"]), "the remedy was this"
     assert data["refuses"] == "quiet until 18:00 by its owner"
     again = _ask(fleet, m.AskResume, host="pi")
     assert not again.ok
@@ -280,3 +281,32 @@ def test_while_a_host_is_starting_nobody_is_told_that_nothing_can_start() -> Non
     status = _ask(fleet, m.AskStatus).data
     assert status["starting"] == 0
     assert "can start; `fleet why JOB`" in [*_draw(status | {"forecast": None})][-1]
+
+
+def test_a_host_that_was_mistyped_is_guessed() -> None:
+    """In the refusal, whatever was to be done with it."""
+    fleet = Fleet()
+    fleet.host("laptop").joins()
+    said = [_ask(fleet, ask, host="laptp", **more).message for ask, more in (
+        (m.AskDrain, {}), (m.AskSnooze, {"for_s": 60.0}), (m.AskResume, {})
+    )]  # fmt: skip
+    words = "no host is called 'laptp'; did you mean 'laptop'? `fleet workers` shows them"
+    assert said == [words] * 3
+    far = _ask(fleet, m.AskDrain, host="x").message
+    assert far == "no host is called 'x'; `fleet workers` shows them"
+
+
+def test_a_row_tells_apart_what_a_resume_lifts() -> None:
+    """Whoever asks before a resume names that alone: what a host keeps to itself is not lifted."""
+    fleet = Fleet()
+    pi = fleet.host().joins()
+    _ask(fleet, m.AskDrain, host="pi")
+    _ask(fleet, m.AskSnooze, host="pi", for_s=60.0)
+    pi.beats(refuses="quiet hours until 18:00")
+    (row,) = _ask(fleet, m.AskWorkers).data["workers"]
+    assert len(row["barred"]) == 3
+    assert [text.split()[0] for text in row["lifted_by_resume"]] == ["drained", "snoozed"]
+    assert not any("`" in text for text in row["lifted_by_resume"])
+    _ask(fleet, m.AskResume, host="pi")
+    (row,) = _ask(fleet, m.AskWorkers).data["workers"]
+    assert (len(row["barred"]), row["lifted_by_resume"]) == (1, [])

@@ -126,7 +126,7 @@ def test_what_is_dropped_is_dropped_by_its_bytes_as_well(lane: Lane, other: Lane
     mailbox: Mailbox[LinkEvent] = Mailbox()
     put, mib = feed(mailbox), 1024 * 1024
     topics = {Lane.BULK: Topics().log("pi", "1" * 64), Lane.CONTROL: Topics().response("pi")}
-    large = Incoming(topics[lane], bytes(mib))
+    large = Incoming(topics[lane], bytes(mib - len(topics[lane])))
     put(*[large] * 200)
     most = LIMITS_BYTES[lane] // mib
     assert mailbox.unread()[lane] == most
@@ -136,3 +136,47 @@ def test_what_is_dropped_is_dropped_by_its_bytes_as_well(lane: Lane, other: Lane
     assert len(mailbox.take(0.0, 10)) == 10
     put(*[large] * 200)
     assert mailbox.unread()[lane] == most
+
+
+def test_what_the_newest_replaces_is_bounded_by_its_bytes_as_well() -> None:
+    """Hosts that say a great deal of themselves, or take long names for topics, are too many."""
+    mailbox: Mailbox[LinkEvent] = Mailbox()
+    put, mib = feed(mailbox), 1024 * 1024
+    most = LIMITS_BYTES[Lane.LATEST] // mib
+
+    def said(host: int, size_bytes: int) -> Incoming:
+        topic = Topics().capability(f"h{host:03}")
+        return Incoming(topic, bytes(size_bytes - len(topic)))
+
+    put(*(said(host, mib) for host in range(most + 3)))
+    assert mailbox.unread()["latest"] == most
+    assert mailbox.dropped() == {"latest": 3}
+    put(said(0, 100))
+    assert len(mailbox.take(0, 1)) == 1
+    put(*(said(most, mib) for _ in range(2)))
+    assert mailbox.unread()["latest"] == most, "what is smaller, or read, has made room for one"
+
+
+def test_a_newer_word_that_is_too_large_leaves_the_older_one() -> None:
+    """A small word a host, each replaced by a large one, takes no more than large ones do."""
+    mailbox: Mailbox[LinkEvent] = Mailbox()
+    put, mib = feed(mailbox), 1024 * 1024
+    most = LIMITS_BYTES[Lane.LATEST] // mib
+    names = [Topics().capability(f"h{host}") for host in range(2 * most)]
+    put(*(Incoming(name, b"small") for name in names))
+    put(*(Incoming(name, bytes(mib - 100)) for name in names))
+    sizes = [len(one.payload) for one in mailbox.take(0) if isinstance(one, Incoming)]
+    assert len(sizes) == 2 * most
+    assert most - 1 <= sum(size > mib // 2 for size in sizes) <= most
+    assert sum(sizes) <= LIMITS_BYTES[Lane.LATEST]
+
+
+def test_a_topic_counts_as_what_it_is() -> None:
+    """It may be longer than what is said in it."""
+    mailbox: Mailbox[LinkEvent] = Mailbox()
+    put = feed(mailbox)
+    long = 60_000
+    many = LIMITS_BYTES[Lane.CONTROL] // long + 10
+    assert many < 50_000
+    put(*(Incoming(f"fleet/{'x' * (long - 20)}/job/response", b"{}") for _ in range(many)))
+    assert mailbox.dropped()["control"] >= 9

@@ -69,6 +69,14 @@ def program() -> psutil.Process:
     return found
 
 
+def test_the_process_that_is_named_is_the_trainers(nursery: Nursery, tmp_path: Path) -> None:
+    """Also of the next that the same keeper keeps: it is what one looks for on that machine."""
+    for _ in range(2):
+        watched = Watched(nursery, tmp_path, "import os; print(os.getpid(), flush=True); input()")
+        assert watched.line() == str(watched.trainer.trainer_pid)
+        watched.code()
+
+
 def test_one_program_starts_them_all(nursery: Nursery, tmp_path: Path) -> None:
     """Their groups are their own, and each has its own exit code."""
     waits = (

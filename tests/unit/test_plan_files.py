@@ -82,10 +82,10 @@ def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
         (GOOD + "hyper.epochs = true", "mlp-oracle", "hyper.epochs", "must be a whole number"),
         (GOOD + "hyper.lr = 2020-01-01", "mlp-oracle", "hyper.lr", "must be a number"),
         (GOOD + "train_hosts = ['a,b']", "mlp-oracle", "train_hosts", "no commas"),
-        (GOOD + "name = 'a b'", "jobs[0]", "name", "letters, digits"),
+        (GOOD + "name = 'a b'", "job 1", "name", "must be 1 to 64 of a-z, A-Z, 0-9"),
         (GOOD + "name = 'aux.first'", "aux.first", "name", "folder on Windows"),
         (GOOD + f"name = '{'a' * 64}'", "a" * 64, "name", "not look like an id"),
-        ("schema_version = 1\n[[jobs]]\nmode = 'oracle'\n", "jobs[0]", "model", "missing"),
+        ("schema_version = 1\n[[jobs]]\nmode = 'oracle'\n", "job 1", "model", "missing"),
         ("jobs = []", "", "schema_version", "write schema_version = 1"),
         ("schema_version = 2", "", "schema_version", "this program knows 1"),
         ("schema_version = 1.0", "", "schema_version", "this program knows 1"),
@@ -147,8 +147,8 @@ def test_what_else_is_wrong_with_a_broken_job_is_told_with_it(load: Any) -> None
     ))  # fmt: skip
     assert [(job, key) for job, key, _ in found] == [
         ("mlp-oracle", "name"), ("mlp-oracle", "min_ram_gib"), ("mlp-oracle", "allowed_hosts"),
-        ("mlp-oracle", "model"), ("mlp-oracle", "name"), ("jobs[3]", "name"),
-        ("jobs[3]", "allowed_hosts"),
+        ("mlp-oracle", "model"), ("mlp-oracle", "name"), ("job 4", "name"),
+        ("job 4", "allowed_hosts"),
     ]  # fmt: skip
     assert found[1][2] == "must be more than 0, not -3"
 

@@ -13,7 +13,15 @@ from rich.console import Console
 from broker import messages as m
 from coordinator import hostpages
 from coordinator.cli import render, show, status
-from coordinator.cli.outlook import Picture, about, at, end_of_plan, summary_to_dict, to_dict
+from coordinator.cli.outlook import (
+    Picture,
+    about,
+    at,
+    end_of_plan,
+    look,
+    summary_to_dict,
+    to_dict,
+)
 from coordinator.cli.plan import _cells, _last, _print, _print_times
 from coordinator.cli.why import _advice, _print_hosts, _told, _when
 from coordinator.durations import History, Span
@@ -66,6 +74,30 @@ def test_a_retry_says_when_it_may_begin() -> None:
     assert 0 < row["ready_in_s"] <= 30.0
 
 
+def test_why_names_no_host_that_has_just_refused_it() -> None:
+    """It is not given the job again at once, and the table below says so."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    (assign,) = pi.heard(m.Assign)
+    pi.reports(m.Refused, fleet.job(), request_id=assign.id, reasons=("its disk is full",))
+    fleet.asks(m.AskPause(id="h", expires_at=fleet.now.wall_s + 60))
+    fleet.host("zeta").joins()
+
+    class Client:  # asks the core with no broker between
+        def ask(self, request: Any) -> Any:
+            if isinstance(request, m.AskAttempts):
+                return {"attempts": [], "next": None}
+            return fleet.asks(request).data
+
+        def list_workers(self) -> Any:
+            return hostpages.whole(self.ask(m.AskWorkers(id="w")))
+
+    found = look(Client()).forecast()  # type: ignore[arg-type]
+    assert found.outlooks[fleet.job().job_id].host == "zeta"
+    row = plan(fleet)["jobs"][0]
+    assert 0 < row["refused"]["pi"] <= 30.0
+
+
 def test_a_plan_of_any_size_comes_in_pages_that_fit() -> None:
     """No answer is larger than what a client takes; every job comes once."""
     many = [spec(f"job-{number:04}") for number in range(1500)]
@@ -102,6 +134,10 @@ def test_why_tells_how_the_hosts_are() -> None:
     ("summary", "first"),
     [
         ("it failed: CUDA out of memory; …", "it ran out of memory"),
+        (
+            "it failed: … (killed by signal 9, perhaps for want of memory)",
+            "if it ran out of memory",
+        ),
         ("it failed: lost 3 times, the last time on pi: …", "its hosts went away"),
         ("it failed: exit code 1", "`fleet logs job`"),
     ],
@@ -170,6 +206,9 @@ def test_nothing_starts_now_where_a_slot_is_taken() -> None:
     found = whole(waits("a"), views=[view("pi")])
     (one,) = found.of("starts")
     assert _when(one, found).startswith("It will likely start now, on pi.")
+    assert _when(one, found).endswith(
+        ", by 1 run of gbt-oracle here, whatever their hyperparameters."
+    )  # fmt: skip
     assert _when(one, found, takes=False).startswith("It will likely start soon, on pi.")
 
 
@@ -299,10 +338,10 @@ def test_all_is_named_only_where_a_plan_is_cut(capsys: pytest.CaptureFixture[str
     """Many jobs for one reason are a line: then every job is shown."""
     alike = whole(*(waits(f"{n}", require_cuda=True) for n in range(9)), views=[view("pi")])
     picture = Picture([], [view("pi")], History(), 0.0)
-    _print(render.console(), None, picture, None, alike, show_all=False)
+    _print(render.console(), picture, None, alike, show_all=False)
     assert "--all" not in capsys.readouterr().out
     many = whole(*(waits(f"{n}") for n in range(9)), views=[view("pi")])
-    _print(Console(height=10), None, picture, None, many, show_all=False)
+    _print(Console(height=10), picture, None, many, show_all=False)
     assert "--all shows every job." in capsys.readouterr().out
 
 

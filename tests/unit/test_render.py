@@ -197,6 +197,7 @@ def test_the_live_table_shows_how_far_a_job_is(monkeypatch: pytest.MonkeyPatch, 
     job = {
         "job_id": "a" * 64, "name": "cnn-oracle" + "-long" * 8, "state": "running",
         "host": "pi-in-the-attic", "metrics": {"auroc": 0.9}, "started_at": "2026-01-02T11:00:00Z",
+        "attempt": 1,
     }  # fmt: skip
     rows = [*({**job, "job_id": str(n), "state": "pending"} for n in range(40)), job]
     progress = {job["job_id"]: watch.Progress(attempt=1, epoch=3, epochs=6, val_loss=0.25)}

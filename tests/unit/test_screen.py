@@ -171,11 +171,29 @@ def test_a_curve_falls_from_its_highest_to_its_lowest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0, "0s"), (65, "1m05s"), (3 * 3600 + 60, "3h01m"), (10 * 86400, "10d")]
+    ("seconds", "said"),
+    [
+        (0, "0s"),
+        (65, "1m05s"),
+        (3 * 3600 + 60, "3h01m"),
+        (10 * 86400, "10d"),
+        (14.6, "15s"),
+        (59.7, "1m00s"),
+    ],
 )
 def test_durations_are_short(seconds: float, said: str) -> None:
-    """At most six characters."""
+    """At most six characters, and rounded as `fleet list` does it."""
     assert layout.clock(seconds) == said
+
+
+def test_a_job_that_was_cancelled_has_no_progress_to_show() -> None:
+    """But how long it ran, if it did: no dashes under what only a running job has."""
+    fleet = _Fleet()
+    fleet.job("begun", "cancelled", started_at="2026-01-02T12:00:00Z",
+              finished_at="2026-01-02T12:00:14.600Z")  # fmt: skip
+    fleet.job("waited", "cancelled", finished_at="2026-01-02T12:00:15Z")
+    said = {line.row.name: line.remark for line in jobs.lines(fleet.seen)}
+    assert said == {"begun": ("took 15s", layout.DIM), "waited": ("", layout.DIM)}
 
 
 def test_what_runs_stands_first_and_what_is_done_last() -> None:
@@ -208,6 +226,17 @@ def test_a_running_job_shows_how_far_it_is() -> None:
     assert cells["LOSS"] == "0.1000"
     assert cells["CURVE"] == "█▅▁"
     assert "0.9000 → 0.1000, best 0.1000" in pages.job_facts(line.row, fleet.seen, 76).plain
+
+
+def test_when_a_job_ends_whose_host_is_away_nobody_knows() -> None:
+    """As `fleet list` has it."""
+    fleet = _Fleet()
+    fleet.host("pi", "cnn")
+    fleet.job("cnn", "running", host="pi", started_at="2026-01-02T12:00:00Z")
+    fleet.progress("cnn", "pi", 5, 0.1)
+    fleet.hears(TOPICS.status("pi"), _status("offline", "lost"))
+    (line,) = jobs.lines(fleet.seen)
+    assert _cells(line, jobs.COLUMNS, 80)["ETA"] == "?"
 
 
 def test_a_failed_job_shows_its_first_words_instead() -> None:
@@ -281,4 +310,16 @@ def test_reasons_are_told_once_with_their_hosts() -> None:
     text = pages.why(data).plain
     assert text.count("needs CUDA") == 1
     assert "8: pi-0, pi-1, pi-2, pi-3, pi-4, pi-5 and 2 more" in text
-    assert "could take it\n  1: pc" in text
+    assert "can take it\n  1: pc" in text
+
+
+def test_what_no_waiting_ends_comes_before_what_passes_and_after_what_would_help() -> None:
+    """As `fleet why` and the web page have it: a busy slot is not why a job never runs."""
+    reasons = ["needs CUDA; this host has none", "its only slot is busy"]
+    change = "if it did not say require_cuda, pi could take it"
+    data = {"summary": "none of 1 known host can take it", "suitable": {}, "remedies": [change],
+            "hosts": [{"host": "pi", "reasons": reasons}]}  # fmt: skip
+    lines = pages.why(data).plain.splitlines()
+    assert [line.strip() for line in lines if line] == [
+        "none of 1 known host can take it", "What would change that:", change, *reasons, "1: pi"
+    ]  # fmt: skip

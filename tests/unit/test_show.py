@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from coordinator.cli.show import _took
+from coordinator.cli.show import _set_aside, _took
 
 
-def event(minute: int, before: str, after: str) -> dict[str, Any]:
+def event(
+    minute: int, before: str, after: str, attempt: int = 1, ran_s: float | None = None
+) -> dict[str, Any]:
     """A move of a job, at a minute of an hour that is long past."""
-    return {"at": f"2026-05-28T20:{minute:02}:00Z", "from": before, "to": after}
+    at = f"2026-05-28T20:{minute:02}:00Z"
+    return {"at": at, "from": before, "to": after, "attempt": attempt, "ran_s": ran_s}
 
 
-FIRST = [
-    event(0, "pending", "claimed"), event(1, "claimed", "running"),
-    event(3, "running", "running"), event(8, "running", "pending"),
-]  # fmt: skip
+BEGUN = [event(0, "pending", "claimed"), event(1, "claimed", "running")]
+FIRST = [*BEGUN, event(3, "running", "running"), event(8, "running", "pending")]
+AGAIN = [event(9, "pending", "claimed", 2), event(10, "claimed", "running", 2)]
 
 
 @pytest.mark.parametrize(
@@ -26,15 +29,11 @@ FIRST = [
         ([], None, None, "-"),
         (FIRST, None, None, "7 min the attempt before"),
         (
-            [*FIRST, event(9, "pending", "claimed"), event(10, "claimed", "running"),
-             event(12, "running", "completed")],
+            [*FIRST, *AGAIN, event(12, "running", "completed", 2)],
             10, 12, "2 min the newest attempt, 9 min all 2 together",
         ),
-        (
-            [*FIRST, event(10, "claimed", "running"), event(12, "running", "pending")],
-            None, None, "9 min all 2 together",
-        ),
-        ([event(10, "claimed", "running"), event(12, "running", "failed")], 10, 12, "2 min"),
+        ([*FIRST, *AGAIN, event(12, "running", "pending", 2)], None, None, "9 min all 2 together"),
+        ([*BEGUN, event(3, "running", "failed")], 1, 3, "2 min"),
     ],
 )  # fmt: skip
 def test_what_a_job_took_has_its_earlier_attempts(
@@ -46,3 +45,50 @@ def test_what_a_job_took_has_its_earlier_attempts(
         for name, minute in (("started_at", began), ("finished_at", ended))
     }
     assert _took({"events": events, **at}) == words
+
+
+def test_what_was_measured_of_an_attempt_counts_and_no_wait_for_its_report() -> None:
+    """It was taken for lost after 7 minutes, came back, and said that its trainer ran for 2."""
+    back = [event(20, "pending", "running"), event(30, "running", "completed", ran_s=120.0)]
+    at = {"started_at": "2026-05-28T20:20:00Z", "finished_at": "2026-05-28T20:30:00Z"}
+    assert _took({"events": [*FIRST, *back], "ran_s": 120.0, **at}) == "2 min"
+    kept = [*FIRST[:-1], event(8, "running", "failed"), event(30, "failed", "failed", ran_s=180.0)]
+    assert _took({"events": kept, "ran_s": 180.0, **at}) == "3 min"
+
+
+def test_an_earlier_attempt_was_measured_as_well() -> None:
+    """It failed after 4 minutes, and its host was away for 3 more."""
+    failed = [*BEGUN, event(8, "running", "pending", ran_s=240.0)]
+    events = [*failed, *AGAIN, event(12, "running", "completed", 2, ran_s=60.0)]
+    at = {"started_at": "2026-05-28T20:10:00Z", "finished_at": "2026-05-28T20:12:00Z"}
+    words = "60 s the newest attempt, 5 min all 2 together"
+    assert _took({"events": events, "ran_s": 60.0, **at}) == words
+
+
+def _aside(attempt: int, **more: Any) -> dict[str, Any]:
+    return {
+        "attempt": attempt, "at": "2026-05-01T10:00:00Z", "metric": "AUROC 0.945",
+        "size_bytes": 2_000_000, "set_aside_at": "2026-05-02T10:00:00Z",
+        "kept_until": "2026-06-01T10:00:00Z", "is_there": True, **more,
+    }  # fmt: skip
+
+
+def test_results_that_were_set_aside_are_listed_with_what_fetches_them() -> None:
+    """The newest first; what is gone says so, and what is not known is left out."""
+    told = _set_aside(
+        {"name": "gbt", "job_id": "a" * 64, "others": []},
+        [_aside(1, is_there=False), _aside(2, metric="", size_bytes=None), _aside(3)],
+    )
+    lines = [str(line._text) for line in told]
+    assert [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d \w+", "DAY", line) for line in lines] == [
+        "  attempt 3, of DAY: AUROC 0.945, 1.9 MiB, kept until DAY: `fleet get gbt --attempt 3`",
+        "  attempt 2, of DAY: kept until DAY: `fleet get gbt --attempt 2`",
+        "  attempt 1, of DAY: AUROC 0.945, 1.9 MiB, deleted",
+    ]
+
+
+def test_of_a_job_with_a_namesake_the_id_is_what_fetches_it() -> None:
+    """Its name means the other one."""
+    other = {"job_id": "b" * 64, "state": "pending", "host": None, "in_plan": True}
+    (told,) = _set_aside({"name": "gbt", "job_id": "a" * 64, "others": [other]}, [_aside(1)])
+    assert f"`fleet get {'a' * 12} --attempt 1`" in str(told._text)

@@ -8,7 +8,16 @@ from broker.messages import Holder, Status, encode
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming
 from coordinator.receipts import ledger_id
-from coordinator.succession import ANSWER_S, SUBSCRIBE_S, WAIT_S, Do, Step, Succession
+from coordinator.succession import (
+    ANSWER_S,
+    DENIED_S,
+    HEARD_S,
+    SUBSCRIBE_S,
+    WAIT_S,
+    Do,
+    Step,
+    Succession,
+)
 
 TOPICS = Topics("site/fleet")
 OURS = Holder(ledger="mine", machine="pi.lan", instance="i1")
@@ -85,8 +94,9 @@ def test_who_is_alone_enters_at_once(coming: Coming, retained: tuple[Incoming, .
     assert not coming.one.serves
     assert coming.is_granted() == Step(Do.SERVE)
     assert coming.one.serves
-    assert coming.one.next_deadline() is None
     assert coming.hears(A_REPORT) == Step(Do.PASS)
+    assert coming.hears(held_by(OURS, retained=False)) == Step(Do.PASS)
+    assert coming.one.next_deadline() is None
 
 
 @pytest.mark.parametrize("reason", ["birth", "lost", None])
@@ -144,6 +154,7 @@ def test_who_served_comes_back_at_once(coming: Coming) -> None:
     """Whatever the will of one that has yielded says: it has left the holder as it was."""
     coming.connects()
     coming.is_granted()
+    coming.hears(held_by(OURS, retained=False))
     assert coming.hears(Disconnected("thrown off")) == Step(Do.PASS)
     assert not coming.one.serves
     assert coming.connects(held_by(OURS), status("lost", THEIRS)) == Step(Do.ENTER)
@@ -195,6 +206,79 @@ def test_a_broker_that_does_not_answer_the_subscription_is_left(coming: Coming) 
     assert coming.passes(60.0) == Step(Do.NOTHING)
     assert coming.hears(Disconnected("dropped")) == Step(Do.PASS)
     assert coming.connects() == Step(Do.ENTER)
+
+
+DENIED = Disconnected("refused the subscription to x", answered=True, denied=True)
+A_WORD = Incoming(TOPICS.holder(), b"a word")
+
+
+def test_a_broker_that_drops_the_holder_is_told_of_and_served(coming: Coming) -> None:
+    """One whose files are older; later it may end a connection without our leaving for it."""
+    coming.connects()
+    coming.is_granted()
+    assert coming.hears(held_by(THEIRS, retained=False)) == Step(Do.PASS)
+    assert coming.passes(HEARD_S - 0.1) == Step(Do.NOTHING)
+    step = coming.passes(0.1)
+    assert step.do is Do.NOTHING
+    assert f"{TOPICS.holder()} did not come back" in step.said
+    assert "`fleet broker config mosquitto`" in step.said
+    assert coming.one.serves
+    assert coming.passes(1e6) == Step(Do.NOTHING)
+    for _ in range(10):
+        coming.now_s += DENIED_S
+        assert coming.hears(DENIED).do is Do.PASS
+
+
+def test_who_is_never_let_in_gives_up(coming: Coming) -> None:
+    """Not at once: of a broker's cluster a node may be away. Then with what is wrong."""
+    assert coming.hears(DENIED) == Step(Do.PASS)
+    coming.now_s += DENIED_S - 1
+    assert coming.hears(DENIED) == Step(Do.PASS)
+    coming.now_s += 1
+    step = coming.hears(DENIED)
+    assert step.do is Do.YIELD
+    assert f"has not let it serve for {DENIED_S:.0f} s: refused the subscription to x" in step.said
+
+
+def test_a_broker_that_is_away_in_between_is_another_matter(coming: Coming) -> None:
+    """It may have been restarted with other files."""
+    coming.hears(DENIED)
+    coming.now_s += DENIED_S
+    assert coming.hears(Disconnected("Connection refused")) == Step(Do.PASS)
+    assert coming.hears(DENIED) == Step(Do.PASS)
+
+
+def test_a_broker_that_ends_whoever_says_who_it_is(coming: Coming) -> None:
+    """The connection ends each time before the holder is back: that is said, and at last enough."""
+    for _ in range(4):
+        coming.connects()
+        coming.is_granted()
+        step = coming.hears(Disconnected("connection lost"))
+        assert step.do is Do.PASS
+        assert f"before {TOPICS.holder()} came back" in step.said
+        assert "definitions.json" in step.said
+        coming.now_s += DENIED_S / 4
+    coming.connects()
+    coming.is_granted()
+    assert coming.hears(Disconnected("connection lost")).do is Do.YIELD
+
+
+def test_who_was_let_in_once_comes_back_for_ever(coming: Coming) -> None:
+    """Whatever a broker does meanwhile, the fleet is not left without its coordinator."""
+    coming.connects()
+    coming.is_granted()
+    coming.hears(held_by(OURS, retained=False))
+    assert coming.hears(Disconnected("gone")) == Step(Do.PASS), "it said who it was"
+    for _ in range(10):
+        coming.now_s += DENIED_S
+        assert coming.hears(DENIED) == Step(Do.PASS)
+
+
+def test_a_word_on_the_holders_topic_is_no_holder(coming: Coming) -> None:
+    """`fleet doctor` tries so whether it gets through."""
+    coming.connects(held_by(THEIRS))
+    assert coming.hears(A_WORD) == Step(Do.NOTHING)
+    assert coming.hears(Disconnected("thrown off")).do is Do.YIELD
 
 
 def test_a_ledgers_id_follows_from_its_key() -> None:

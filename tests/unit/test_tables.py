@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from coordinator.cli import Unreachable, views, words
+from coordinator.cli.list_ import _by_activity
 from coordinator.cli.list_ import _draw as draw_jobs
 from coordinator.cli.render import PIPE_WIDTH, Line, drawn, put
 from coordinator.cli.tables import Column, fit, make_table
@@ -56,6 +57,20 @@ def _titles(draw: Callable[[Any], Any], row: dict[str, Any], width: int) -> list
     return lines[0].split()
 
 
+def test_jobs_stand_by_what_they_do_and_not_by_their_priority_alone() -> None:
+    """As they come, next to be claimed first, a job of high priority that is over is the first."""
+    came = [
+        ("urgent", "cancelled", "2026-01-02T11:00:00.000Z"), ("next", "pending", None),
+        ("done", "completed", "2026-01-02T12:00:00.000Z"), ("later", "pending", None),
+        ("given", "claimed", None), ("at-work", "running", None),
+        ("broken", "failed", "2026-01-02T11:30:00.000Z"),
+    ]  # fmt: skip
+    rows = [{"name": name, "state": state, "finished_at": at} for name, state, at in came]
+    assert [row["name"] for row in _by_activity(rows)] == [
+        "at-work", "given", "next", "later", "done", "broken", "urgent"
+    ]  # fmt: skip
+
+
 def test_jobs_at_eighty_columns_and_at_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Name, state, host and progress are whole at 80; a wide window has everything."""
     monkeypatch.setenv("COLUMNS", "80")
@@ -83,6 +98,9 @@ def test_hosts_at_eighty_columns_and_at_more(monkeypatch: pytest.MonkeyPatch) ->
     assert "last seen" in told
     assert not {"85%", "19.0 GiB", "20.0 GiB", "412 W"} & {*told.replace("  ", "\n").split("\n")}
     assert "takes no jobs" in _text(draw_hosts([{**HOST, "jobs": [], "barred": ["drained"]}]), 160)
+    why = "drained by operator:ann at 2026; `fleet resume gaming-pc-12` lifts it"
+    drained = _text(draw_hosts([{**HOST, "barred": [why]}]), 160).splitlines()[2]
+    assert drained.split()[:2] == ["gaming-pc-12", "drained"], "no footnote alone says it"
 
 
 def test_twins_are_told_what_fits_how_they_connect() -> None:

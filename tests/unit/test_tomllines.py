@@ -105,4 +105,16 @@ def test_errors_of_a_manifest_name_the_line(tmp_path: Path) -> None:
     assert [line.removeprefix(str(path)).partition(": ")[0] for line in said] == [
         ":3", ":7", ":8", ":12"
     ]  # fmt: skip
-    assert said[2].endswith(":8: jobs[1]: model: missing; write model = ...")
+    assert said[2].endswith(":8: job 2: model: missing; write model = ...")
+
+
+@pytest.mark.parametrize("typed", ["[[job]]\nmodel = 'mlp'", "[job.one]", "job.one = 1", "job = 1"])
+def test_an_unknown_key_of_the_top_is_found_however_it_was_written(
+    tmp_path: Path, typed: str
+) -> None:
+    """A list of tables, a table, or a value."""
+    path = tmp_path / "plan.toml"
+    path.write_text(f"schema_version = 1\n\n{typed}\n", "utf-8")
+    with pytest.raises(ManifestError) as refusal:
+        load_manifest(path, builtin_trainers())
+    assert str(refusal.value) == f"{path}:3: job: unknown key; did you mean 'jobs'?"

@@ -42,8 +42,9 @@ class _Store:
         self.artifact_id = hashlib.sha256(data).hexdigest()
 
     def fetch(
-        self, job_id: str, target: Path, most: int | None, tell: Callable[[int, int], None]
-    ) -> str:
+        self, job_id: str, attempt: int | None, target: Path, most: int | None,
+        tell: Callable[[int, int], None],
+    ) -> str:  # fmt: skip
         self.fetched += 1
         if most is not None and len(self.data) > most:
             raise TooLarge("the artifact is large")

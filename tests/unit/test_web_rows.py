@@ -10,7 +10,7 @@ from broker.messages import Capability, Gpu, Heartbeat, HeldJob, Progress, Statu
 from broker.topics import Topics
 from coordinator.live.mirror import Mirror
 from coordinator.web.pages import curves
-from coordinator.web.rows import Delta, Tables, counts, epoch_ms, main_metric
+from coordinator.web.rows import Delta, Tables, counts, epoch_ms, main_metric, meant
 
 TOPICS = Topics()
 JOB, OTHER = "a" * 64, "b" * 64
@@ -180,6 +180,18 @@ def test_counts_and_times() -> None:
 
 
 def test_curves_are_of_so_many_jobs() -> None:
-    """One is one."""
+    """One is one; who has told no loss yet is not taken for nobody."""
     told = ["nothing runs now", "of 1 running job", "of 2 running jobs"]
-    assert [curves.heading(count) for count in range(3)] == told
+    assert [curves.heading(count, count) for count in range(3)] == told
+    assert curves.heading(0, 2) == "of 0 of 2 running jobs; the others have told no loss yet"
+
+
+def test_a_text_means_a_job_as_at_the_command_line() -> None:
+    """A name means the entry of the plan; else the start of an id or a name; nothing means none."""
+    rows = [
+        {"id": "ab1", "name": "gbt", "planned": False},
+        {"id": "cd2", "name": "gbt", "planned": True},
+        {"id": "ab3", "name": "gbt-2", "planned": True},
+    ]  # fmt: skip
+    found = [[row["id"] for row in meant(rows, text)] for text in ("gbt", "ab1", "ab", "gbt-", "")]
+    assert found == [["cd2"], ["ab1"], ["ab1", "ab3"], ["ab3"], []]

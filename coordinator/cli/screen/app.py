@@ -270,6 +270,8 @@ class Top(App[None]):
             set_aside(row.state, row.host, line.share, row.metrics, row.artifact_id)
         )  # fmt: skip
         at = f" {lost[0].upper()}{lost[1:]}." if lost else ""
+        if lost and row.state == "completed":
+            at += " It is kept for a while: `fleet show` says how it is fetched."
         self._confirm(
             f"Requeue {name}?{at}", "Requeue it", f"{name} is in the queue again",
             lambda: AskRequeue(id=new_id(), job=line.key, expires_at=_soon()),
@@ -282,8 +284,8 @@ class Top(App[None]):
             self.notify("no host is selected; Tab leads to the hosts", severity="warning")
             return
         name = line.key
-        if line.barred:
-            why = "\n".join(told(one).partition("; `fleet resume ")[0] for one in line.barred)
+        if line.lifted_by_resume:
+            why = "\n".join(map(told, line.lifted_by_resume))
             self._confirm(
                 f"Give {name} jobs again? It is\n{why}", "Resume it",
                 f"{name} is given jobs again",

@@ -62,6 +62,11 @@ class HostLine:
         return tuple(str(why) for why in self.host.row.get("barred") or ())
 
     @property
+    def lifted_by_resume(self) -> tuple[str, ...]:
+        """What a resume would lift of that, without naming it as the remedy."""
+        return tuple(str(why) for why in self.host.row.get("lifted_by_resume") or ())
+
+    @property
     def gpus(self) -> tuple[Gpu, ...]:
         """Its CUDA devices, as they are now if that is known."""
         heartbeat, capability = self.host.heartbeat, self.host.capability

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from broker.messages import HeldJob, JobRow, Progress
+from coordinator import howfar
 from coordinator.cli import printable
 from coordinator.cli.follow import FINAL
 from coordinator.cli.screen.layout import (
@@ -50,6 +51,7 @@ class JobLine:
     curve: Curve | None
     held: HeldJob | None
     place: int  # in the order in which the coordinator claims
+    is_away: bool = False  # whether the host that holds it is
 
     @property
     def key(self) -> str:
@@ -66,6 +68,8 @@ class JobLine:
             auroc = (row.metrics or {}).get("auroc")
             said = f"AUROC {auroc:.3f}, " if isinstance(auroc, int | float) else ""
             return f"{said}took {took(row)}", PLAIN
+        if row.state == "cancelled":
+            return (f"took {took(row)}" if row.started_at else ""), DIM
         if row.state == "pending":
             return ("" if row.in_plan else "no longer in the manifest"), DIM
         return None
@@ -73,10 +77,7 @@ class JobLine:
     @property
     def share(self) -> float | None:
         """How much of it is done, between 0 and 1, where that is known."""
-        now = self.progress
-        if now is not None and now.epochs and now.epoch is not None:
-            return min(1.0, now.epoch / now.epochs)
-        return self.held.progress if self.held else None
+        return howfar.share(self.progress, self.held)
 
 
 def lines(seen: Snapshot) -> list[JobLine]:
@@ -86,6 +87,7 @@ def lines(seen: Snapshot) -> list[JobLine]:
         for host in seen.hosts.values()
         for job in (host.heartbeat.jobs if host.heartbeat else ())
     }
+    away = {host.name for host in seen.hosts.values() if not host.online}
     return [
         JobLine(
             row,
@@ -93,6 +95,7 @@ def lines(seen: Snapshot) -> list[JobLine]:
             seen.curves.get(job_id),
             held.get((job_id, row.attempt)) if row.state in ACTIVE else None,
             place,
+            row.state in ACTIVE and row.host in away,
         )
         for place, (job_id, row) in enumerate(seen.jobs.items())
     ]
@@ -133,7 +136,9 @@ ORDERS: Final[Mapping[str, Callable[[JobLine], Any]]] = {
 
 
 def took(row: JobRow) -> str:
-    """Return how long a job ran, or has been running."""
+    """Return how long a job ran (its trainer, where that was measured), or has been running."""
+    if row.ran_s is not None:
+        return clock(row.ran_s)
     if row.started_at is None:
         return "-"
     end_s = _seconds(row.finished_at) if row.finished_at else datetime.now(UTC).timestamp()
@@ -160,8 +165,7 @@ def _progress(line: JobLine, width: int) -> Cell:
     phase = line.held.phase if line.held else ""
     now = line.progress
     if phase not in {"", "running"}:
-        share = line.held.progress if line.held else None
-        return (phase if share is None else f"{phase} {share:.0%}"), BUSY
+        return (phase if line.share is None else f"{phase} {line.share:.0%}"), BUSY
     if line.share is None:
         return (now.phase if now else "starting" if line.row.state == "running" else ""), DIM
     figure = f"{now.epoch}/{now.epochs}" if now and now.epochs else f"{line.share:.0%}"
@@ -171,6 +175,8 @@ def _progress(line: JobLine, width: int) -> Cell:
 
 def _eta(line: JobLine, _width: int) -> Cell:
     now = line.progress
+    if line.is_away:
+        return "?", PLAIN  # what its trainer said last is of no use
     return NOTHING if now is None or now.eta_s is None else (clock(now.eta_s), PLAIN)
 
 

@@ -114,7 +114,7 @@ def spark(values: Sequence[float], width: int) -> str:
 
 def clock(seconds: float) -> str:
     """Return a duration in at most six characters: `45s`, `12m05s`, `3h07m`, `12d`."""
-    whole = int(seconds)
+    whole = round(seconds)
     if whole < 60:
         return f"{whole}s"
     if whole < 3600:

@@ -9,6 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from broker.messages import JobRow
+from coordinator import howfar
+from coordinator.against import alike, wished
 from coordinator.cli import printable
 from coordinator.cli.render import ago, by, figure, local, short, size, state, told
 from coordinator.cli.screen.jobs import losses, took
@@ -91,8 +93,10 @@ def host_facts(host: HostSeen, seen: Snapshot) -> Text:
         parts += [f"{gpu.power_w:.0f} W"] if gpu.power_w is not None else []
         lines.append(("GPU", printable(", ".join(parts))))
     for held in heartbeat.jobs if heartbeat else ():
-        row = seen.jobs.get(held.job_id)
-        done = f" {held.progress:.0%}" if held.progress is not None else ""
+        row, said = seen.jobs.get(held.job_id), seen.progress.get(held.job_id)
+        is_newer = said is not None and said.attempt == held.attempt
+        share = howfar.share(said if is_newer else None, held)
+        done = f" {share:.0%}" if share is not None else ""
         name = printable(row.name) if row else held.job_id[:12]
         lines.append(("Job", f"{name}, attempt {held.attempt}, {held.phase}{done}"))
     return _facts(lines)
@@ -169,15 +173,16 @@ def log(data: Mapping[str, Any]) -> Text:
 
 
 def why(data: Mapping[str, Any]) -> Text:
-    """Return why a job does not run: reasons, with the hosts that each is of."""
+    """Return why a job does not run: what would help, and reasons with the hosts they are of."""
     text = Text(told(data["summary"]), style="bold")
-    by_reason: dict[str, list[str]] = {}
-    for host in data["hosts"]:
-        for reason in host["reasons"] or ["could take it"]:
-            by_reason.setdefault(reason, []).append(host["host"])
-    for reason, hosts in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
+    title, changes = wished(data)
+    if changes:
+        text.append(f"\n\n{title}", style="")
+    for change in changes:
+        text.append(f"\n  {told(change)}", style="")
+    for reasons, hosts in sorted(alike(data["hosts"]).items(), key=lambda item: -len(item[1])):
         more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
-        text.append(f"\n\n{told(reason)}", style="")
+        text.append("\n\n" + "\n".join(told(one) for one in reasons), style="")
         text.append(f"\n  {len(hosts)}: {', '.join(hosts[:_NAMED])}{more}", style="dim")
     return text
 

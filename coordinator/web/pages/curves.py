@@ -26,21 +26,21 @@ def register(site: Site) -> None:
             seen = site.hub.seen
             with Tag("div", classes="head"):
                 Tag("h1", "Learning curves")
-                count = Tag("small", "", "dim", role="status", aria_live="polite")
+                count = Tag("span", "", "dim", role="status", aria_live="polite")
             section = Tag("section", classes="card")
             with section:
                 chart = ui.echart({}, renderer="svg").classes("chart")
-                chart.style("height: max(340px, calc(100dvh - 260px))")
+                chart.style("height: max(340px, calc(100dvh - 220px))")
             _controls(seen, chart.id, section)
             told = _Told()
 
             def tell(seen: Snapshot, *, first: bool = False) -> None:
                 jobs, gone = told.news(seen)
-                if not (jobs or gone or first):
-                    return
-                news = {"jobs": jobs, "gone": gone, "label": LABEL}
-                call(visit.client, "feedCurves", chart.id, news)
-                text = heading(len(told.known))
+                if jobs or gone or first:
+                    news = {"jobs": jobs, "gone": gone, "label": LABEL}
+                    call(visit.client, "feedCurves", chart.id, news)
+                running = sum(job.state in HELD for job in seen.jobs.values())
+                text = heading(len(told.known), running)
                 if count.text != text:
                     count.set_text(text)
 
@@ -52,10 +52,12 @@ def register(site: Site) -> None:
             visit.follow(on_news)
 
 
-def heading(running: int) -> str:
-    """Return what the curves are of: so many running jobs."""
+def heading(curves: int, running: int) -> str:
+    """Return what the curves are of: so many of the running jobs have told of losses."""
     if not running:
         return "nothing runs now"
+    if curves != running:
+        return f"of {curves} of {running} running jobs; the others have told no loss yet"
     return "of 1 running job" if running == 1 else f"of {running} running jobs"
 
 

@@ -10,7 +10,7 @@ from broker.machine import new_id
 from broker.messages import AskDrain, AskResume, AskSnooze, Capability
 from broker.topics import is_host
 from coordinator.live.mirror import HostSeen
-from coordinator.web.grids import HEADER_PX, ROW_PX, Part, feed, grid, job_columns
+from coordinator.web.grids import Part, feed, grid, job_columns, rows_height
 from coordinator.web.hub import Beat, News
 from coordinator.web.parts import (
     Facts,
@@ -45,7 +45,7 @@ def register(site: Site) -> None:
             if row is None:
                 Tag("h1", "No such host")
                 Tag("p", "No host of this name has been heard of.", "note")
-                link("All hosts", "/")
+                link("All hosts", "/", "button")
                 visit.client.status_code = 404
                 return
             _Page(site, visit, row).build()
@@ -276,4 +276,4 @@ def _words(value: Any) -> str:
 
 
 def _height(rows: int) -> str:
-    return f"{HEADER_PX + 2 + ROW_PX * max(1, min(rows, 15))}px"
+    return rows_height(min(rows, 15))

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import Any, Final
+from urllib.parse import quote
 
 from nicegui import background_tasks, ui
+from starlette.responses import RedirectResponse
 
 from broker.errors import FleetError
 from broker.machine import new_id
 from broker.messages import AskCancel, AskRequeue, AskShow, AskWhy
 from broker.topics import is_host
-from coordinator.setaside import set_aside
+from coordinator.against import CAN, wished
+from coordinator.setaside import kept_words, set_aside
 from coordinator.web.hub import News
 from coordinator.web.pages.curves import news_of
 from coordinator.web.pages.joblog import Tail
 from coordinator.web.pages.jobreport import show_report
 from coordinator.web.parts import (
+    Code,
     Facts,
     Link,
     Moment,
@@ -27,35 +31,47 @@ from coordinator.web.parts import (
     css_word,
     link,
     plain_table,
+    size,
 )  # fmt: skip
 from coordinator.web.report import metric_rows
-from coordinator.web.rows import HELD, Row, epoch_ms
+from coordinator.web.rows import HELD, Row, epoch_ms, meant
 from coordinator.web.site import Site, Visit, frame
 
 JOB_ID: Final = re.compile(r"[0-9a-f]{64}")
+MAX_TEXT: Final = 100
 MAX_EVENTS: Final = 100
 MAX_HOSTS: Final = 200
 MAX_CHANGES: Final = 10
 MAX_HYPER: Final = 60
 SETTLE_S: Final = 0.3
+BRINGS: Final = ("completed", "kept")
 WAIT: Final = "asking the coordinator …"
 
 
 def register(site: Site) -> None:
     """Make the page known."""
 
+    @ui.page("/jobs/{text}")
+    def named(text: str) -> RedirectResponse:
+        return RedirectResponse(f"/job/{quote(text, safe='')}")
+
     @ui.page("/job/{job_id}")
-    def job(job_id: str) -> None:
+    def job(job_id: str) -> RedirectResponse | None:
         visit = site.visit()
-        row = site.hub.tables.jobs.rows.get(job_id) if JOB_ID.fullmatch(job_id) else None
+        rows = site.hub.tables.jobs.rows
+        row = rows.get(job_id) if JOB_ID.fullmatch(job_id) else None
+        if row is None and (found := meant(rows.values(), job_id[:MAX_TEXT])):
+            one = found[0]["id"] if len(found) == 1 else ""
+            return RedirectResponse(f"/job/{one}" if one else f"/jobs?text={quote(job_id)}")
         with frame(visit, row["name"] if row else "No such job", "/jobs"):
             if row is None:
                 Tag("h1", "No such job")
                 Tag("p", "It may have left the ledger, or the address is not whole.", "note")
-                link("All jobs", "/jobs")
+                link("All jobs", "/jobs", "button")
                 visit.client.status_code = 404
-                return
+                return None
             _Page(site, visit, row).build()
+            return None
 
 
 class _Page:
@@ -65,6 +81,7 @@ class _Page:
         self.site, self.visit, self.row = site, visit, row
         self.job_id: str = row["id"]
         self._curve: Any = None
+        self._keep_s: float | None = None
         self._asking = False
         self._again = False
 
@@ -76,11 +93,13 @@ class _Page:
             Tag("span", "", "grow")
             self._buttons = Tag("div", classes="filters")
         self._note = Tag("p", "", "warn")
+        self._why = _card("Why it waits")
+        with self._why:
+            Tag("p", WAIT, "note")
         with Tag("div", classes="columns"):
             with Tag("div"):
                 with _card("About"):
                     self._facts = Facts({})
-                self._why = _card("Why it waits")
                 self._metrics = _card("Result")
                 self._history = _card("History")
                 with self._history:
@@ -92,6 +111,8 @@ class _Page:
                     self._tail = Tail(self.site, self.visit, self.job_id)
                 self._spec = _card("What was asked for")
         self._report = Tag("section", classes="card", aria_label="Report")
+        for told_later in (self._spec, self._report):
+            told_later.set_visibility(False)
         self._tell_row()
         self._tell_curve(self.site.hub.seen, first=True)
         background_tasks.create(self._load())
@@ -146,7 +167,7 @@ class _Page:
             "Began": Moment(row["started"]),
             "Ended": Moment(row["finished"]),
             "Added": Moment(row["created"]),
-            "Id": self.job_id,
+            "Id": Code(self.job_id),
         })  # fmt: skip
 
     def _tell_buttons(self) -> None:
@@ -182,7 +203,8 @@ class _Page:
         text = f"{row['name']} is {row['state']}. It goes back into the queue"
         text += f"; {lost}." if lost else "."
         if lost and row["state"] == "completed":
-            text += " The artifact cannot be fetched then: download it first to keep it."
+            kept = f" {kept_words(self._keep_s)}" if self._keep_s else " for a while"
+            text += f" The history has it to download{kept}."
         self.visit.confirm(
             "Requeue this job?", text, "Requeue the job",
             lambda _: AskRequeue(id=new_id(), job=self.job_id),
@@ -214,7 +236,8 @@ class _Page:
             return
         if self.visit.client.is_deleted:
             return
-        self._tell_history(shown.get("events") or [])
+        self._keep_s = shown.get("keep_results_s")
+        self._tell_history(shown.get("events") or [], shown.get("results") or [])
         self._tell_spec(shown.get("spec") or {})
         if why is not None:
             self._tell_why(why)
@@ -223,16 +246,21 @@ class _Page:
     def _waits(self) -> bool:
         return bool(self.row["state"] == "pending")
 
-    def _tell_history(self, events: list[dict[str, Any]]) -> None:
+    def _tell_history(self, events: list[dict[str, Any]], results: list[dict[str, Any]]) -> None:
         self._history.clear()
         with self._history:
             Tag("h2", "History")
-            rows = [_event(event) for event in reversed(events[-MAX_EVENTS:])]
+            there = {one["attempt"]: one for one in results if one["is_there"]}
+            rows = [
+                _event(self.job_id, event, there) for event in reversed(events[-MAX_EVENTS:])
+            ]  # fmt: skip
             with Tag("div", classes="scroll", tabindex="0", role="region", aria_label="History"):
-                plain_table(["When", "What", "Who", "Host", "Why"], rows, "History of this job")
+                columns = ["When", "What", "Who", "Host", "Why"]
+                plain_table(columns, rows, "History of this job", stacks=True)
 
     def _tell_spec(self, spec: dict[str, Any]) -> None:
         self._spec.clear()
+        self._spec.set_visibility(True)
         with self._spec:
             Tag("h2", "What was asked for")
             pairs: list[tuple[str, Value]] = [
@@ -250,10 +278,9 @@ class _Page:
         with self._why:
             Tag("h2", "Why it waits")
             Tag("p", str(why.get("summary", "")))
-            changes = [str(one) for one in why.get("remedies") or []]
+            title, changes = wished(why)
             if changes:
-                more = "open more hosts to it" if why.get("suitable") else "change that"
-                Tag("p", f"What would {more}:")
+                Tag("p", title)
                 with Tag("ul"):
                     for text in changes[:MAX_CHANGES]:
                         Tag("li", text)
@@ -261,14 +288,15 @@ class _Page:
             rows = [
                 [
                     _host(host),
-                    "can take it" if host.get("eligible")
+                    CAN if host.get("eligible")
                     else "; ".join(str(reason) for reason in host.get("reasons") or []),
                 ]
                 for host in hosts[:MAX_HOSTS]
             ]  # fmt: skip
             if rows:
                 with Tag("div", classes="scroll", tabindex="0", role="region", aria_label="Hosts"):
-                    plain_table(["Host", "What speaks against it"], rows, "Hosts, and why not")
+                    columns = ["Host", "What speaks against it"]
+                    plain_table(columns, rows, "Hosts, and why not", stacks=True)
 
     def _tell_result(self, shown: dict[str, Any]) -> None:
         error, metrics = shown.get("error"), metric_rows(shown.get("metrics"))
@@ -319,7 +347,7 @@ def _card(title: str) -> Tag:
 
 
 def _progress(row: Row) -> str:
-    parts = [f"{row['share']:.0%}"] if row["share"] is not None else []
+    parts = [f"{100 * row['share']:.0f} %"] if row["share"] is not None else []
     parts += [f"epoch {row['epoch']}"] if row["epoch"] else []
     parts += [row["phase"]] if row["phase"] not in {"", "train"} else []
     return ", ".join(parts)
@@ -339,11 +367,28 @@ def _host(of: dict[str, Any]) -> Value:
     return Link(name, f"/host/{name}") if is_host(name) else name
 
 
-def _event(event: dict[str, Any]) -> list[Value]:
+def _event(job_id: str, event: dict[str, Any], there: dict[int, dict[str, Any]]) -> list[Value]:
+    """Return one move of a job; beside one that brought a result is the way to that.
+
+    `there` are the results that can be fetched, by attempt.
+    """
+    why: Value = str(event.get("why") or "")
+    if event.get("event") in BRINGS and (found := there.get(event.get("attempt") or 0)):
+        why = _download(job_id, found)
     return [
-        Moment(epoch_ms(event.get("at"))),
+        Moment(epoch_ms(event.get("at")), exact=True),
         str(event.get("event", "")),
         str(event.get("who", "")),
         _host(event),
-        str(event.get("why") or ""),
+        why,
     ]
+
+
+def _download(job_id: str, result: dict[str, Any]) -> Link:
+    """Return the way to what an attempt has brought, with how long that is there."""
+    attempt = int(result["attempt"])
+    said = [size(result["size_bytes"])]
+    if result["kept_until"]:
+        said.append(f"kept until {str(result['kept_until'])[:10]}")
+    text = f"Download the result of attempt {attempt} ({', '.join(said)})"
+    return Link(text, f"/artifact/{job_id}/{attempt}", download=True)

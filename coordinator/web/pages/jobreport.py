@@ -68,6 +68,8 @@ def _show(report: Report, artifact_id: str, words: Tag, body: Tag) -> None:
         words.set_text(", ".join([*more, "it has no drawings"]))
         return
     with body:
+        Tag("a", "Open it by itself", "alone", href=f"/report/{artifact_id}", target="_blank",
+            rel="noopener")  # fmt: skip
         # No scripts, no forms, no origin: it is a stranger's page.
         Tag("iframe", classes="report", src=f"/report/{artifact_id}", title="Report of this job",
             sandbox="", referrerpolicy="no-referrer")  # fmt: skip

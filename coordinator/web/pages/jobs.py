@@ -32,7 +32,7 @@ def register(site: Site) -> None:
             with Tag("section", classes="card flush", style="padding-top: 0"):
                 table = grid(
                     "Jobs", job_columns(), rows,
-                    height="max(320px, calc(100dvh - 212px))", keeps="filter",
+                    height="max(320px, calc(100dvh - 200px))", keeps="filter",
                     empty="no job to show",
                 )  # fmt: skip
 

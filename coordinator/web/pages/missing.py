@@ -17,6 +17,6 @@ def missing(site: Site) -> Callable[[], None]:
         with frame(visit, "No such page"):
             Tag("h1", "No such page")
             Tag("p", "There is nothing at this address; it may be mistyped.", "note")
-            link("The overview", "/")
+            link("The overview", "/", "button")
 
     return page

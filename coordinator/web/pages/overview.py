@@ -7,7 +7,7 @@ from collections.abc import Callable
 from nicegui import ui
 
 from coordinator.web.bands import ask_pause
-from coordinator.web.grids import HEADER_PX, ROW_PX, Part, feed, grid, host_columns, running_columns
+from coordinator.web.grids import Part, feed, grid, host_columns, rows_height, running_columns
 from coordinator.web.hub import Hub, News
 from coordinator.web.parts import Tag
 from coordinator.web.rows import HELD, STATES, Row, counts
@@ -52,11 +52,11 @@ def register(site: Site) -> None:
 
             def tell() -> None:
                 tell_counts()
-                _say(running, f"{len(part.rows)}" if part.rows else "nothing")
+                _say(running, f" {len(part.rows)}" if part.rows else " nothing")
                 now.style(f"height: {_height(len(part.rows), RUNNING_ROWS)}")
                 alive = sum(row["online"] for row in hosts.values())
                 all_hosts.style(f"height: {_hosts_height(len(hosts))}")
-                _say(online, f"{alive} of {len(hosts)} online")
+                _say(online, f" {alive} of {len(hosts)} online")
 
             def on_news(news: News) -> None:
                 if news.jobs:
@@ -74,12 +74,12 @@ def _is_held(row: Row) -> bool:
 
 
 def _height(rows: int, most: int) -> str:
-    return f"{HEADER_PX + 2 + ROW_PX * max(1, min(rows, most))}px"
+    return rows_height(min(rows, most))
 
 
 def _hosts_height(rows: int) -> str:
-    """As high as its rows, but no higher than the window, unless that is very low."""
-    return f"min(max(320px, calc(100dvh - 180px)), {_height(rows, 400)})"
+    """As high as its rows, but no higher than the window, except on a phone or a very low one."""
+    return f"min(var(--hosts-most), {_height(rows, 400)})"
 
 
 def _say(tag: Tag, text: str) -> None:

@@ -31,10 +31,11 @@ window.fleet = (() => {
   const whole = { hourCycle: "h23" };
   const at = (ms) => (ms ? new Date(ms).toLocaleString([], whole) : "");
   const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...whole });
-  const since = (ms) => {
+  const exact = (ms) => {
     const today = new Date(ms).toDateString() === new Date().toDateString();
-    return `${today ? new Date(ms).toLocaleTimeString([], whole) : at(ms)} (${ago(ms)})`;
+    return today ? new Date(ms).toLocaleTimeString([], whole) : at(ms);
   };
+  const since = (ms) => `${exact(ms)} (${ago(ms)})`;
   const gib = (bytes) => (bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 1 : 0);
   const figure = (value) =>
     value === null || value === undefined ? "" : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)
@@ -45,6 +46,7 @@ window.fleet = (() => {
   const link = (path, text) => {
     const node = make("a", "", text);
     node.href = path;
+    node.tabIndex = -1; // its cell has the focus, and Enter follows it
     return node;
   };
   const bar = (share, text, title, high) => {
@@ -81,6 +83,8 @@ window.fleet = (() => {
     },
     state: (p) => {
       const node = state(p.value);
+      // Where the table is too narrow for the column of progress.
+      if (p.data.state === "running" && (p.data.share ?? null) !== null) node.append(make("span", "narrow", `${Math.round(p.data.share * 100)} %`));
       if (p.data.error) node.title = p.data.error;
       if (p.data.planned === false) node.title = "no longer in the manifest";
       return node;
@@ -107,9 +111,11 @@ window.fleet = (() => {
     ago: (p) => timed(ago(p.value), p.value),
     until: (p) => timed(until(p.value), p.value),
     took: (p) => {
-      if (!p.data.started) return "";
-      const end = p.data.finished ?? (p.data.state === "running" ? Date.now() : null);
-      return end === null ? "" : timed(span(Math.max(0, end - p.data.started) / 1000), p.data.started, "since ");
+      const { started, finished, ran } = p.data;
+      if (ran !== null && !started) return span(ran / 1000);
+      const end = finished ?? (p.data.state === "running" ? Date.now() : null);
+      if (!started || end === null) return "";
+      return timed(span((ran ?? Math.max(0, end - started)) / 1000), started, "since ");
     },
     loss: (p) => figure(p.value),
     metric: (p) => {
@@ -129,16 +135,28 @@ window.fleet = (() => {
   };
   const memory = (used, total) => {
     if (total === null) return "";
-    if (used === null) return dim(`${gib(total)} GiB`);
-    return bar(used / total, `${gib(used)}/${gib(total)}`, `${gib(used)} of ${gib(total)} GiB used`, used / total > 0.92);
+    if (used === null) return dim(`of ${gib(total)}`);
+    const node = bar(used / total, `${gib(used)}/${gib(total)}`, `${gib(used)} of ${gib(total)} GiB used`, used / total > 0.92);
+    node.classList.add("of");
+    return node;
   };
 
+  const inOrder = new Intl.Collator("en", { numeric: true }).compare; // pc-2 before pc-10
   const nullsLast = (a, b, _a, _b, isDescending) => {
     if ((a ?? "") === "" || (b ?? "") === "") {
       const order = ((a ?? "") === "" ? 1 : 0) - ((b ?? "") === "" ? 1 : 0);
       return isDescending ? -order : order;
     }
-    return a < b ? -1 : a > b ? 1 : 0;
+    return typeof a === "string" && typeof b === "string" ? inOrder(a, b) : a < b ? -1 : a > b ? 1 : 0;
+  };
+  /* What runs, what waits, next to be claimed first, and what is over, newest first. */
+  const ACTIVE = ["running", "claimed", "pending"];
+  const byActivity = (_a, _b, { data: a }, { data: b }) => {
+    const rank = (row) => (ACTIVE.indexOf(row.state) + ACTIVE.length + 1) % (ACTIVE.length + 1);
+    const order = rank(a) - rank(b);
+    if (order) return order;
+    if (a.state === "pending") return b.priority - a.priority || a.created - b.created || nullsLast(a.name, b.name);
+    return ACTIVE.includes(a.state) ? a.started - b.started : b.finished - a.finished;
   };
 
   // Grids
@@ -179,10 +197,18 @@ window.fleet = (() => {
     const link = event.event?.target?.querySelector?.("a");
     if (event.event?.key === "Enter" && link) link.click();
   };
+  /* Tab leaves a table: the arrow keys lead through it, and a thousand rows would be a long way out. */
+  const leave = (event) => {
+    const root = document.getElementById(event.context.element);
+    const stops = [...(root?.querySelectorAll('[tabindex="0"]') ?? [])];
+    for (const node of stops) node.tabIndex = -1;
+    setTimeout(() => { for (const node of stops) node.tabIndex = 0; });
+    return false; // the browser goes on to the next thing, which is outside
+  };
   const tellTimes = () => {
     for (const node of document.querySelectorAll("time[data-ms]")) {
       const ms = Number(node.dataset.ms);
-      const text = node.dataset.ahead ? until(ms) : node.dataset.since ? since(ms) : ago(ms);
+      const text = node.dataset.ahead ? until(ms) : node.dataset.since ? since(ms) : node.dataset.exact ? exact(ms) : ago(ms);
       if (node.textContent !== text) node.textContent = text;
       if (!node.title) node.title = at(ms);
     }
@@ -222,7 +248,8 @@ window.fleet = (() => {
     let all = 0;
     api.forEachNode(() => (all += 1));
     const node = document.getElementById("shown-jobs");
-    const text = shown === all ? `${all} jobs` : `${shown} of ${all} jobs`;
+    const jobs = all === 1 ? "1 job" : `${all} jobs`;
+    const text = shown === all ? jobs : `${shown} of ${jobs}`;
     if (node && node.textContent !== text) node.textContent = text;
   };
   const filter = (given) => {
@@ -274,7 +301,14 @@ window.fleet = (() => {
     backgroundColor: "var(--raised)", borderColor: "var(--line)", confine: true, appendTo: "body",
     textStyle: { color: "var(--ink)" },
   };
+  const swatch = (one) => {
+    const node = make("i", "swatch");
+    node.style.background = one.color;
+    return node;
+  };
   const colour = (index) => `var(--series-${index % 8})`;
+  // A piece of each line, as it is drawn: who sees no colours goes by the dashes.
+  const lineLegend = { itemWidth: 24, itemHeight: 10, itemStyle: { opacity: 0 }, lineStyle: { width: 2 } };
   const dash = (index) => ["solid", [6, 3], [2, 2]][Math.floor(index / 8) % 3];
   const whenReady = (id, act, tries = 200) => {
     const chart = window.getElement?.(id)?.chart;
@@ -306,7 +340,7 @@ window.fleet = (() => {
           series.push({
             id: `${job.id} ${part}`, name: it.parts.length > 1 ? { val: "validation", train: "training" }[part] : job.name,
             type: "line", data: points, showSymbol: points.length < 2, symbolSize: 4, sampling: "lttb",
-            lineStyle: { width: 1.6, type: dash(it.parts.length > 1 ? 0 : job.order), color: colour(it.parts.length > 1 ? (part === "val" ? 1 : 0) : job.order) },
+            lineStyle: { width: 1.6, type: it.parts.length > 1 ? (part === "train" ? [6, 3] : "solid") : dash(job.order), color: colour(it.parts.length > 1 ? (part === "val" ? 1 : 0) : job.order) },
             itemStyle: { color: colour(it.parts.length > 1 ? (part === "val" ? 1 : 0) : job.order) },
             emphasis: { disabled: true },
           });
@@ -318,14 +352,14 @@ window.fleet = (() => {
         grid: { left: 52, right: 18, top: 16, bottom: series.length > 1 ? 66 : 44 },
         xAxis: { type: "value", name: share ? "share of the epochs, in percent" : "epoch", nameLocation: "middle", nameGap: 24, minInterval: 1, min: share ? 0 : "dataMin", max: share ? 100 : "dataMax", ...axis, splitLine: { show: false } },
         yAxis: { type: it.log ? "log" : "value", scale: true, ...axis },
-        legend: { show: series.length > 1, type: "scroll", bottom: 2, icon: "roundRect", itemWidth: 12, itemHeight: 14, padding: 5, textStyle: { color: "var(--ink)" }, pageTextStyle: { color: "var(--dim)" }, pageIconColor: "var(--accent)", pageIconInactiveColor: "var(--line)" },
+        legend: { show: series.length > 1, type: "scroll", bottom: 2, ...lineLegend, padding: 5, textStyle: { color: "var(--ink)" }, pageTextStyle: { color: "var(--dim)" }, pageIconColor: "var(--accent)", pageIconInactiveColor: "var(--line)" },
         tooltip: { ...tooltip, trigger: "axis", axisPointer: { lineStyle: { color: "var(--dim)" } }, formatter: (found) => {
           const box = make("div", "tip");
           const where = found[0]?.axisValue ?? "";
           box.append(make("b", "", share ? `${Math.round(where)} % of the epochs` : `epoch ${where}`));
           for (const one of found.slice(0, 12)) {
             const row = make("div", "row");
-            row.append(make("span", "", one.seriesName), make("span", "", figure(one.value[1])));
+            row.append(swatch(one), make("span", "grow", one.seriesName), make("span", "", figure(one.value[1])));
             box.append(row);
           }
           if (found.length > 12) box.append(make("div", "dim", `and ${found.length - 12} more`));
@@ -336,6 +370,9 @@ window.fleet = (() => {
       const root = document.getElementById(`c${id}`);
       root?.setAttribute("data-series", String(series.length));
       root?.setAttribute("data-across", share ? "share" : "epoch");
+      const isSought = it.jobs.size > 0 && !jobs.length;
+      if (series.length) root?.removeAttribute("data-none");
+      else root?.setAttribute("data-none", isSought ? "no job fits what is searched for" : "there are no losses to draw");
     });
   };
   const later2 = (map, id, draw, wait) => {
@@ -363,8 +400,10 @@ window.fleet = (() => {
     later2(curves, id, drawCurves, 30);
   };
 
-  /* The timeline: one row a host, one bar a job's newest attempt. */
+  /* The timeline: one row a host, one bar an attempt. */
   const timelines = new Map();
+  const fates = ["completed", "running", "failed", "cancelled", "claimed", "lost", "released"];
+  const codes = Object.fromEntries(fates.map((fate, code) => [fate, code]));
   const drawBar = (it) => (params, api) => {
     const start = api.coord([api.value(0), api.value(2)]);
     const end = api.coord([api.value(1), api.value(2)]);
@@ -376,12 +415,17 @@ window.fleet = (() => {
     const text = width > 46 ? String(it.shown[api.value(4)]?.name ?? "") : "";
     return {
       type: "rect", shape: { x: left, y: start[1] - height / 2, width, height, r: 2 },
-      style: { fill: `var(--${word(["completed", "running", "failed", "cancelled", "claimed"][api.value(3)] ?? "cancelled")})`, opacity: 0.85 },
+      style: { fill: `var(--${fates[api.value(3)] ?? "cancelled"})`, opacity: 0.85 },
       textContent: text ? { type: "text", style: { text, fill: "var(--raised)", fontSize: 11, overflow: "truncate", ellipsis: "…", width: width - 8 } } : undefined,
       textConfig: { position: "insideLeft", distance: 4 },
     };
   };
-  const codes = { completed: 0, running: 1, failed: 2, cancelled: 3, claimed: 4 };
+  /* What is drawn: attempts that have ended, those that run, and of each job the newest if nobody told how it ended. */
+  const timelineBars = (it, from, now) => {
+    const told = new Set(it.past.map((one) => `${one.id} ${one.attempt}`));
+    const newest = [...it.jobs.values()].filter((job) => job.state === "running" || job.state === "claimed" || !told.has(`${job.id} ${job.attempt}`));
+    return [...it.past, ...newest].filter((one) => one.host && one.started && trained(one, now) >= from && one.state !== "pending");
+  };
   /* One row a host, and one more for each further slot that it has used at the same time. */
   const timelineRows = (hosts, jobs, now) => {
     const slots = new Map(hosts);
@@ -391,21 +435,27 @@ window.fleet = (() => {
       const ends = lanes.get(job.host) ?? lanes.set(job.host, [-Infinity]).get(job.host);
       let at = ends.findIndex((end) => end <= job.started);
       if (at < 0) at = ends.length < (slots.get(job.host) ?? 1) ? ends.length : ends.indexOf(Math.min(...ends));
-      ends[at] = job.finished ?? now;
-      lane.set(job.id, at);
+      ends[at] = trained(job, now);
+      lane.set(job, at);
     }
     const names = [...lanes.keys()].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
     const rows = names.flatMap((name) => lanes.get(name).map((_, at) => `${name} ${at}`)).reverse();
     const index = new Map(rows.map((row, at) => [row, at]));
-    return { rows, place: (job) => index.get(`${job.host} ${lane.get(job.id)}`) };
+    return { rows, place: (job) => index.get(`${job.host} ${lane.get(job)}`) };
+  };
+  /* Where a bar ends: with its trainer, not when that was known. It may have run before we knew it to. */
+  const trained = (job, now) => {
+    const known = job.finished ?? now;
+    return job.ran == null ? known : Math.min(known, job.started + job.ran);
   };
   const rowName = (row) => (row.endsWith(" 0") ? row.slice(0, -2) : "");
   const drawTimeline = (id) => {
     const it = timelines.get(id);
     it.due = false;
+    const begun = performance.now();
     const now = Date.now();
     const from = it.hours ? now - it.hours * 3600e3 : -Infinity;
-    const jobs = [...it.jobs.values()].filter((j) => j.host && j.started && (j.finished ?? now) >= from && j.state !== "pending");
+    const jobs = timelineBars(it, from, now);
     const { rows, place } = timelineRows(it.hosts, jobs, now);
     it.shown = jobs;
     const first = jobs.reduce((low, j) => Math.min(low, j.started), now - 60e3);
@@ -416,7 +466,7 @@ window.fleet = (() => {
       chart.resize();
       chart.setOption({
         animation: false, textStyle: { fontFamily: "system-ui, sans-serif" },
-        aria: { enabled: true, label: { description: `Timeline of ${it.hosts.length} hosts and ${jobs.length} jobs. The page of jobs has the same as a table.` } },
+        aria: { enabled: true, label: { description: `Timeline of ${it.hosts.length} hosts and ${jobs.length} attempts. The page of jobs has the newest of each as a table.` } },
         grid: { left: narrow ? 92 : 140, right: 18, top: 72, bottom: 12 },
         xAxis: { type: "time", position: "top", min: Math.max(from, first), max: now, ...axis },
         yAxis: { type: "category", data: rows, ...axis, axisTick: { show: false }, axisLabel: { color: "var(--ink)", width: narrow ? 84 : 128, overflow: "truncate", interval: 0, formatter: rowName }, splitLine: { show: true, lineStyle: { color: "var(--line)", width: 0.6 } } },
@@ -428,15 +478,16 @@ window.fleet = (() => {
           const job = it.shown[one.value[4]];
           const box = make("div", "tip");
           if (!job) return box;
-          box.append(make("b", "", job.name), make("div", "", `${job.state} on ${job.host}, attempt ${job.attempt}`));
-          box.append(make("div", "dim", `${at(job.started)}, ${span(((job.finished ?? Date.now()) - job.started) / 1000)}`));
-          if (job.error) box.append(make("div", "bad", job.error));
+          box.append(make("b", "", job.name), make("div", "", `attempt ${job.attempt}, ${job.state} on ${job.host}`));
+          box.append(make("div", "dim", `${at(job.started)}, ${span((trained(job, Date.now()) - job.started) / 1000)}`));
+          const newest = it.jobs.get(job.id);
+          if (newest?.error && newest.attempt === job.attempt) box.append(make("div", "bad", newest.error));
           return box;
         } },
         series: [{
           id: "jobs", type: "custom", renderItem: drawBar(it), clip: true, emphasis: { disabled: true },
           encode: { x: [0, 1], y: 2 },
-          data: jobs.map((j, index) => [j.started, j.finished ?? now, place(j), codes[j.state] ?? 3, index]),
+          data: jobs.map((j, index) => [j.started, trained(j, now), place(j), codes[j.state] ?? 3, index]),
         }],
       });
       if (!it.clicks) {
@@ -448,16 +499,23 @@ window.fleet = (() => {
         setInterval(() => drawTimeline(id), 10000);
       }
       root?.setAttribute("data-bars", String(jobs.length));
+      it.wait = Math.max(60, 5 * (performance.now() - begun)); // of a fleet that never rests
     });
   };
   const feedTimeline = (id, news) => {
-    const it = timelines.get(id) ?? { jobs: new Map(), hosts: [], shown: [], hours: 0, due: false };
+    const it = timelines.get(id) ?? { jobs: new Map(), past: [], hosts: [], shown: [], hours: 0, due: false, wait: 60 };
     timelines.set(id, it);
     if (news.hours !== undefined) it.hours = news.hours;
     if (news.hosts) it.hosts = news.hosts;
     for (const job of news.jobs ?? []) it.jobs.set(job.id, job);
-    for (const key of news.gone ?? []) it.jobs.delete(key);
-    later2(timelines, id, drawTimeline, 60);
+    const gone = new Set(news.gone);
+    for (const key of gone) it.jobs.delete(key);
+    if (gone.size) it.past = it.past.filter((one) => !gone.has(one.id));
+    if (news.past) {
+      const made = news.past.runs.flatMap(([job, name, runs]) => runs.map(([attempt, host, started, finished, state]) => ({ id: job, name, attempt, host, started, finished, state })));
+      it.past = [...(news.past.afresh ? [] : it.past), ...made].slice(-news.past.most);
+    }
+    later2(timelines, id, drawTimeline, it.wait);
   };
 
   /* A host's heartbeats: a few lines over time, each of [ms, value]. */
@@ -469,7 +527,7 @@ window.fleet = (() => {
       animation: false, textStyle: { fontFamily: "system-ui, sans-serif" },
       aria: { enabled: true, label: { description: "CPU, memory and GPU use of this host over the last heartbeats, in percent" } },
       grid: { left: 40, right: 18, top: 30, bottom: 26 },
-      legend: { top: 0, icon: "roundRect", itemWidth: 12, itemHeight: 8, textStyle: { color: "var(--ink)" } },
+      legend: { top: 0, ...lineLegend, textStyle: { color: "var(--ink)" } },
       xAxis: { type: "time", ...axis, splitLine: { show: false } },
       yAxis: { type: "value", min: 0, max: 100, ...axis, axisLabel: { color: "var(--dim)", formatter: "{value} %" } },
       tooltip: { ...tooltip, trigger: "axis", formatter: (found) => {
@@ -477,14 +535,14 @@ window.fleet = (() => {
         box.append(make("b", "", at(found[0]?.value[0])));
         for (const one of found) {
           const row = make("div", "row");
-          row.append(make("span", "", one.seriesName), make("span", "", `${Math.round(one.value[1])} %`));
+          row.append(swatch(one), make("span", "grow", one.seriesName), make("span", "", `${Math.round(one.value[1])} %`));
           box.append(row);
         }
         return box;
       } },
       series: ["CPU", "RAM", "GPU", "VRAM"].map((name, index) => ({
         id: name, name, type: "line", showSymbol: false, emphasis: { disabled: true },
-        lineStyle: { width: 1.6, color: colour(index) }, itemStyle: { color: colour(index) },
+        lineStyle: { width: 1.6, type: ["solid", [6, 3], [2, 2], [8, 3, 2, 3]][index], color: colour(index) }, itemStyle: { color: colour(index) },
         data: it.points.filter((p) => p[index + 1] !== null).map((p) => [p[0], p[index + 1]]),
       })).filter((one) => one.data.length),
     }, { replaceMerge: ["series"] }));
@@ -543,5 +601,5 @@ window.fleet = (() => {
     begin();
   });
 
-  return { cells, early, nullsLast, ready, fit, open, filter, passes, isFiltered, onlyHeld, changed, feedCurves, feedTimeline, feedBeats, notice, answers, log, ago, at };
+  return { cells, early, nullsLast, byActivity, ready, fit, open, leave, filter, passes, isFiltered, onlyHeld, changed, feedCurves, feedTimeline, feedBeats, notice, answers, log, ago, at };
 })();

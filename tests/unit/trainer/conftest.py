@@ -97,7 +97,7 @@ def events_of(text: str) -> list[dict[str, Any]]:
 RunJob = Callable[..., list[dict[str, Any]]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_job() -> RunJob:
     """Run a trainer in this process and return its events; errors are raised."""
 

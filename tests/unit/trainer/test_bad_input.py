@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from agent.trainer import config
 from agent.trainer.prepare import prepare
 from agent.trainer.progress import MESSAGE_LIMIT
 from agent.trainer.simulate import simulate
+from tests.harness import forked
 
 RUN, RUN_SSL, PREPARE = config.RUN_MODULE, config.RUN_SSL_MODULE, "agent.trainer.prepare"
 PREDICT = "agent.trainer.predict"
@@ -205,11 +204,7 @@ def test_bad_input_is_one_line_that_names_it_and_code_2(
         world.flags |= {"--out": str(world.folder / "made.csv")}
     spoil(world)
     argv = [f"{name}={value}" for name, value in world.flags.items()]
-    done = subprocess.run(
-        [sys.executable, "-m", module, *argv],
-        capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
+    done = forked.run(["-m", module, *argv])
     assert done.returncode == config.EXIT_BAD_INPUT, done.stderr
     said = _said(done)
     assert message in said

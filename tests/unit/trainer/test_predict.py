@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -23,8 +24,19 @@ from agent.trainer import config, predict, unbundle
 from agent.trainer.errors import BadInputError
 from agent.trainer.stored import load_model
 from agent.trainer.unbundle import read_model_files
+from tests.harness import forked
 
+PROGRAM = ("-m", "agent.trainer.predict")
 QUICK = ("--epochs", "2", "--n-resamples", "0")
+
+
+@pytest.fixture(scope="module")
+def models(simulated: Path, tmp_path_factory: pytest.TempPathFactory, run_job: Any) -> Path:
+    """A folder with a trained `gbt` and `mlp`; tests only read it."""
+    folder = tmp_path_factory.mktemp("models")
+    for model in ("gbt", "mlp"):
+        run_job(model, simulated, folder / model, *QUICK)
+    return folder
 
 
 def raw_of(data: Path) -> Path:
@@ -100,23 +112,17 @@ def archive(path: Path, *entries: tuple[str, bytes, bytes]) -> Path:
 
 
 def test_a_bundle_is_read_and_not_unpacked(
-    simulated: Path, tmp_path: Path, run_job: Any, monkeypatch: pytest.MonkeyPatch
+    models: Path, simulated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Just the model's files, as plain files, within bounds; nothing else of it is looked at."""
-    run_job("mlp", simulated, tmp_path / "model", *QUICK)
-    good = [
-        (path.name, path.read_bytes(), tarfile.REGTYPE) for path in (tmp_path / "model").iterdir()
-    ]
+    model = models / "mlp"
+    good = [(path.name, path.read_bytes(), tarfile.REGTYPE) for path in model.iterdir()]
     evil = [("../../model.json", b"{}", tarfile.REGTYPE), ("model.json", b"", tarfile.SYMTYPE)]
     bundle = archive(tmp_path / "bundle.tar.zst", *evil, *good)
     assert set(read_model_files(bundle)) == {"model.json", "model.safetensors"}
     table = scores(bundle, raw_of(simulated), tmp_path / "a.parquet")
-    assert (
-        table["score"].to_pylist()
-        == scores(tmp_path / "model", raw_of(simulated), tmp_path / "b.parquet")[
-            "score"
-        ].to_pylist()
-    )
+    unpacked = scores(model, raw_of(simulated), tmp_path / "b.parquet")
+    assert table["score"].to_pylist() == unpacked["score"].to_pylist()
     monkeypatch.setattr(unbundle, "MAX_BYTES", 5000)
     bomb = archive(tmp_path / "bomb.tar.zst", ("x", bytes(100_000), tarfile.REGTYPE), *good)
     with pytest.raises(BadInputError, match="unpacks to more"):
@@ -134,10 +140,10 @@ def test_a_bundle_is_read_and_not_unpacked(
     ],
 )
 def test_a_bundle_that_is_none_is_told(
-    name: str, content: bytes | None, words: str, simulated: Path, tmp_path: Path, run_job: Any
+    name: str, content: bytes | None, words: str, models: Path, tmp_path: Path
 ) -> None:
     """One line that names the file; exit code 2."""
-    run_job("mlp", simulated, tmp_path / "model", *QUICK)
+    shutil.copytree(models / "mlp", tmp_path / "model")
     path = tmp_path / "model" / name
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(BadInputError) as found:
@@ -145,27 +151,19 @@ def test_a_bundle_that_is_none_is_told(
     assert words in str(found.value)
 
 
-def test_the_folder_above_a_model_is_told_from_it(
-    simulated: Path, tmp_path: Path, run_job: Any
-) -> None:
+def test_the_folder_above_a_model_is_told_from_it(models: Path, tmp_path: Path) -> None:
     """Where `fleet get JOB -o DIR` has put it is easily mistaken."""
-    run_job("gbt", simulated, tmp_path / "models" / "gbt-oracle", *QUICK)
+    shutil.copytree(models / "gbt", tmp_path / "models" / "gbt-oracle")
     with pytest.raises(BadInputError, match=r"did you mean .*models/gbt-oracle\?"):
         load_model(tmp_path / "models", 1)
 
 
-def test_the_program_says_what_it_did(simulated: Path, tmp_path: Path, run_job: Any) -> None:
+def test_the_program_says_what_it_did(models: Path, simulated: Path, tmp_path: Path) -> None:
     """Events as of a training; a file that cannot be read is one line and exit code 2."""
-    run_job("gbt", simulated, tmp_path / "model", *QUICK)
 
     def run(raw: Path) -> tuple[int, dict[str, Any]]:
-        done = subprocess.run(
-            [
-                sys.executable, "-m", "agent.trainer.predict", f"--bundle={tmp_path / 'model'}",
-                f"--raw={raw}", f"--out={tmp_path / 'scores.csv'}",
-            ],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        out = f"--out={tmp_path / 'scores.csv'}"
+        done = forked.run([*PROGRAM, f"--bundle={models / 'gbt'}", f"--raw={raw}", out])
         last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return done.returncode, last
 
@@ -180,16 +178,15 @@ def test_the_program_says_what_it_did(simulated: Path, tmp_path: Path, run_job: 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of the test's own is a pty")
-def test_at_a_terminal_it_speaks_in_words(simulated: Path, tmp_path: Path, run_job: Any) -> None:
+def test_at_a_terminal_it_speaks_in_words(models: Path, simulated: Path, tmp_path: Path) -> None:
     """A line for people, of a fault too; --json has the events there as well."""
-    run_job("gbt", simulated, tmp_path / "model", *QUICK)
 
     def run(*more: str) -> tuple[int, str]:
         ours, theirs = os.openpty()
         out = tmp_path / "scores.csv"
         done = subprocess.run(
             [
-                sys.executable, "-m", "agent.trainer.predict", f"--bundle={tmp_path / 'model'}",
+                sys.executable, *PROGRAM, f"--bundle={models / 'gbt'}",
                 f"--raw={raw_of(simulated)}", f"--out={out}", *more,
             ],
             stdout=theirs, stderr=subprocess.PIPE, timeout=60, check=False,
@@ -214,11 +211,7 @@ def test_scores_into_a_folder_that_is_not_there_are_refused_before_the_work(
 ) -> None:
     """In one line that names it; the model is not even looked for."""
     out = tmp_path / "none" / "scores.csv"
-    ran = subprocess.run(
-        [sys.executable, "-m", "agent.trainer.predict", "--bundle=none", "--raw=none.csv",
-         f"--out={out}"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    ran = forked.run([*PROGRAM, "--bundle=none", "--raw=none.csv", f"--out={out}"])
     assert ran.returncode == config.EXIT_BAD_INPUT
     assert "Traceback" not in ran.stderr
     said = json.loads(ran.stdout.splitlines()[-1])

@@ -20,6 +20,7 @@ from agent.trainer.arguments import parse_job
 from agent.trainer.interruption import Interruption
 from agent.trainer.keeper import FILE, Checkpoint, Keeper
 from agent.trainer.progress import Progress
+from tests.harness import forked
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
 
@@ -60,23 +61,17 @@ def train(
     module = config.TRAINERS[model].module
     program = ["-m", module] if at_step is None else ["-c", AT_STEP, module, str(at_step)]
     command = [
-        sys.executable, *program, f"--model={model}", "--mode=oracle",
-        f"--data={data}", f"--out-dir={out}", "--threads=1", "--n-resamples=20",
-        "--batch-size=16", *SMALL[model], *flags,
+        *program, f"--model={model}", "--mode=oracle", f"--data={data}", f"--out-dir={out}",
+        "--threads=1", "--n-resamples=20", "--batch-size=16", *SMALL[model], *flags,
     ]  # fmt: skip
-    child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
-    assert child.stdout is not None
     events: Events = []
-    with child.stdout:
+    with forked.started(command) as child:
         for line in child.stdout:
             events.append(json.loads(line))
             if until is not None and until(events):
                 child.send_signal(signal.SIGTERM)
                 until = None
-    return child.wait(60), events
+        return child.wait(), events
 
 
 def epochs_of(events: Events) -> int:

@@ -1,0 +1,30 @@
+"""How an answer to `why` is laid out for people, alike wherever it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+CAN: Final = "can take it"
+
+
+def wished(why: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return a title, and what would open more hosts to the job; nothing where nothing would."""
+    more = "open more hosts to it" if why.get("suitable") else "change that"
+    return f"What would {more}:", [str(one) for one in why.get("remedies") or ()]
+
+
+def alike(
+    hosts: Sequence[Mapping[str, Any]], said: Iterable[str] = ()
+) -> dict[tuple[str, ...], list[str]]:
+    """Return by the reasons against them the hosts, those together that have the same.
+
+    What no waiting ends comes first, as the coordinator tells it. What was `said` is left out.
+    """
+    known = frozenset(said)
+    nothing = "nothing else is against it" if known else CAN
+    found: dict[tuple[str, ...], list[str]] = {}
+    for host in hosts:
+        own = tuple(str(one) for one in host["reasons"] if one not in known)
+        found.setdefault(own or (nothing,), []).append(host["host"])
+    return found

@@ -1,0 +1,31 @@
+"""How far a job is: one number, whoever asks.
+
+A trainer's progress comes with every epoch, a heartbeat every half a minute with what that progress
+was then. So the progress counts; the heartbeat knows more once the trainer has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.messages import HeldJob, Progress
+
+_AFTERWARDS: Final = frozenset({"bundling", "reporting", "uploading"})
+
+
+def trained(told: Progress | None) -> float | None:
+    """Return which share of its epochs a trainer has done, 0 to 1; none: it has told of none."""
+    if told is None or not told.epochs or told.epoch is None:
+        return None
+    return min(1.0, told.epoch / told.epochs)
+
+
+def share(told: Progress | None, held: HeldJob | None) -> float | None:
+    """Return how much is done, 0 to 1, of the training, or once it has ended of the hand-over.
+
+    `told` and `held` are of one attempt: what its trainer said last, and its host's heartbeat.
+    """
+    if held is not None and held.phase in _AFTERWARDS:
+        return held.progress
+    done = trained(told)
+    return done if done is not None or held is None else held.progress

@@ -1,0 +1,97 @@
+"""What `fleet plan` announces is what `fleet reload` does, and tells by the same words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.messages import AskCancel, AskPlan, AskWorkers, OperatorResponse
+from coordinator import hostpages
+from coordinator.cli.outlook import Picture, Planned
+from coordinator.cli.plan import after_reload
+from coordinator.diff import from_list, in_words
+from coordinator.durations import History
+from coordinator.effects import ManifestRead
+from coordinator.plan import HostPolicy, JobSpec, Plan, job_id, policy_from_dict, spec_from_dict
+from tests.harness.coordinator import OPERATOR, Fleet, spec
+
+HOSTS = ("pi", "pc", "yet-to-come")
+
+
+def entry(name: str, lr: float, priority: int) -> JobSpec:
+    """A job; with another `lr` it is another job of the same name."""
+    one = spec(name, priority)
+    identity = job_id(one.model, one.mode, {"of": name, "lr": lr}, "host", (), 0)
+    return replace(one, job_id=identity, hyper={"lr": lr})
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Up to four entries, rules for some hosts, one of two graces."""
+    names = draw(st.lists(st.sampled_from("abcd"), unique=True))
+    jobs = [entry(name, draw(st.sampled_from((0.1, 0.2))), draw(st.integers(0, 1)))
+            for name in names]  # fmt: skip
+    slots = {name: draw(st.sampled_from((None, 1, 2))) for name in HOSTS}
+    hosts = {name: HostPolicy(name, slots=count) for name, count in slots.items() if count}
+    return Plan(tuple(jobs), hosts, draw(st.sampled_from((300.0, 60.0))))
+
+
+def picture(fleet: Fleet) -> Picture:
+    """What the command line is told of the plan that runs."""
+    said = fleet.asks(AskPlan(id="p")).data
+    rows = hostpages.whole(fleet.asks(AskWorkers(id="w")).data)
+    jobs = [Planned(spec_from_dict(row["spec"]), row) for row in said["jobs"]]
+    policies = {row["host"]: policy_from_dict(row["policy"]) for row in rows}
+    return Picture(jobs, [], History(), said["grace_s"], said["plans_grace_s"], policies)
+
+
+def reloads(fleet: Fleet, plan: Plan) -> dict[str, Any]:
+    """Have a coordinator take a plan; return what it answers whoever asked for that."""
+    fleet.sent.clear()
+    fleet.handle(ManifestRead(plan, OPERATOR, fleet.new_id()))
+    (answer,) = (said for _, said in fleet.sent if isinstance(said, OperatorResponse))
+    assert isinstance(answer.data, dict)
+    return answer.data
+
+
+@settings(max_examples=60)
+@given(st.lists(plans(), min_size=2, max_size=4), st.sampled_from((None, 5.0)))
+def test_a_plan_announces_what_a_reload_does(
+    wanted: list[Plan], grace_s: float | None
+) -> None:  # fmt: skip
+    """Whatever ran before, and whatever became of it: the same changes, counts and words."""
+    fleet = Fleet(prefer_cuda_grace_s=grace_s)
+    for name in HOSTS[:2]:
+        fleet.host(name).joins()
+    for plan in wanted:
+        before = picture(fleet)
+        announced = after_reload(before, plan)
+        counts = announced.counts()
+        did = reloads(fleet, plan)
+        assert did["changes"] == counts
+        assert {name: from_list(rows) for name, rows in did["hosts"].items()} == announced.hosts
+        assert from_list(did["settings"]) == announced.settings
+        assert fleet.actions[-1].what == in_words(counts), "what `fleet events` tells"
+        _is_so(before, picture(fleet), counts)
+        assert after_reload(picture(fleet), plan).is_empty()
+        if plan.jobs:
+            fleet.asks(AskCancel(id=fleet.new_id(), job=plan.jobs[0].job_id))
+
+
+def _is_so(before: Picture, after: Picture, counts: dict[str, int]) -> None:
+    """Count again what has changed, by what the coordinator had and what it has."""
+    was = {job.spec.job_id: job for job in before.jobs}
+    now = {job.spec.job_id: job for job in after.jobs}
+    left = [key for key, job in was.items() if job.row["in_plan"] > now[key].row["in_plan"]]
+    back = [key for key, job in was.items() if job.row["in_plan"] < now[key].row["in_plan"]]
+    kept = [key for key, job in was.items() if job.row["in_plan"] and now[key].row["in_plan"]]
+    changed = [key for key in kept if was[key].spec != now[key].spec]
+    assert counts["added"] + counts["replaced"] == len(now) - len(was)
+    assert counts["orphaned"] + counts["replaced"] == len(left)
+    assert (counts["adopted"], counts["changed"]) == (len(back), len(changed))
+    assert counts["unchanged"] == len(kept) - len(changed)
+    assert counts["hosts"] == sum(before.policies[one] != after.policies[one] for one in HOSTS[:2])
+    assert counts["settings"] == (before.grace_s != after.grace_s)

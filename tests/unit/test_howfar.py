@@ -1,0 +1,190 @@
+"""How far a job is: of its newest attempt, and one number whoever asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker import messages as m
+from broker.clock import Now
+from broker.topics import Kind
+from coordinator import howfar
+from coordinator.cli import follow
+from coordinator.cli.screen import jobs, pages
+from coordinator.cli.watch import live_table
+from coordinator.cli.words import done
+from coordinator.faces.homeassistant_states import Ends, held_by_host, host_state
+from coordinator.jobs import Job
+from coordinator.live.mirror import Mirror
+from coordinator.web.rows import Tables
+from tests.harness.coordinator import Fleet, Host, spec
+
+
+def _ask(fleet: Fleet) -> dict[str, Any]:
+    """What `list`, `workers`, `plan` and Home Assistant are told of the only job that runs."""
+    world, now = fleet.core.world, fleet.now
+    (listed,) = fleet.asks(m.AskList(id="l")).data["jobs"]
+    (worker,) = fleet.asks(m.AskWorkers(id="w")).data["workers"]
+    (planned,) = fleet.asks(m.AskPlan(id="p")).data["jobs"]
+    home = host_state(world, world.hosts["pi"], held_by_host(world)["pi"], Ends(), None, now)
+    return {
+        "list": done(listed),
+        "held": (listed["held"] or {}).get("progress"),
+        "workers": worker["jobs"][0]["progress"],
+        "plan": planned["share"],
+        "eta": planned["eta_s"],
+        "home": home.jobs[0].progress,
+    }
+
+
+def _says(host: Host, job: Job, epoch: int, attempt: int = 1) -> None:
+    topic = host.fleet.topics.progress(host.name, job.job_id)
+    host.says(topic, m.Progress(attempt=attempt, epoch=epoch, epochs=100, eta_s=60.0))
+
+
+def test_an_attempt_begins_at_nothing() -> None:
+    """An agent that was killed in the middle of a job leaves what the trainer said last behind."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    _says(pi, pi.runs(), 8)
+    pi.status("offline", "lost")
+    fleet.passes(30.0)
+    pi.session, pi.instance, pi.seq = "s-2", "i-2", 0
+    pi.joins()
+    job = pi.runs()
+    assert (job.state.value, job.attempt) == ("running", 2)
+    _says(pi, job, 8)  # retained: it comes with every new connection
+    pi.beats((job.job_id, 2, "running"))
+    assert _ask(fleet) == {
+        "list": "-", "held": None, "workers": None, "plan": None, "eta": None, "home": None
+    }  # fmt: skip
+    _says(pi, job, 1, attempt=2)
+    assert _ask(fleet)["list"] == "1%"
+
+
+def test_everybody_is_told_the_same_number() -> None:
+    """That of the newest progress: a heartbeat is up to half a minute older."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    held = m.HeldJob(job_id=job.job_id, attempt=1, phase="running", progress=0.71)
+    pi.says(fleet.topics.heartbeat("pi"), m.Heartbeat(
+        session=pi.session, instance=pi.instance, seq=9, ram_available_bytes=1, jobs=(held,),
+    ))  # fmt: skip
+    _says(pi, job, 82)
+    assert _ask(fleet) == {
+        "list": "82%", "held": 0.82, "workers": 0.82, "plan": 0.82, "eta": 60.0, "home": 0.82
+    }  # fmt: skip
+
+
+class _Page:
+    """A page's copy of a fleet with one job that runs."""
+
+    def __init__(self, attempt: int) -> None:
+        self.fleet = Fleet(spec())
+        self.job = self.fleet.job()
+        self.mirror = Mirror()
+        self.attempt = attempt
+        self.row()
+
+    def hears(self, topic: str, message: Any) -> None:
+        payload = message if isinstance(message, bytes) else m.encode(message)
+        self.mirror.apply(self.fleet.topics.parse(topic), payload, Now(1.0, 1.0))
+
+    def row(self) -> None:
+        row = self.job.row().model_dump(mode="json")
+        row |= {"state": "running", "attempt": self.attempt, "host": "pi"}
+        self.hears(self.fleet.topics.job(self.job.job_id), m.JobRow.model_validate(row))
+
+    def progress(self, epoch: int, attempt: int) -> None:
+        said = m.Progress(attempt=attempt, epoch=epoch, epochs=100)
+        self.hears(self.fleet.topics.progress("pi", self.job.job_id), said)
+
+    def beats(self, share: float | None, phase: Any = "running") -> None:
+        status = m.Status(state="online", session="s", instance="i", boot_id="b")
+        self.hears(self.fleet.topics.status("pi"), status)
+        held = m.HeldJob(
+            job_id=self.job.job_id, attempt=self.attempt, phase=phase, progress=share
+        )  # fmt: skip
+        self.hears(self.fleet.topics.heartbeat("pi"), m.Heartbeat(
+            session="s", instance="i", seq=1, ram_available_bytes=1, jobs=(held,),
+        ))  # fmt: skip
+
+    def shown(self) -> tuple[float | None, float | None, float | None]:
+        """By the screen's list, and by the web's jobs and hosts."""
+        seen = self.mirror.snapshot()
+        (line,) = jobs.lines(seen)
+        found, hosts = Tables().update(seen, Now(1.0, 1.0))
+        return line.share, found.add[0]["share"], hosts.add[0]["share"]
+
+
+def test_pages_forget_an_earlier_attempt_as_well() -> None:
+    """Whichever comes first: the row of the next attempt, or what the broker has kept."""
+    page = _Page(attempt=2)
+    page.beats(None)
+    page.progress(8, attempt=1)
+    assert page.shown() == (None, None, None)
+    page = _Page(attempt=1)
+    page.beats(None)
+    page.progress(8, attempt=1)
+    assert page.shown() == (0.08, 0.08, 0.08)
+    page.attempt = 2
+    page.row()
+    assert page.shown() == (None, None, None)
+    page.beats(None)
+    page.progress(1, attempt=2)
+    other = page.fleet.topics.progress("lap", page.job.job_id)
+    page.hears(other, b"")  # a host that had it before clears what it said
+    assert page.shown() == (0.01, 0.01, 0.01)
+
+
+def test_pages_say_the_newest_number() -> None:
+    """The list, the web's tables and the page of the host."""
+    page = _Page(attempt=1)
+    page.beats(0.46)
+    page.progress(65, attempt=1)
+    assert page.shown() == (0.65, 0.65, 0.65)
+    seen = page.mirror.snapshot()
+    assert "running 65%" in pages.host_facts(seen.hosts["pi"], seen).plain
+
+
+def test_the_jobs_of_a_local_fleet_begin_at_nothing_too() -> None:
+    """The table of `fleet up`."""
+    page = _Page(attempt=2)
+    row = page.job.row().model_dump(mode="json") | {"state": "running", "attempt": 2}
+    for attempt, shown in ((1, False), (2, True)):
+        said = m.Progress(attempt=attempt, epoch=8, epochs=100, val_loss=0.5)
+        table = live_table([row], {page.job.job_id: said}, {"jobs": {}}, 5)
+        cells = [str(cell) for column in table.columns for cell in column.cells]
+        assert ("0.5000" in cells) is shown
+
+
+def test_who_waits_for_a_job_is_shown_its_newest_attempt() -> None:
+    """The bar of `fleet run --wait`."""
+    shown = []
+
+    class Screen:
+        def show(self, _row: Any, progress: Any) -> None:
+            shown.append(progress.attempt)
+
+    for attempt in (1, 2):
+        said = m.encode(m.Progress(attempt=attempt, epoch=8, epochs=100))
+        follow._heard(Kind.PROGRESS, said, {"attempt": 2}, Screen())  # type: ignore[arg-type]
+    assert shown == [2]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "phase", "beat", "found"),
+    [
+        (5, "running", 0.1, 0.5), (5, "stopping", 0.1, 0.5), (None, "running", 0.1, 0.1),
+        (10, "uploading", 0.3, 0.3), (10, "bundling", None, None), (None, "running", None, None),
+    ],
+)  # fmt: skip
+def test_a_hand_over_is_not_the_training(
+    epoch: int | None, phase: Any, beat: float | None, found: float | None
+) -> None:
+    """Once the trainer has ended, its host alone says how far the hand-over is."""
+    told = None if epoch is None else m.Progress(attempt=1, epoch=epoch, epochs=10)
+    held = m.HeldJob(job_id="a" * 64, attempt=1, phase=phase, progress=beat)
+    assert howfar.share(told, held) == found

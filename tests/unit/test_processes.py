@@ -1,0 +1,50 @@
+"""Children of `fleet up`: what is told of one that has ended."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from broker.errors import LocalError
+from coordinator.cli.processes import Child
+
+NOISY = """\
+import sys
+for number in range(60_000):
+    print(f"{number}: " + "x" * 100, file=sys.stderr)
+sys.exit(3)
+"""
+
+
+def test_the_end_of_a_long_log_is_told_without_reading_all_of_it(tmp_path: Path) -> None:
+    """Its last fifteen lines, of this run; a small machine has no room for the rest."""
+    (tmp_path / "noisy.py").write_text(NOISY)
+    log = tmp_path / "noisy.log"
+    log.write_text("of an earlier run\n")
+    child = Child("noisy", "noisy", [], log, {**os.environ, "PYTHONPATH": str(tmp_path)})
+    with pytest.raises(LocalError, match="ended with exit code 3"):
+        child.wait_ready(60)
+    child.stop(5)
+    tracemalloc.start()
+    said = child.tail().splitlines()
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert said[0] == f"{log}:"
+    numbers = [line.strip().partition(":")[0] for line in said[1:]]
+    assert numbers == [str(number) for number in range(59_985, 60_000)]
+    assert peak_bytes < 1024 * 1024 < log.stat().st_size
+
+
+def test_of_a_short_log_only_what_this_run_said_is_told(tmp_path: Path) -> None:
+    """What an earlier run left is not blamed on this one."""
+    (tmp_path / "brief.py").write_text("import sys\nsys.exit('no luck')\n")
+    log = tmp_path / "brief.log"
+    log.write_text("of an earlier run\n")
+    child = Child("brief", "brief", [], log, {**os.environ, "PYTHONPATH": str(tmp_path)})
+    with pytest.raises(LocalError, match="no luck"):
+        child.wait_ready(60)
+    child.stop(5)
+    assert child.tail() == f"{log}:\n  no luck"
