@@ -73,6 +73,7 @@ class Store:
             for path in disk.glob(self._models, f"*/*/{BUNDLE}"):
                 if _HEX.fullmatch(path.parent.name):
                     self._paths[path.parent.name] = path
+            self._sweep()
             self._settle()
             self._rows = self._heal_index()
 
@@ -239,6 +240,13 @@ class Store:
                 with contextlib.suppress(OSError):
                     disk.unlink(path)
         return collected
+
+    def _sweep(self) -> None:
+        """Delete files that an earlier process was killed in the midst of making."""
+        for folder in (self._incoming, self._models):
+            for making in self._disk.glob(folder, "*.making"):
+                with contextlib.suppress(OSError):
+                    self._disk.unlink(making)
 
     def _settle(self) -> None:
         """Make every name durable that is found.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 ASK_EVERY_S: Final = 10.0
 MISSES: Final = 6  # questions without an answer, after which nobody is believed to be there
+NOBODY: Final = "no coordinator answers; the job goes on without, and it is asked again"
+AGAIN: Final = "the coordinator answers again"
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -39,13 +41,16 @@ def until_over(client: OperatorClient, job_id: str, *, quiet: bool) -> dict[str,
                 asked_s = time.monotonic()
                 try:
                     row = client.ask(AskShow(id=new_id(), job=job_id))
+                    if misses and not quiet:
+                        screen.say(AGAIN)
                     misses = 0
                 except Unreachable:
                     misses += 1
                     if misses >= MISSES:
                         raise
+                    screen.stall()
                 screen.show(row, None)
-                if row.get("state") == "pending" and not quiet:
+                if row.get("state") == "pending" and not misses and not quiet:
                     screen.say(_waits(client, row))
             for topic, payload in client.messages(wait_s=1.0):
                 if topic.job_id == job_id and payload:
@@ -140,6 +145,13 @@ class _Screen:
                 click.echo(state)
             if row["state"] == "failed" and not self._quiet:
                 say(printable(f"error: {row['error']}"), err=True)
+
+    def stall(self) -> None:
+        """Say that what is shown is old, and leave out how long it would have taken."""
+        if self._bar is not None:
+            self._bar.update(self._task, left="")
+        if not self._quiet:
+            self.say(NOBODY)
 
     def say(self, why: str) -> None:
         """Say why the job is pending, and once how to stop waiting; nothing that was said last."""

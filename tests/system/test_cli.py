@@ -260,9 +260,9 @@ def _at_a_terminal(
 
 
 def test_run_and_wait_says_what_it_waits_for(fleet: Any, cli: Any, short: str) -> None:
-    """The reason, and that the job stays when the waiting is ended."""
+    """The reason, that the job stays when the waiting is ended, and that nobody answers."""
     fleet.plan(short)
-    fleet.coordinator()
+    coordinator = fleet.coordinator()
     fleet.agent()
     fleet.until("gbt-oracle", "completed")
     job = ("--model", "gbt", "--mode", "oracle", "--seed", "9", "--require-cuda", "--name", "mine")
@@ -277,6 +277,10 @@ def test_run_and_wait_says_what_it_waits_for(fleet: Any, cli: Any, short: str) -
         assert waiting.stderr is not None
         try:
             said = [waiting.stderr.readline().strip() for _ in range(2)]
+            coordinator.kill()
+            assert "no coordinator answers" in waiting.stderr.readline()
+            fleet.coordinator()
+            assert "answers again" in waiting.stderr.readline()
             assert cli("cancel", "mine").returncode == 0
             assert waiting.wait(60) == 1
         finally:

@@ -414,3 +414,14 @@ def test_the_spool_outlives_its_process(tmp_path: Path) -> None:
     again.clear("2c" * 32, 1)
     assert Spool(tmp_path).load() == []
     assert not again.bundle_path(artifact_id).exists()
+
+
+def test_what_a_killed_process_was_making_goes_with_the_next_start(tmp_path: Path) -> None:
+    """`fleet fsck` would find it for ever; a list of chunks that is whole stays."""
+    Store(tmp_path)
+    half = [tmp_path / "incoming" / f"{IDENTITY}.json.making", tmp_path / "models" / "index.making"]
+    whole = tmp_path / "incoming" / f"{IDENTITY}.json"
+    for path in (*half, whole):
+        path.write_bytes(b"{")
+    Store(tmp_path)
+    assert [path for path in (*half, whole) if path.exists()] == [whole]
