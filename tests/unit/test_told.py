@@ -38,8 +38,8 @@ def test_an_error_in_words_is_never_empty(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file") as missing:
         (tmp_path / "x").read_bytes()
     assert plain(missing.value) == f"{tmp_path / 'x'}: No such file or directory"
-    denied = PermissionError(errno.EACCES, "Permission denied", "/root/x")
-    assert plain(denied) == "/root/x: Permission denied; be its owner, or use sudo"
+    denied = PermissionError(errno.EACCES, "Permission denied", "/srv/x")
+    assert plain(denied) == "/srv/x: Permission denied; be its owner, or use sudo"
     assert plain(ValueError("too many")) == "too many"
     assert plain(ConnectionResetError()) == "ConnectionResetError"
 
