@@ -17,7 +17,7 @@ from coordinator.ledger import Ledger
 from coordinator.live.watcher import AskedInVain, Watcher
 from coordinator.records import AttemptFilter
 from coordinator.states import Event
-from coordinator.web.attempts import Attempts, Told, may_end
+from coordinator.web.attempts import Attempts, Told, _attempt, _Told, may_end
 from coordinator.web.hub import Hub
 from coordinator.web.pages.timeline import runs_of
 from tests.unit.test_attempts import Past
@@ -269,3 +269,12 @@ def test_a_question_is_asked_when_an_attempt_may_have_ended(
 ) -> None:
     """And not whenever a job begins, or gets on."""
     assert may_end(before, after) is ends
+
+
+def test_a_bar_ends_with_its_trainer_and_not_with_the_word_of_it() -> None:
+    """It ran for a minute, and its host was away for nine more."""
+    told = {"job_id": "a", "name": "a", "attempt": 1, "host": "pi", "end": "completed", "s": 60.0}
+    at = {"began": "2026-05-28T10:00:00Z", "at": "2026-05-28T10:10:00Z"}
+    one = _attempt(_Told.model_validate(told | at))
+    assert one is not None
+    assert (one.ended_ms - one.began_ms, one.began_ms) == (60_000, 1_779_962_400_000)
