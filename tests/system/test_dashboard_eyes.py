@@ -82,6 +82,13 @@ def _open(shown: Shown, page: Page, path: str) -> None:
     page.until(TOLD, f"{path} to be told")
 
 
+# A question grows from nothing when it opens: whether it has.
+GROWN = """(() => {
+  const asked = document.querySelector(".q-dialog");
+  const moving = asked.getAnimations({ subtree: true }).length;
+  return !moving && asked.querySelector("#confirm").getBoundingClientRect().width > 0;
+})()"""
+
 # What is pressed and is smaller than a thumb, in CSS pixels; what makes a phone enlarge the page.
 SMALL = """(() => {
   const found = [];
@@ -109,6 +116,7 @@ def test_all_that_is_pressed_on_a_phone_is_as_large_as_a_thumb(shown: Shown) -> 
     _open(shown, page, "/host/pc-2")
     page.click("button", "Snooze")
     page.until("document.activeElement?.innerText === 'No, leave it'", "the question")
+    page.until(GROWN, "the question in its full size")
     assert page.run(SMALL) == []
 
 
