@@ -9,9 +9,11 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from agent.beside import Beside, find
 from agent.capability import answer_of, probe_torch
 from agent.command import trainer_environment
 from agent.datacheck import check_data
@@ -19,9 +21,10 @@ from agent.gpucheck import check_gpu
 from agent.loading import agent_settings, certified_host, load
 from agent.settings import AgentSettings
 from agent.trainer.config import TRAINERS
+from agent.trainer.schema import SCHEMA_FILE
 from agent.usage import sources
 from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
-from broker.findings import Finding, fail, ok, tell, warn
+from broker.findings import Finding, Level, fail, ok, skip, tell, warn
 from broker.machine import system_clock
 from broker.options import add_options
 from broker.reach import check_broker
@@ -58,7 +61,8 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield from check_state(settings.state)
         lock, running = check_lock(settings.state, "agent")
         yield lock
-        yield check_data(settings.data)
+        beside = None if arguments.data is not None else find(settings.state, settings.host)
+        yield check_data(settings.data) if beside is None else check_its_data(beside, settings.data)
         yield check_owner(settings, sources())
     torch = probe_torch()
     yield from check_trainers(torch, own)
@@ -77,6 +81,24 @@ def _named(
         return settings
     host = certified_host(broker)  # what is wrong with it the check of the broker tells
     return settings if host is None else agent_settings(arguments, host)
+
+
+def check_its_data(beside: Beside, named: Path | None) -> Finding:
+    """Tell how the data is of the agent that runs here, rather than what was `named`."""
+    who = f"the agent that runs here (process {beside.process})"
+    folder = beside.data or (None if beside.seen else named)
+    if folder is None:
+        if beside.seen:
+            remedy = "start it with --data, or set `data` in [agent]"
+            return warn("data", f"{who} was told of no prepared data: it can take no job", remedy)
+        text = f"this user may not see what data {who} has"
+        return skip("data", text, "run this as the user that runs the agent")
+    found = check_data(folder)
+    hidden = not beside.ours and not os.access(folder / SCHEMA_FILE, os.R_OK)
+    if hidden and found.level is Level.FAIL:
+        text = f"{folder}: {who} has it, and this user may not look at it"
+        return skip("data", text, "run this as the user that runs the agent")
+    return replace(found, text=f"{found.text} ({who} has it)")
 
 
 def check_owner(settings: AgentSettings, sources: tuple[list[str], list[str]]) -> Finding:

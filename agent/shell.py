@@ -49,7 +49,7 @@ from agent.effects import (
 from agent.spool import Spool
 from broker.clock import Now
 from broker.errors import FleetError, plain
-from broker.messages import MAX_SMALL_BYTES, Failed, Finished, Gpu, encode
+from broker.messages import MAX_SMALL_BYTES, Assign, Failed, Finished, Gpu, encode
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
 
@@ -57,6 +57,7 @@ log = logging.getLogger("fleet.agent")
 
 Event = Connected | Disconnected | Incoming | ShellEvent
 DISK_AGAIN_S: Final = 10.0
+MAX_NAMES: Final = 1000  # of attempts, for the log
 
 
 class Child(Protocol):
@@ -186,11 +187,12 @@ class Shell:
             case CheckBundle(job_id, attempt, artifact_id):
                 self._around.background(partial(self._check, job_id, attempt, artifact_id))
             case SpoolReport():
-                _tell(effect.report)
+                self._tell(effect.report)
                 self._keep(effect, now)
             case ClearJob():
-                about = (effect.job_id[:12], effect.attempt)
-                log.info("job %s, attempt %d: over, nothing of it is left here", *about)
+                about = self._about(effect.job_id, effect.attempt)
+                log.info("job %s: over, nothing of it is left here", about)
+                self._names.pop((effect.job_id, effect.attempt), None)
                 self._unkept.pop(effect.job_id, None)
                 self._clear(effect, now)
             case SendChunk():
@@ -235,7 +237,8 @@ class Shell:
             self._checkpoints.install(effect.job_id, effect.artifact_id, effect.made_by)
         except (OSError, FleetError, LookupError) as problem:
             error = f"{type(problem).__name__}: {plain(problem)}"
-            log.error("job %s: its checkpoint: %s", effect.job_id[:12], error)
+            about = self._about(effect.job_id, effect.attempt)
+            log.error("job %s: its checkpoint: %s", about, error)
         self._around.put(CheckpointInstalled(effect.job_id, effect.attempt, error))
 
     def _bundle_checkpoint(self, job_id: str, attempt: int) -> None:
@@ -243,9 +246,11 @@ class Shell:
         try:
             info = self._checkpoints.bundle(job_id, self._spool.folder)
         except (OSError, FleetError) as error:
-            log.error("job %s: its checkpoint is not handed over: %s", job_id[:12], plain(error))
+            about = self._about(job_id, attempt)
+            log.error("job %s: its checkpoint is not handed over: %s", about, plain(error))
         except Exception:  # the job waits for the answer, whatever has happened
-            log.exception("job %s: its checkpoint is not handed over", job_id[:12])
+            about = self._about(job_id, attempt)
+            log.exception("job %s: its checkpoint is not handed over", about)
         else:
             if info is not None:
                 made = CheckpointBundled(job_id, attempt, info.artifact_id, info.size_bytes)
@@ -254,6 +259,7 @@ class Shell:
     def _start(self, effect: StartTrainer) -> None:
         assign = effect.assign
         key = (assign.job_id, assign.attempt)
+        self._note_name(assign)
         try:
             child = self._around.start(effect)
         except (OSError, FleetError) as error:
@@ -261,17 +267,15 @@ class Shell:
             passing = isinstance(error, OSError)
             self._around.put(TrainerExited(*key, None, text, passing))
             return
-        self._names[key] = f"{assign.name} ({assign.job_id[:12]}), attempt {assign.attempt}"
-        log.info("job %s: started", self._names[key])
+        log.info("job %s: started", self._about(*key))
         self._children[key] = child
         self._around.put(TrainerStarted(*key, child.trainer_pid))
 
     def _ended(self, event: TrainerExited) -> None:
         key = (event.job_id, event.attempt)
-        self._children.pop(key, None)
-        name = self._names.pop(key, None)
-        if name is None:
+        if self._children.pop(key, None) is None:
             return  # it was told that it has not been started
+        name = self._about(*key)
         why = self.core.why_ending(*key)
         if why:
             log.info("job %s: its trainer has ended; the job is %s", name, why)
@@ -289,11 +293,12 @@ class Shell:
         try:
             made = self._made(job_id, attempt)
         except (OSError, FleetError) as error:
-            log.error("job %s: %s", job_id[:12], plain(error))
+            log.error("job %s: %s", self._about(job_id, attempt), plain(error))
             passing = isinstance(error, OSError)
             self._around.put(BundleFailed(job_id, attempt, plain(error), passing))
         except Exception as error:  # the slot is taken until there is an answer
-            log.exception("job %s: its result could not be bundled", job_id[:12])
+            about = self._about(job_id, attempt)
+            log.exception("job %s: its result could not be bundled", about)
             reason = f"{type(error).__name__}: {error}"
             self._around.put(BundleFailed(job_id, attempt, reason, passing=False))
         else:
@@ -350,15 +355,29 @@ class Shell:
             topic = self._around.topics.chunk(host, effect.artifact_id, effect.index)
             self._around.publish(Outgoing(topic, data, 0))
 
+    def _tell(self, report: Finished | Failed) -> None:
+        """Log how a job has ended on this host."""
+        about = self._about(report.job_id, report.attempt)
+        if isinstance(report, Finished):
+            mib = report.size_bytes / (1 << 20)
+            log.info("job %s: finished, %.1f MiB to hand over", about, mib)
+        else:
+            log.warning("job %s: failed: %s", about, report.error.partition("\n")[0][:300])
 
-def _tell(report: Finished | Failed) -> None:
-    """Log how a job has ended on this host."""
-    about = (report.job_id[:12], report.attempt)
-    if isinstance(report, Finished):
-        mib = report.size_bytes / (1 << 20)
-        log.info("job %s, attempt %d: finished, %.1f MiB to hand over", *about, mib)
-    else:
-        log.warning("job %s, attempt %d: failed: %s", *about, report.error.partition("\n")[0][:300])
+    def _note_name(self, assign: Assign) -> None:
+        """Remember what a job is called until nothing of it is left here."""
+        self._names[(assign.job_id, assign.attempt)] = assign.name
+        while len(self._names) > MAX_NAMES:
+            self._names.pop(next(iter(self._names)))
+
+    def _about(self, job_id: str, attempt: int) -> str:
+        """Return how the log names an attempt, in all of its lines: a search finds each of them.
+
+        Of one that an earlier process of the agent has run, the id alone is known.
+        """
+        name = self._names.get((job_id, attempt))
+        who = job_id[:12] if name is None else f"{name} ({job_id[:12]})"
+        return f"{who}, attempt {attempt}"
 
 
 @contextlib.contextmanager

@@ -8,7 +8,8 @@ random bytes, and the broker. Ours goes from the agent's first offer until an op
 hears that the job is completed: read, sent, written, hashed, fsynced, recorded in the ledger. The
 bare limit is paho to paho through the same broker, with messages of 256 KiB at QoS 0 where ours has
 up to 512, and nobody looks at a byte; it is given for messages of 64 KiB as well. HTTP is a PUT to
-Starlette on uvicorn, hashed and written, not fsynced. The ways alternate in each round.
+Starlette on uvicorn, hashed and written, not fsynced; scp, where OpenSSH is installed, goes to an
+sshd of its own on loopback. The ways alternate in each round.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Final
 
 import psutil
 
+from benchmarks import stream_scp
 from benchmarks.common import machine, median, percentile, table
 from benchmarks.stream_brokers import cpu_s, end_tree, installed, running
 from benchmarks.stream_delay import Probe
@@ -122,13 +124,19 @@ def http(bench: Bench) -> float:
     return float(bench.size_mib * MIB / json.loads(done.stdout)["seconds"] / 1e6)
 
 
+def scp(bench: Bench, programs: stream_scp.Programs) -> float:
+    """Return MB/s of a copy."""
+    took_s = stream_scp.seconds(programs, bench.one[0][0], bench.fresh())
+    return bench.size_mib * MIB / took_s / 1e6
+
+
 def _listens(pid: int) -> bool:
     return any(one.status == "LISTEN" for one in psutil.Process(pid).net_connections("tcp"))
 
 
 def speed(bench: Bench, kinds: list[str]) -> Iterator[str]:
     """Yield a table: each broker's limit, and how near to it an artifact comes home."""
-    rows, puts = [], []
+    rows, puts, copies, openssh = [], [], [], stream_scp.find()
     for kind in kinds:
         found: dict[str, list[float]] = {"ours": [], "bare": [], "small": []}
         cpu: list[float] = []
@@ -143,6 +151,7 @@ def speed(bench: Bench, kinds: list[str]) -> Iterator[str]:
                 grown.append(max(home.grown_mib.values()))
                 if kind == "mosquitto":
                     puts.append(http(bench))
+                    copies += [scp(bench, openssh)] if openssh else []
         ratios = [
             statistics.median(a / b for a, b in zip(found["ours"], found[way], strict=True))
             for way in ("bare", "small")
@@ -159,6 +168,7 @@ def speed(bench: Bench, kinds: list[str]) -> Iterator[str]:
     )  # fmt: skip
     if puts:
         yield f"\nHTTP PUT to Starlette: {median(puts)} MB/s"
+        yield f"scp: {median(copies)} MB/s" if copies else "scp: OpenSSH is not installed"
 
 
 def loss(bench: Bench, kinds: list[str]) -> Iterator[str]:

@@ -121,6 +121,23 @@ def host_here() -> str | None:
     return None if folder is None else folder.name
 
 
+def person_here(settings: BrokerSettings, now_s: float) -> str | None:
+    """Return which person's identity is here, where one is needed; none beside a host's.
+
+    `settings` may name a folder; else those under `config_home()` count. `now_s` is the time since
+    the epoch.
+    """
+    home = config_home() / "identities"
+    roles = frozenset(role.value for role in AGENT)
+    try:
+        if settings.identity is None and find_identity(home, roles) is not None:
+            return None
+        access = open_access(settings, PEOPLE, now_s)
+    except ConfigError:
+        return None  # there are several, or it is not whole: an agent is told of that as well
+    return None if access.identity is None else access.identity.name
+
+
 def _check_plain(settings: BrokerSettings, address: Address) -> None:
     if not (address.is_loopback() or settings.plain):
         raise ConfigError(

@@ -38,8 +38,10 @@ class LinkSettings:
 
     Of several addresses the first is tried first, and after each failure the one that follows.
     `tls` makes the context of one connection, so that a renewed certificate is used at the next.
-    It raises OSError when it cannot. `if_twin` is what to say when another program seems to connect
-    by the same name; else it is asked, with what helps a host.
+    It raises OSError when it cannot. After a connection that failed it waits up to `backoff_cap_s`,
+    after one that was ended up to `return_cap_s`: the broker is there, and had let it in. `if_twin`
+    is what to say when another program seems to connect by the same name; else it is asked, with
+    what helps a host.
     """
 
     addresses: Sequence[Address]
@@ -48,6 +50,7 @@ class LinkSettings:
     keepalive_s: int = 20
     backoff_base_s: float = 0.5
     backoff_cap_s: float = 30.0
+    return_cap_s: float = 4.0
     tls: Callable[[], ssl.SSLContext] | None = None
     if_twin: str = ""
 

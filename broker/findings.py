@@ -63,10 +63,28 @@ def fail(check: str, text: str, remedy: str) -> Finding:
     return Finding(check, Level.FAIL, text, remedy)
 
 
+def summary(findings: Iterable[Finding]) -> str:
+    """Return in a line how many findings are bad, and of which checks they are."""
+    checks: dict[Level, list[str]] = {level: [] for level in Level}
+    for finding in findings:
+        checks[finding.level].append(finding.check)
+    said = [
+        f"{len(found)} {what}{'s' * (len(found) != 1)}: {', '.join(dict.fromkeys(found))}"
+        for level, what in ((Level.FAIL, "problem"), (Level.WARN, "warning"))
+        if (found := checks[level])
+    ]
+    said = said or ["all is well"]
+    if skipped := checks[Level.SKIP]:
+        said.append(f"not looked at: {', '.join(dict.fromkeys(skipped))}")
+    text = "; ".join(said)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) -> int:
     """Write each finding as soon as it is there, or all as JSON; return the exit code.
 
-    A line a finding; on a terminal what does not fit goes on below its own words.
+    A line a finding, and one that sums them up; on a terminal what does not fit goes on below its
+    own words.
     """
     found = []
     for finding in findings:
@@ -76,7 +94,11 @@ def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) 
             out.write(laid_out(line, out, indent=INDENT, least=2 * INDENT) + "\n")
             out.flush()
     fine = all(finding.level is not Level.FAIL for finding in found)
+    text = summary(found)
     if as_json:
         checks = [asdict(finding) for finding in found]
-        out.write(json.dumps({"role": role, "ok": fine, "checks": checks}) + "\n")
+        told = {"role": role, "ok": fine, "checks": checks, "summary": text}
+        out.write(json.dumps(told) + "\n")
+    else:
+        out.write(laid_out(text, out) + "\n")
     return EXIT_FINE if fine else EXIT_FAILS

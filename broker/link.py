@@ -3,7 +3,9 @@
 Each connection is a fresh paho client with a session id of its own, which its will bears, so that a
 late will of an old session cannot kill a newer one. Nothing is carried over from one connection to
 the next: what was not delivered is stated again by the birth, which the service publishes on
-`Connected`. Reconnecting backs off exponentially with jitter.
+`Connected`. Reconnecting backs off exponentially with jitter; where the broker had let it in, no
+further than some seconds: two agents of one name throw each other off, and the one that is left
+when the other has gone is to be back soon.
 """
 
 from __future__ import annotations
@@ -94,6 +96,7 @@ class Link:
             connection.publish(goodbye)
             connection.drain(GOODBYE_TIMEOUT_S)
         self._stopping.set()
+        connection = self._connection  # there may be another by now
         if connection is not None:
             connection.close()
         if self._thread.is_alive():
@@ -113,17 +116,22 @@ class Link:
             # Without one of its nodes a cluster may not take it at QoS 1 (NATS), and nothing rests
             # on that: rather at QoS 0 than not at all.
             most_qos = 0 if connection.asked else most_qos
+            cap_s = self._settings.backoff_cap_s
             if why is None:
                 most_qos = MOST_QOS
                 begun_s = time.monotonic()
                 self._connection = connection
+                if self._stopping.is_set():  # `stop` may not have seen it
+                    connection.close()
+                    break
                 self._inbox(Connected(session))
                 why = connection.wait_closed()
                 short_lived += 1
                 if time.monotonic() - begun_s > STEADY_S:
                     failures = short_lived = 0  # two of one name throw each other off at once
-                if short_lived >= SHORT_LIVED and not connection.denied:
-                    why += self._twin()
+                if not connection.denied:
+                    cap_s = min(cap_s, self._settings.return_cap_s)
+                    why += self._twin() if short_lived >= SHORT_LIVED else ""
             self._connection = None
             connection.close()
             if self._stopping.is_set():
@@ -133,7 +141,7 @@ class Link:
                 backoff_s(
                     failures // len(self._settings.addresses),  # each is tried before longer waits
                     self._settings.backoff_base_s,
-                    self._settings.backoff_cap_s,
+                    cap_s,
                     self._rng,
                 )
             )

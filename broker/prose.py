@@ -1,4 +1,8 @@
-"""Sentences on a terminal: broken between words, and never within a command that one may copy."""
+"""Sentences on a terminal: broken between words, and never within a command that one may copy.
+
+Nor between a figure and its unit: `2 s` at the end of a line and at the start of the next is no
+amount any more.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import re
 from typing import Final, TextIO
 
 LEAST: Final = 20  # columns; a narrower window breaks lines by itself
-COMMAND: Final = re.compile(r"`[^`\n]+`")
-_HELD: Final = "\N{NO-BREAK SPACE}"  # within a command, while lines are broken
+_HELD: Final = "\N{NO-BREAK SPACE}"  # where no line may be broken, while lines are
+_COMMAND: Final = re.compile(r"`[^`\n]+`")
+_AMOUNT: Final = re.compile(r"\b\d[\d.,]* (?=(?:ms|s|min|h|d|B|[KMGT]i?B|W|GHz|%)(?![\w%]))")
 
 
 def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> str:
@@ -24,7 +29,7 @@ def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> 
     width = max(least, shutil.get_terminal_size().columns)
     lines = [
         textwrap.fill(
-            COMMAND.sub(lambda found: found[0].replace(" ", _HELD), line),
+            held(line, _HELD),
             width,
             subsequent_indent=" " * indent,
             break_long_words=False,
@@ -33,3 +38,21 @@ def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> 
         for line in text.split("\n")
     ]
     return "\n".join(lines)
+
+
+def held(text: str, blank: str) -> str:
+    """Return text with `blank`, a character, at each place where no line may be broken."""
+    for whole in (_COMMAND, _AMOUNT):
+        text = whole.sub(lambda found: found[0].replace(" ", blank), text)
+    return text
+
+
+def span(seconds: float) -> str:
+    """Return a duration in the largest unit that fits: `45 s`, `3 min`, `2.5 h`, `4 d`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 36 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.0f} d"

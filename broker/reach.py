@@ -11,7 +11,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -125,6 +125,16 @@ def check_session(
         yield _coordinator(answers)
 
 
+def check_addresses(access: Access) -> Generator[Finding, None, tuple[Address, ...]]:
+    """Tell of each address what `check_address` does; return those where somebody listens."""
+    found = {address: list(check_address(address)) for address in access.addresses}
+    reached = tuple(one for one in found if found[one][-1].level is Level.OK)
+    for findings in found.values():
+        # Of a cluster, one that answers is enough to work with.
+        yield from (_softer(one) if reached else one for one in findings)
+    return reached
+
+
 def check_broker(
     settings: BrokerSettings, host: str | None, now_s: float, *, named: bool, session: bool
 ) -> Iterator[Finding]:
@@ -139,11 +149,7 @@ def check_broker(
         yield fail("identity", str(error), "docs/identity.md tells how to get one")
         return
     yield from check_identity(access, now_s)
-    found = {address: list(check_address(address)) for address in access.addresses}
-    reached = tuple(one for one in found if found[one][-1].level is Level.OK)
-    for findings in found.values():
-        # Of a cluster, one that answers is enough to work with.
-        yield from (_softer(one) if reached else one for one in findings)
+    reached = yield from check_addresses(access)
     if not reached:
         return
     access = replace(access, addresses=reached)

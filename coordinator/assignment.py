@@ -6,6 +6,7 @@ the same rules of matchmaking over the same views.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -157,7 +158,13 @@ def _retry_reason(world: World, job: Job, now: Now) -> tuple[Reason, ...]:
 
 def host_views(world: World, now: Now) -> list[HostView]:
     """Return every host whose capability is known, by name, as matchmaking sees it."""
-    return [_view(world, host, _used_slots(world, host.name), now) for host in _in_order(world)]
+    return [*each_host_view(world, now)]
+
+
+def each_host_view(world: World, now: Now) -> Iterator[HostView]:
+    """Yield them one by one: of a thousand hosts the first few may do."""
+    for host in _in_order(world):
+        yield _view(world, host, _used_slots(world, host.name), now)
 
 
 def _in_order(world: World) -> list[Host]:

@@ -35,13 +35,22 @@ _STARTS: Final = "('started', 'resumed')"
 # What was measured of an attempt that ended more than once (lost, and there again) is all of it: it
 # is told with its last end alone, even where it came later still, with a result that is kept. Where
 # nothing was, a result or a failure out of pending is late: its hours were told by that time.
+# An attempt on a host that was at the job before may go on from what was kept there, and is not
+# from the beginning for all that is known; after a requeue it is.
 _PAGE: Final = f"""
     SELECT ended.seq, ended.at, ended.event, ended.from_state, ended.to_state, ended.job_id,
-        ended.attempt, jobs.name, jobs.model, jobs.mode, coalesce(began.host, ended.host), began.at,
+        ended.attempt, jobs.name, jobs.model, jobs.mode,
+        json_extract(jobs.spec, '$.hyper.epochs'), coalesce(began.host, ended.host), began.at,
         (began.event = 'started' OR ended.ran_s IS NOT NULL) AND (
             SELECT substr(given.why, 1, length(:goes_on)) <> :goes_on FROM events AS given
             WHERE given.job_id = ended.job_id AND given.attempt = ended.attempt
-            AND given.event = 'assigned'),
+            AND given.event = 'assigned') AND (
+            ended.attempt = 1 OR NOT EXISTS (
+                SELECT 1 FROM events AS tried WHERE tried.job_id = ended.job_id
+                AND tried.attempt < ended.attempt AND tried.event = 'started'
+                AND tried.host = coalesce(began.host, ended.host) AND NOT EXISTS (
+                    SELECT 1 FROM events AS anew WHERE anew.job_id = ended.job_id
+                    AND anew.event = 'requeued' AND anew.seq BETWEEN tried.seq AND ended.seq))),
         coalesce(ended.ran_s, (
             SELECT max(said.ran_s) FROM events AS said WHERE said.job_id = ended.job_id
             AND said.seq > ended.seq AND said.attempt = ended.attempt)),
@@ -67,10 +76,11 @@ def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
 
     `newest` is where the table of events ends: who asks for what came `after` it is told no attempt
     twice. An attempt has `at` (RFC 3339: when the coordinator knew of its end), `job_id`,
-    `attempt`, `name`, `model`, `mode`, `host`, `end` (one of `ENDS`), `over` (the state in which
-    the job is over, or none), `began` (RFC 3339: when its trainer started, or was last found to be
-    at it; none where neither is known), `s` (how long it ran, none when it never did or is told
-    elsewhere), and `whole`: it ran from the job's beginning to its end in one go.
+    `attempt`, `name`, `model`, `mode`, `epochs` (none where the job sets none), `host`, `end` (one
+    of `ENDS`), `over` (the state in which the job is over, or none), `began` (RFC 3339: when its
+    trainer started, or was last found to be at it; none where neither is known), `s` (how long it
+    ran, none when it never did or is told elsewhere), and `whole`: it ran from the job's beginning
+    to its end in one go.
     """
     (newest,) = database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
     before = newest + 1 if wanted.before is None else min(wanted.before, newest + 1)
@@ -106,8 +116,8 @@ def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
 
 def _attempt(row: list[Any]) -> dict[str, JsonValue]:
     (
-        at, event, from_state, to_state, job_id, number, name, model, mode, host, began, whole,
-        ran_s, elsewhere,
+        at, event, from_state, to_state, job_id, number, name, model, mode, epochs, host, began,
+        whole, ran_s, elsewhere,
     ) = row  # fmt: skip
     held = from_state in {"claimed", "running"}
     is_whole = bool(whole) and (held or ran_s is not None)
@@ -122,6 +132,7 @@ def _attempt(row: list[Any]) -> dict[str, JsonValue]:
         "name": name,
         "model": model,
         "mode": mode,
+        "epochs": epochs,
         "host": host if held or event != Event.CANCELLED else None,
         "end": ENDS[Event(event)],
         "over": to_state if to_state in {"completed", "failed", "cancelled"} else None,

@@ -182,6 +182,7 @@ class Core:
         mine.broker_refused, mine.manifest_fault = theirs.broker_refused, theirs.manifest_fault
         mine.broker_load, mine.manifest_changed = theirs.broker_load, theirs.manifest_changed
         mine.evidence, mine.trainers = theirs.evidence, theirs.trainers
+        mine.earlier = theirs.earlier
 
     def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
         """Return the schema of each known model's hyperparameters."""

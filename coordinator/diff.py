@@ -37,6 +37,7 @@ _IDENTITY: Final = ("model", "mode", "split_recipe", "train_hosts", "seed")
 _POLICY: Final = tuple(name for name in HostPolicy.__slots__ if name != "name")
 # As the ledger's events say it, but `replaced`: the new job is added, the old one orphaned.
 ACTIONS: Final = ("added", "changed", "adopted", "replaced", "orphaned", "unchanged")
+_FIRST: Final = ("replaced", "orphaned", "changed", "adopted", "added")  # as they are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,20 @@ class Step:
     changes: tuple[Change, ...] = ()
     known: Known | None = None
 
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Return it as JSON values: `state` and `host` are those of the job that was there."""
+        known = self.known
+        is_replaced = known is not None and self.action == "replaced"
+        return {
+            "action": self.action,
+            "job_id": self.spec.job_id,
+            "name": self.spec.name,
+            "replaces": known.spec.job_id if known and is_replaced else None,
+            "state": known.state if known else None,
+            "host": known.host if known else None,
+            "changes": to_list(self.changes),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -80,6 +95,10 @@ class Difference:
         for step in self.steps:
             counts[step.action] += 1
         return counts | {"hosts": len(self.hosts), "settings": len(self.settings)}
+
+    def told(self) -> list[Step]:
+        """Return the steps that change something, in the order in which they are told."""
+        return [step for action in _FIRST for step in self.steps if step.action == action]
 
     def is_empty(self) -> bool:
         """Whether nothing changes."""
@@ -165,16 +184,20 @@ def difference(
 ) -> Difference:
     """Return what it takes to make `plan` the running one.
 
-    `policies` are those in force of the hosts that are known; a host that `plan` does not name gets
-    the defaults. `grace_s` is the `prefer_cuda_grace_s` in force; none where no plan can change it.
+    `policies` are those in force, also of hosts that nobody has heard of; whoever is not named
+    there, or by `plan`, has the defaults. `grace_s` is the `prefer_cuda_grace_s` in force; none
+    where no plan can change it.
     """
     by_id = {one.spec.job_id: one for one in known}
     specs = {spec.job_id: spec for spec in plan.jobs}
-    leaving = [
-        one
-        for one in by_id.values()
-        if one.in_plan and not one.submitted and one.spec.job_id not in specs
-    ]
+    leaving = sorted(
+        (
+            one
+            for one in by_id.values()
+            if one.in_plan and not one.submitted and one.spec.job_id not in specs
+        ),
+        key=lambda one: (one.spec.name, one.spec.job_id),  # whatever order they are known in
+    )
     names = {one.spec.name: one for one in leaving}
     steps = [_step(by_id.get(spec.job_id), spec, names) for spec in specs.values()]
     replaced = {one.known.spec.job_id for one in steps if one.known and one.action == "replaced"}
@@ -183,13 +206,17 @@ def difference(
     ]
     hosts = {
         name: found
-        for name, policy in sorted(policies.items())
-        if (found := policy_changes(policy, plan.hosts.get(name) or HostPolicy(name)))
+        for name in sorted({*policies, *plan.hosts})
+        if (found := policy_changes(_of(policies, name), _of(plan.hosts, name)))
     }
     after_s = plan.prefer_cuda_grace_s
     is_same = grace_s is None or grace_s == after_s
     settings = () if is_same else (("prefer_cuda_grace_s", grace_s, after_s),)
     return Difference(tuple(steps), hosts, settings)
+
+
+def _of(policies: Mapping[str, HostPolicy], name: str) -> HostPolicy:
+    return policies.get(name) or HostPolicy(name)
 
 
 def policy_changes(before: HostPolicy, after: HostPolicy) -> tuple[Change, ...]:

@@ -1,21 +1,28 @@
 """How long jobs take, by what has been measured: pure values, no assumptions about hardware.
 
 The nearest history that there is counts: this model and mode on this host; this model on this host;
-the same on other hosts, as they were, scaled by nothing. Hyperparameters are left aside: that a run
-of ten times the epochs takes longer is known to its trainer's ETA alone, once it runs.
+the same on other hosts, as they were. On the same host, or on the others, runs of as many epochs
+count before all else; where there are none, those of the nearest number are scaled. How the other
+hyperparameters change what a run takes is known to its trainer's ETA alone, once it runs.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from coordinator.plan import JobSpec
 
-NEWEST: Final = 40  # of one model, mode and host: what was long ago counts for less
+NEWEST: Final = 40  # of one model, mode, host and number of epochs: what was long ago counts less
 QUANTILES: Final = (0.1, 0.5, 0.9)
 STAND_IN_S: Final = 3600.0
+LEAST_SHARE: Final = 0.02  # of less than that nobody can tell how long the rest takes
+SHORTEST_S: Final = 1e-3  # nothing is in proportion to less than that
+CHECKPOINT_EVERY_S: Final = 300.0  # a trainer keeps where it stands about so often
+MOST_EPOCHS: Final = 1e9
 HISTORY_HERE: Final = frozenset({"here", "model-here"})
 HISTORY_ELSEWHERE: Final = frozenset({"elsewhere", "model-elsewhere"})
 
@@ -28,14 +35,61 @@ class Span(NamedTuple):
     slow_s: float
 
 
+class Factors(NamedTuple):
+    """What a duration is multiplied by in the quick case, the median, the slow case."""
+
+    quick: float
+    median: float
+    slow: float
+
+
+AS_IT_WAS: Final = Factors(1.0, 1.0, 1.0)
+
+
+class Earlier(NamedTuple):
+    """What the trainer of a job's earlier attempt said last, on `host`.
+
+    `share` of the job was done; all of it takes `whole_s`, none where it did not say. `kept` is the
+    share at which the checkpoint that has come home stands: from there it goes on anywhere.
+    """
+
+    host: str
+    share: float
+    whole_s: float | None = None
+    kept: float = 0.0
+
+    def rest(self, host: str) -> Factors:
+        """Return which part of the job is left for an attempt on that host.
+
+        What has not come home its trainer may have kept there by the way, and may not.
+        """
+        most = 1.0 - self.kept
+        if host != self.host or self.share <= self.kept:
+            return Factors(most, most, most)
+        left = 1.0 - self.share
+        is_likely = (self.share - self.kept) * (self.whole_s or 0.0) >= CHECKPOINT_EVERY_S
+        return Factors(left, left if is_likely else most, most)
+
+    def words(self, host: str) -> str:
+        """Say what is left out of a prediction for that host; empty if nothing is."""
+        rest = self.rest(host)
+        if rest.quick == 1.0:
+            return ""
+        how = "the" if rest.quick == rest.slow else "up to"
+        return f"less {how} {1 - rest.quick:.0%} done before"
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """How long something takes, and by what right that is said.
 
     `runs` is how many measured durations it is made of. `basis` is `here` (this model and mode on
-    this host), `model-here`, `elsewhere` (on other hosts), `model-elsewhere`, `eta` (the trainer's
-    own), `progress` (what is done so far), `overdue` (it has run for longer than any before it) or
-    `none` (nothing like it was ever completed). Of the last two the span means nothing.
+    this host), `model-here`, `elsewhere` (on other hosts), `model-elsewhere`, `earlier` (what its
+    trainer said in an earlier attempt), `eta` (the trainer's own), `progress` (what is done so
+    far), `overdue` (it has run for longer than any before it) or `none` (nothing like it was ever
+    completed). Of the last two the span means nothing. `epochs` are the job's, 0 where nobody knows
+    how many; `scaled_from` those of the runs, 0 where they had as many. `less` is in words what an
+    earlier attempt has left of it.
     """
 
     span: Span
@@ -43,6 +97,9 @@ class Estimate:
     basis: str
     model: str = ""
     mode: str = ""
+    epochs: float = 0
+    scaled_from: float = 0
+    less: str = ""
 
     @property
     def is_known(self) -> bool:
@@ -51,51 +108,132 @@ class Estimate:
 
     @property
     def is_history(self) -> bool:
-        """Whether it rests on runs of other jobs alone, whatever their hyperparameters were."""
+        """Whether it rests on runs of other jobs alone."""
         return self.basis in HISTORY_HERE | HISTORY_ELSEWHERE
 
     def at_least(self, least_s: float) -> Estimate:
         """Return it with no figure below that."""
+        if least_s <= self.span.quick_s:
+            return self
         return replace(self, span=Span(*(max(least_s, figure_s) for figure_s in self.span)))
 
-    def words(self) -> str:
-        """Return the basis as people say it."""
+    def words(self, *, in_full: bool = False) -> str:
+        """Return the basis as people say it; `in_full`: with how far those runs were like it."""
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        return {
-            "here": f"{runs} of {self.model}-{self.mode} here",
-            "model-here": f"{runs} of {self.model} in another mode here",
-            "elsewhere": f"{runs} of {self.model}-{self.mode} on other hosts",
-            "model-elsewhere": f"{runs} of {self.model} in another mode on other hosts",
+        of = f"{runs} of {self.model}"
+        text = {
+            "here": f"{of}-{self.mode}{self._their_epochs()} here",
+            "model-here": f"{of} in another mode{self._their_epochs()} here",
+            "elsewhere": f"{of}-{self.mode}{self._their_epochs()} on other hosts",
+            "model-elsewhere": f"{of} in another mode{self._their_epochs()} on other hosts",
+            "earlier": "what its trainer said in an earlier attempt",
             "eta": "its trainer's own ETA",
             "progress": "its progress so far",
             "overdue": f"longer already than {runs} of its like",
         }.get(self.basis, "no basis: never completed yet")
+        scaled = f", scaled to {self.epochs}" if self.is_history and self.scaled_from else ""
+        aside = self._left_aside() if in_full else ""
+        return ", ".join(filter(None, (f"{text}{scaled}", aside, self.less)))
+
+    def _left_aside(self) -> str:
+        if not self.is_history:
+            return ""
+        if not self.epochs:
+            return "whatever their hyperparameters"
+        alike = "" if self.scaled_from else "of as many epochs, "
+        return f"{alike}whatever their other hyperparameters"
+
+    def _their_epochs(self) -> str:
+        if not self.scaled_from:
+            return ""
+        return " of 1 epoch" if self.scaled_from == 1 else f" of {self.scaled_from} epochs"
+
+
+class _Runs(NamedTuple):
+    """Durations that speak for a job, ascending, and what is made of each.
+
+    The job has `epochs`, the runs had `scaled_from` where that is another number.
+    """
+
+    basis: str
+    took_s: Sequence[float]
+    epochs: float = 0
+    scaled_from: float = 0
+    factors: Factors = AS_IT_WAS
+    less: str = ""
+
+    def whole(self) -> Span:
+        """Return how long all of it takes."""
+        ordered = self.took_s
+        return Span(*(quantile(ordered, at) * by for at, by in zip(QUANTILES, self.factors)))
+
+    def left(self, elapsed_s: float) -> Span | None:
+        """Return what was left of those that took longer; none where none of them did."""
+        quick, median, slow = (
+            [took_s * by - elapsed_s for took_s in self.took_s if took_s * by > elapsed_s]
+            for by in self.factors
+        )
+        if not slow:
+            return None
+        slow_s = quantile(slow, QUANTILES[2])
+        median_s = min(quantile(median or slow, QUANTILES[1]), slow_s)
+        quick_s = quantile(quick, QUANTILES[0]) if quick else 0.0
+        return Span(min(quick_s, median_s), median_s, slow_s)
+
+
+_Key = tuple[str, str, str, float]  # model, mode, host, epochs
 
 
 class History:
     """Durations of completed attempts."""
 
-    def __init__(self, attempts: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self,
+        attempts: Iterable[Mapping[str, Any]] = (),
+        epochs_by_default: Mapping[tuple[str, str], float] | None = None,
+    ) -> None:
         """Take in attempts as `attempts.page` returns them, newest first.
 
         What went on from a checkpoint says nothing of the whole, and does not count.
+        `epochs_by_default`, by model and host, are those of a job that sets none; by model and "",
+        those on a host that is not in it.
         """
-        self._by: dict[tuple[str, str, str], list[float]] = {}
+        self._by_default = epochs_by_default or {}
+        kept: dict[_Key, list[float]] = {}
         for one in attempts:
             if one["end"] == "completed" and one["whole"] and one["s"] is not None:
-                kept = self._by.setdefault((one["model"], one["mode"], one["host"]), [])
-                if len(kept) < NEWEST:
-                    kept.append(float(one["s"]))
-        self._cache: dict[tuple[str, str, str], tuple[str, list[float]]] = {}
-        everything = [took for kept in self._by.values() for took in kept]
+                model, mode, host = one["model"], one["mode"], one["host"]
+                epochs = self.epochs(model, host, one.get("epochs"))
+                newest = kept.setdefault((model, mode, host, epochs), [])
+                if len(newest) < NEWEST:
+                    newest.append(float(one["s"]))
+        self._by = _by_nearness(kept)
+        self._found: dict[_Key, _Runs] = {}
+        self._said: dict[_Key, Estimate] = {}
+        everything = [took_s for newest in kept.values() for took_s in newest]
         self._stand_in_s = quantile(sorted(everything), 0.5) if everything else STAND_IN_S
 
-    def estimate(self, model: str, mode: str, host: str) -> Estimate:
-        """Return how long a job of that kind takes on `host`."""
-        basis, found = self._nearest(model, mode, host)
-        if not found:
-            return Estimate(Span(*(self._stand_in_s,) * 3), 0, "none")
-        return Estimate(_span(found), len(found), basis, model, mode)
+    def epochs(self, model: str, host: str, said: Any) -> float:
+        """Return how many epochs a job has that sets `said`, on that host; 0: nobody knows."""
+        if said is not None:
+            return _amount(said)
+        default = self._by_default.get((model, host))
+        return self._by_default.get((model, ""), 0) if default is None else default
+
+    def estimate(
+        self, model: str, mode: str, host: str, epochs: Any = None, earlier: Earlier | None = None
+    ) -> Estimate:
+        """Return how long a job of that kind takes on `host`, or what an earlier attempt has left.
+
+        `epochs` are those that it sets itself, if it does.
+        """
+        key = (model, mode, host, self.epochs(model, host, epochs))
+        if earlier is not None:
+            return self._say(self._after(key, earlier), key)
+        said = self._said.get(key)
+        if said is None:
+            said = self._said[key] = self._say(self._nearest(key), key)
+        return said
 
     def left(
         self,
@@ -106,42 +244,73 @@ class History:
         *,
         share: float | None = None,
         eta_s: float | None = None,
+        epochs: Any = None,
+        earlier: Earlier | None = None,
     ) -> Estimate:
         """Return for how much longer a job runs that has run for `elapsed_s`.
 
         Its trainer's ETA is believed first, then the share that it has done, then the history: of
         the runs that took longer than this one so far, what was left of them.
         """
-        basis, found = self._nearest(model, mode, host)
+        key = (model, mode, host, self.epochs(model, host, epochs))
+        found = self._nearest(key)
         if eta_s is not None:
-            return Estimate(_around(eta_s, found), len(found), "eta")
-        if share is not None and share >= 0.02 and elapsed_s > 0:
-            return Estimate(_around(elapsed_s * (1 - share) / share, found), len(found), "progress")
-        if not found:
+            return Estimate(_around(eta_s, found.took_s), len(found.took_s), "eta")
+        fresh = 0.0 if share is None else share - _begun_at(share, host, earlier)
+        if share is not None and fresh >= LEAST_SHARE and elapsed_s > 0:
+            rest_s = elapsed_s * (1 - share) / fresh
+            return Estimate(_around(rest_s, found.took_s), len(found.took_s), "progress")
+        if earlier is not None:
+            found = self._after(key, earlier)
+        if not found.took_s:
             rest_s = max(0.0, self._stand_in_s - elapsed_s)
             return Estimate(Span(rest_s, rest_s, rest_s), 0, "none")
-        longer = [took - elapsed_s for took in found if took > elapsed_s]
-        if not longer:  # any moment now, or as long again, or never
-            return Estimate(Span(0.0, 0.1 * elapsed_s, elapsed_s), len(found), "overdue")
-        return Estimate(_span(longer), len(found), basis, model, mode)
+        span = found.left(elapsed_s)
+        if span is None:  # any moment now, or as long again, or never
+            beyond = Span(0.0, 0.1 * elapsed_s, elapsed_s)
+            return Estimate(beyond, len(found.took_s), "overdue")
+        return replace(self._say(found, key), span=span)
 
-    def _nearest(self, model: str, mode: str, host: str) -> tuple[str, list[float]]:
-        key = (model, mode, host)
-        if key not in self._cache:
-            self._cache[key] = self._look(*key)
-        return self._cache[key]
+    def _say(self, found: _Runs, key: _Key) -> Estimate:
+        if not found.took_s:
+            return Estimate(Span(*(self._stand_in_s,) * 3), 0, "none")
+        model, mode, *_ = key
+        return Estimate(
+            found.whole(), len(found.took_s), found.basis, model, mode,
+            found.epochs, found.scaled_from, found.less,
+        )  # fmt: skip
 
-    def _look(self, model: str, mode: str, host: str) -> tuple[str, list[float]]:
-        for basis, fits in (
-            ("here", lambda key: key == (model, mode, host)),
-            ("model-here", lambda key: (key[0], key[2]) == (model, host)),
-            ("elsewhere", lambda key: key[:2] == (model, mode)),
-            ("model-elsewhere", lambda key: key[0] == model),
-        ):
-            found = [took for key, kept in self._by.items() if fits(key) for took in kept]
-            if found:
-                return basis, sorted(found)
-        return "none", []
+    def _after(self, key: _Key, earlier: Earlier) -> _Runs:
+        """Return what speaks for a job that was tried before.
+
+        What its own trainer said on that host is nearer than anything but runs of its like there.
+        """
+        found = self._nearest(key)
+        host = key[2]
+        is_like = found.basis == "here" and not found.scaled_from
+        if earlier.whole_s and (not found.took_s or (host == earlier.host and not is_like)):
+            found = _Runs("earlier", (earlier.whole_s,))
+        rest = earlier.rest(host)
+        factors = Factors(*(by * left for by, left in zip(found.factors, rest)))
+        return found._replace(factors=factors, less=earlier.words(host))
+
+    def _nearest(self, key: _Key) -> _Runs:
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._look(key)
+        return found
+
+    def _look(self, key: _Key) -> _Runs:
+        epochs = key[3]
+        places = _places(key)
+        for near in (places[:2], places[2:]):
+            for place in near:
+                if took_s := self._by.get(place, {}).get(epochs):
+                    return _Runs(place[0], took_s, epochs)
+            for place in near:
+                if by_epochs := self._by.get(place):
+                    return _scaled(place[0], by_epochs, epochs)
+        return _Runs("none", ())
 
 
 class Expected:
@@ -157,18 +326,84 @@ class Expected:
         self._longest_s: dict[tuple[Any, ...], float] = {}
         for spec, host, elapsed_s in running:
             for where in (host, None):
-                key = (*_like(spec), where)
+                key = (*self._like(spec, host), where)
                 self._longest_s[key] = max(elapsed_s, self._longest_s.get(key, 0.0))
 
-    def estimate(self, spec: JobSpec, host: str) -> Estimate:
-        """Return how long a job takes on `host`."""
-        found = self._history.estimate(spec.model, spec.mode, host)
+    def estimate(self, spec: JobSpec, host: str, earlier: Earlier | None = None) -> Estimate:
+        """Return how long a job takes on `host`, or what an `earlier` attempt has left of it."""
+        epochs = spec.hyper.get("epochs")
+        found = self._history.estimate(spec.model, spec.mode, host, epochs, earlier)
+        if earlier is not None or not self._longest_s:
+            return found
         where = host if found.basis in HISTORY_HERE else None
-        return found.at_least(self._longest_s.get((*_like(spec), where), 0.0))
+        return found.at_least(self._longest_s.get((*self._like(spec, host), where), 0.0))
+
+    def _like(self, spec: JobSpec, host: str) -> tuple[str, str, float]:
+        epochs = self._history.epochs(spec.model, host, spec.hyper.get("epochs"))
+        return spec.model, spec.mode, epochs
 
 
-def _like(spec: JobSpec) -> tuple[str, str, str]:
-    return spec.model, spec.mode, repr(spec.hyper.get("epochs"))
+def default_epochs(schema: Mapping[str, Any]) -> float:
+    """Return how many epochs a trainer does that is told none, by its schema; 0: it is not said."""
+    properties = schema.get("properties")
+    epochs = properties.get("epochs") if isinstance(properties, Mapping) else None
+    return _amount(epochs.get("default")) if isinstance(epochs, Mapping) else 0
+
+
+def _amount(said: Any) -> float:
+    """Return a number of epochs, 0 for what is none."""
+    is_number = isinstance(said, int | float) and not isinstance(said, bool)
+    return said if is_number and 0 < said <= MOST_EPOCHS else 0
+
+
+_Place = tuple[str, ...]
+
+
+def _places(key: _Key) -> tuple[_Place, ...]:
+    """Return where to look for runs that are like a job's, the nearest first."""
+    model, mode, host, _ = key
+    return (
+        ("here", model, mode, host),
+        ("model-here", model, host),
+        ("elsewhere", model, mode),
+        ("model-elsewhere", model),
+    )
+
+
+def _by_nearness(kept: Mapping[_Key, list[float]]) -> dict[_Place, dict[float, list[float]]]:
+    """Return durations, ascending, by where to look for them and by epochs, the fewest first."""
+    found: dict[_Place, dict[float, list[float]]] = {}
+    for key in sorted(kept, key=lambda key: key[3]):
+        for place in _places(key):
+            found.setdefault(place, {}).setdefault(key[3], []).extend(kept[key])
+    for by_epochs in found.values():
+        for took_s in by_epochs.values():
+            took_s.sort()
+    return found
+
+
+def _scaled(basis: str, by_epochs: Mapping[float, list[float]], epochs: float) -> _Runs:
+    """Return the runs of the nearest number of epochs, in proportion to that.
+
+    Some of what a run takes is the same whatever its epochs are, and it may stop before the last:
+    so the case that the ratio would make better, or worse, is that nothing changes.
+    """
+    known = [*by_epochs]
+    place = bisect_left(known, epochs)
+    near = [one for one in known[max(0, place - 1) : place + 1] if one]
+    if not epochs or not near:  # nobody knows how much more or less that is
+        everything = sorted(took_s for kept in by_epochs.values() for took_s in kept)
+        return _Runs(basis, everything)
+    nearest = min(near, key=lambda one: abs(math.log(one / epochs)))
+    ratio = epochs / nearest
+    factors = Factors(min(1.0, ratio), ratio, max(1.0, ratio))
+    return _Runs(basis, by_epochs[nearest], epochs, nearest, factors)
+
+
+def _begun_at(share: float, host: str, earlier: Earlier | None) -> float:
+    """Return at which share an attempt has begun that has come to `share`."""
+    begun_at = 0.0 if earlier is None else 1.0 - earlier.rest(host).median
+    return begun_at if begun_at < share else 0.0  # else it has begun anew
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -179,13 +414,11 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def _span(ordered: Sequence[float]) -> Span:
-    return Span(*(quantile(ordered, share) for share in QUANTILES))
-
-
 def _around(middle_s: float, ordered: Sequence[float]) -> Span:
     """Spread a figure as widely as the history is spread, in proportion."""
-    if not ordered or (whole := _span(ordered)).median_s <= 0:
+    if not ordered:
         return Span(middle_s, middle_s, middle_s)
-    quick_s = middle_s * whole.quick_s / whole.median_s
-    return Span(quick_s, middle_s, middle_s * whole.slow_s / whole.median_s)
+    quick_s, median_s, slow_s = (quantile(ordered, share) for share in QUANTILES)
+    if median_s < SHORTEST_S:
+        return Span(middle_s, middle_s, middle_s)
+    return Span(middle_s * quick_s / median_s, middle_s, middle_s * slow_s / median_s)

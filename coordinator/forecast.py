@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from coordinator.durations import QUANTILES, Estimate, Expected, History, Span
+from coordinator.durations import QUANTILES, Earlier, Estimate, Expected, History, Span
 from coordinator.matchmaking import HostView, Reason, choose, reasons
 from coordinator.plan import JobSpec
 
@@ -37,7 +37,8 @@ Verdict = Literal["running", "starts", "absent", "stuck"]
 class Waiting:
     """A job that is to be placed. It may not start before `ready_in_s`; durations in seconds.
 
-    `refused` are the hosts that have refused it, each with when it is asked again.
+    `refused` are the hosts that have refused it, each with when it is asked again; `earlier` is
+    what an attempt before has left of it.
     """
 
     spec: JobSpec
@@ -46,11 +47,15 @@ class Waiting:
     ready_in_s: float = 0.0
     last_host: str | None = None
     refused: tuple[tuple[str, float], ...] = ()
+    earlier: Earlier | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A job that a host is at. `uses_slot`: false once only its result is on the way."""
+    """A job that a host is at. `uses_slot`: false once only its result is on the way.
+
+    `earlier` is what an attempt before had left of it.
+    """
 
     spec: JobSpec
     host: str
@@ -58,6 +63,15 @@ class Held:
     share: float | None = None
     eta_s: float | None = None
     uses_slot: bool = True
+    earlier: Earlier | None = None
+
+    def left(self, history: History) -> Estimate:
+        """Return for how much longer it runs."""
+        spec = self.spec
+        return history.left(
+            spec.model, spec.mode, self.host, self.elapsed_s, share=self.share, eta_s=self.eta_s,
+            epochs=spec.hyper.get("epochs"), earlier=self.earlier,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +156,7 @@ def forecast(
     ]
     outlooks: dict[str, Outlook] = {}
     for one in held:
-        left = history.left(
-            one.spec.model, one.spec.mode, one.host, one.elapsed_s, share=one.share, eta_s=one.eta_s
-        )
+        left = one.left(history)
         now = Span(0.0, 0.0, 0.0)
         away = one.host in hosts and not hosts[one.host].online  # nobody may be at work on it
         outlooks[one.spec.job_id] = Outlook(
@@ -335,12 +347,9 @@ class _Play:
     def _take_held(self, one: Held) -> None:
         if not one.uses_slot:
             return
-        spec = one.spec
-        left = self._history.left(
-            spec.model, spec.mode, one.host, one.elapsed_s, share=one.share, eta_s=one.eta_s
-        )
+        left = one.left(self._history)
         self._used[one.host] += 1
-        room = _Room(not left.is_known, spec.job_id)
+        room = _Room(not left.is_known, one.spec.job_id)
         self._at(left.span[self._index], (one.host, room))
 
     def _enter(self, job: Waiting, fate: _Fate, number: int) -> None:
@@ -422,7 +431,7 @@ class _Play:
         rooms.remove(room)
         if memory is not None:
             room = _Room(room.vague or memory.vague, room.after or memory.after)
-        estimate = self._expected.estimate(job.spec, host)
+        estimate = self._expected.estimate(job.spec, host, job.earlier)
         end_s = now_s + max(EPSILON_S, estimate.span[self._index])
         self._placed[job.spec.job_id] = _Placed(
             host, now_s, end_s, estimate, room.vague, room.after or None, self._started[host]
@@ -447,7 +456,7 @@ def _outlook(job: Waiting, played: Sequence[_Placed | None], expected: Expected)
         host=middle.host,
         start=Span(min(starts), middle.start_s, max(starts)),
         end=Span(min(ends), middle.end_s, max(ends)),
-        estimate=expected.estimate(job.spec, middle.host),
+        estimate=expected.estimate(job.spec, middle.host, job.earlier),
         vague=middle.vague,
         after=middle.after,
         ahead=middle.ahead,

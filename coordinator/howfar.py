@@ -6,11 +6,20 @@ was then. So the progress counts; the heartbeat knows more once the trainer has 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.messages import HeldJob, Progress
 
 _AFTERWARDS: Final = frozenset({"bundling", "reporting", "uploading"})
+
+
+class LastWord(NamedTuple):
+    """What the trainer of an attempt said last: the share it had done, how long all of it takes."""
+
+    host: str
+    attempt: int
+    share: float
+    whole_s: float | None
 
 
 def trained(told: Progress | None) -> float | None:
@@ -18,6 +27,15 @@ def trained(told: Progress | None) -> float | None:
     if told is None or not told.epochs or told.epoch is None:
         return None
     return min(1.0, told.epoch / told.epochs)
+
+
+def last_word(host: str, told: Progress | None) -> tuple[LastWord, ...]:
+    """Return what a trainer has said so far, nothing where that is not how far it is."""
+    done = trained(told)
+    if told is None or done is None:
+        return ()
+    whole_s = round(told.eta_s / (1.0 - done), 1) if told.eta_s and done < 1.0 else None
+    return (LastWord(host, told.attempt, round(done, 4), whole_s),)
 
 
 def share(told: Progress | None, held: HeldJob | None) -> float | None:

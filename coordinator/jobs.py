@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -73,6 +74,12 @@ class Job:
     def is_at(self, host: str, attempt: int) -> bool:
         """Whether `host` may speak for this job with `attempt`: nobody was given it since."""
         return (self.attempt, self.host) == (attempt, host)
+
+    def elapsed_s(self, now: Now) -> float:
+        """Return for how many seconds it has run, if it does."""
+        if self.started_at is None:
+            return 0.0
+        return max(0.0, now.wall_s - datetime.fromisoformat(self.started_at).timestamp())
 
     def row(self) -> JobRow:
         """Return the row that people and scripts see."""

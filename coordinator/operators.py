@@ -51,6 +51,7 @@ from coordinator import (
     setaside,
     stranded,
     submit,
+    tried,
     workers,
 )
 from coordinator.answers import given, moved, refusal, told_apart
@@ -119,6 +120,7 @@ def _outcome(client: str, ask: Command, response: OperatorResponse, now: Now) ->
 
 def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> OperatorResponse:
     counts = world.book.counts()
+    pending = prospects.chances(world, now) if counts["pending"] else prospects.Chances()
     data: dict[str, JsonValue] = {
         "jobs": dict(counts),
         "orphaned": counts["pending"] - world.book.planned()[JobState.PENDING],
@@ -139,7 +141,8 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
             "load": _load(world.broker_load),
         },
         "active": counts["claimed"] + counts["running"],
-        "runnable": prospects.runnable(world, now) if counts["pending"] else 0,
+        "runnable": 0 if world.fleet.paused else pending.runnable,
+        "unplaceable": pending.told(),
         "starting": sum(one.online and not one.has_joined() for one in world.hosts.values()),
         "dropped": dict(world.dropped),
         "refused": dict(world.refused),
@@ -166,10 +169,11 @@ def _load(load: BrokerLoad | None) -> JsonValue:
 def _on_list(world: World, _client: str, ask: AskList, now: Now) -> OperatorResponse:
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
     page = jobs[ask.offset : ask.offset + ask.limit]
+    hopeless = prospects.unplaceable(world, page, now)
     rows: list[JsonValue] = []
     size_chars = 0
     for job in page:
-        row = {**job.row().model_dump(mode="json"), **_going(world, job, now)}
+        row = _row(world, job, hopeless, now)
         size_chars += len(str(row))
         if rows and size_chars > _PAGE_CHARS:
             break
@@ -188,15 +192,23 @@ def _on_show(world: World, client: str, ask: AskShow, now: Now) -> OperatorRespo
     if isinstance(job, OperatorResponse):
         return job
     data: dict[str, JsonValue] = {
-        **job.row().model_dump(mode="json"),
+        **_row(world, job, prospects.unplaceable(world, [job], now), now),
         "spec": spec_to_dict(job.spec),
         "losses": [job.losses, world.settings.max_attempts],
         "retries": [job.failures, job.spec.retries],
-        **_going(world, job, now),
         "others": _others(world, job),
     }
     world.do(AnswerWithEvents(client, ask.id, job.job_id, data))
     return None
+
+
+def _row(
+    world: World, job: Job, hopeless: frozenset[str], now: Now
+) -> dict[str, JsonValue]:  # fmt: skip
+    """Return all that an answer tells of a job; `hopeless` are the ids that no host could run."""
+    is_hopeless = job.job_id in hopeless
+    row = job.row().model_dump(mode="json")
+    return {**row, "unplaceable": is_hopeless, **_going(world, job, now)}
 
 
 def _going(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
@@ -206,11 +218,12 @@ def _going(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
     listed = host.heartbeat.jobs if host and host.heartbeat else ()
     mine = (one for one in listed if (one.job_id, one.attempt) == (job.job_id, job.attempt))
     held = next(mine, None)
-    share = howfar.share(progress, held)
+    share, left_s = howfar.share(progress, held), tried.left_s(world, job, now)
     return {
         "progress": None if progress is None else progress.model_dump(mode="json"),
         "held": None if held is None else {"phase": held.phase, "progress": share},
         "away": stranded.away(world, job, now),
+        **({} if left_s is None else {"left_s": round(left_s, 1)}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -15,7 +16,8 @@ from coordinator.plan import Plan
 from coordinator.states import Event
 from coordinator.world import World
 
-MOST_HOSTS: Final = 100  # in the answer to a reload
+MOST_NAMED: Final = 100  # jobs, and hosts, in the answer to a reload
+NAMED_CHARS: Final = 30_000  # of its text for jobs, and for hosts
 
 
 def take_plan(world: World, plan: Plan, now: Now, who: str) -> Difference:
@@ -42,17 +44,36 @@ def _difference(world: World, plan: Plan) -> Difference:
         for job in world.book.all()
     ]
     if world.plan is None:  # the coordinator has just started: nothing else was in force
-        return difference(known, plan, {})
-    policies = {name: world.policy(name) for name in world.hosts}
-    return difference(known, plan, policies, world.plans_grace_s())
+        return difference(known, plan, plan.hosts)
+    return difference(known, plan, world.plan.hosts, world.plans_grace_s())
 
 
 def told(found: Difference) -> dict[str, JsonValue]:
-    """Return as JSON values what a reload has done, of many hosts for the first."""
-    hosts: dict[str, JsonValue] = {
-        name: to_list(changes) for name, changes in islice(found.hosts.items(), MOST_HOSTS)
+    """Return as JSON values what a reload has done: all counts, and as many names as an answer has.
+
+    Answers are kept, and a packet holds only so much; whatever is not named is counted.
+    """
+    return {
+        "changes": {**found.counts()},
+        "steps": [*_some(step.to_dict() for step in found.told())],
+        "hosts": {
+            str(row["host"]): row["changes"]
+            for row in _some(
+                {"host": name, "changes": to_list(changes)} for name, changes in found.hosts.items()
+            )
+        },
+        "settings": to_list(found.settings),
     }
-    return {"changes": {**found.counts()}, "hosts": hosts, "settings": to_list(found.settings)}
+
+
+def _some(rows: Iterable[dict[str, JsonValue]]) -> Iterator[dict[str, JsonValue]]:
+    """Yield the first of the rows, without those for which there is no room."""
+    room_chars = NAMED_CHARS
+    for row in islice(rows, MOST_NAMED):
+        size_chars = len(str(row))
+        if size_chars <= room_chars:
+            room_chars -= size_chars
+            yield row
 
 
 def doubts(world: World, plan: Plan) -> dict[str, JsonValue]:

@@ -6,59 +6,126 @@ and the coordinator has heartbeats to listen to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import nsmallest
 from typing import Any, Final
 
 from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.messages import AskPlan
-from coordinator import analysis, hostnames, howfar
+from coordinator import analysis, hostnames, howfar, tried
 from coordinator.assignment import (
     bring_up_to_date,
+    each_host_view,
     explain,
-    host_views,
     refusals,
     retry_wait_s,
     waited,
 )
-from coordinator.jobs import Job
-from coordinator.matchmaking import HostView, could_take_kind
+from coordinator.jobs import Job, claim_order
+from coordinator.matchmaking import HostView, could_take_kind, kind_of
 from coordinator.plan import JobSpec, spec_to_dict
 from coordinator.states import JobState
 from coordinator.world import World
 
 PAGE_CHARS: Final = 150_000
-MOST_NAMES: Final = 100  # of the hosts that would suit a job, for each thing that holds them up
+MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
 _OPTIONAL: Final = (
     "train_hosts", "allowed_hosts", "denied_hosts", "timeout_s", "stall_timeout_s"
 )  # fmt: skip
 
 
-def runnable(world: World, now: Now) -> int:
-    """Return how many pending jobs could run, now or once what holds them up has passed."""
-    if world.fleet.paused:
-        return 0
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """Of the pending jobs of the plan: how many could run, and which no known host ever could.
+
+    Now, or once what holds them up has passed, as if the fleet were not paused. Where no host is
+    known, none could, and none counts as unplaceable: whoever comes may take it.
+    """
+
+    runnable: int = 0
+    unplaceable: tuple[Job, ...] = ()
+
+    def told(self) -> dict[str, JsonValue]:
+        """Return as JSON values how many no host could run, and the first of them."""
+        first = nsmallest(MOST_NAMES, self.unplaceable, key=claim_order)
+        jobs: list[JsonValue] = [{"job_id": job.job_id, "name": job.spec.name} for job in first]
+        return {"count": len(self.unplaceable), "jobs": jobs}
+
+
+class _Known:
+    """The known hosts as matchmaking sees them, each looked at once, when it is first needed."""
+
+    def __init__(self, world: World, now: Now) -> None:
+        self._board = world.board
+        self._coming = each_host_view(world, now)
+        self._seen: list[tuple[HostView, bool]] = []
+        self._kinds: set[Hashable] = set()
+
+    def __iter__(self) -> Iterator[tuple[HostView, bool]]:
+        """Yield each host, as if the fleet were not paused.
+
+        With it comes whether it is the first of those that, in the long run, could take the same
+        jobs.
+        """
+        yield from self._seen
+        for view in self._coming:
+            kind = self._board.judgement(view)
+            is_first = kind not in self._kinds
+            self._kinds.add(kind)
+            self._seen.append((replace(view, paused="") if view.paused else view, is_first))
+            yield self._seen[-1]
+
+    def __bool__(self) -> bool:
+        """Whether any host is known."""
+        return next(iter(self), None) is not None
+
+
+def chances(world: World, now: Now) -> Chances:
+    """Return what becomes of the pending jobs. Each kind of them is judged at once."""
     bring_up_to_date(world, now)
-    views = host_views(world, now)
-    alike = {world.board.judgement(view): view for view in views}
-    return sum(_could_run(world, jobs, views, [*alike.values()]) for jobs in world.board.kinds())
+    known = _Known(world, now)
+    if not known:
+        return Chances()
+    runnable = 0
+    hopeless: list[Job] = []
+    for ids in world.board.kinds():
+        jobs = [job for job_id in ids if (job := world.book.get(job_id))]
+        left = _left(world, jobs, known)
+        runnable += len(jobs) - len(left)
+        hopeless += left
+    return Chances(runnable, tuple(hopeless))
 
 
-def _could_run(
-    world: World, job_ids: Sequence[str], views: Sequence[HostView], alike: Sequence[HostView]
-) -> int:
-    """Return how many of these jobs, all of one kind, could run; of hosts `alike` one will do."""
-    specs = [job.spec for job_id in job_ids if (job := world.book.get(job_id))]
-    left = specs
-    names_hosts = bool(specs and (specs[0].allowed_hosts or specs[0].denied_hosts))
-    for view in views if names_hosts else alike:
+def unplaceable(world: World, jobs: Sequence[Job], now: Now) -> frozenset[str]:
+    """Return the ids of those of these jobs, a page of them, that no known host could ever run."""
+    kinds: dict[Hashable, list[Job]] = {}
+    for job in jobs:
+        if job.state is JobState.PENDING and job.in_plan:
+            kinds.setdefault(kind_of(job.spec, waits=False), []).append(job)
+    if not kinds:
+        return frozenset()
+    bring_up_to_date(world, now)
+    known = _Known(world, now)
+    if not known:
+        return frozenset()
+    return frozenset(job.job_id for ones in kinds.values() for job in _left(world, ones, known))
+
+
+def _left(world: World, jobs: Sequence[Job], known: _Known) -> list[Job]:
+    """Return which of these jobs, all of one kind, no host could run; of hosts alike one does."""
+    left = [*jobs]
+    names_hosts = bool(left and (left[0].spec.allowed_hosts or left[0].spec.denied_hosts))
+    for view, is_first in known:
         if not left:
             break
-        if could_take_kind(left[0], view, world.grace_s()):
-            left = [spec for spec in left if not world.board.takes(spec, view)]
-    return len(specs) - len(left)
+        if not (is_first or names_hosts):
+            continue
+        if could_take_kind(left[0].spec, view, world.grace_s()):
+            left = [job for job in left if not world.board.takes(job.spec, view)]
+    return left
 
 
 def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
@@ -162,8 +229,10 @@ def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> dict[str, Json
         row["ready_in_s"] = round(retry_wait_s(world, job, now), 1)
         row["refused"] = {host: round(s, 1) for host, s in refusals(world, job, now).items()}
     elif job.is_held:
-        row |= {"elapsed_s": _elapsed_s(job, now), "uses_slot": uses_slot}
+        row |= {"elapsed_s": round(job.elapsed_s(now), 1), "uses_slot": uses_slot}
         row |= _progress(world, job)
+    if (before := tried.earlier(world, job)) is not None:
+        row["earlier"] = before._asdict()
     return row
 
 
@@ -175,12 +244,6 @@ def _compact(spec: JobSpec) -> dict[str, Any]:
         if not found[name]:
             del found[name]
     return found
-
-
-def _elapsed_s(job: Job, now: Now) -> float:
-    if job.started_at is None:
-        return 0.0
-    return round(max(0.0, now.wall_s - datetime.fromisoformat(job.started_at).timestamp()), 1)
 
 
 def _progress(world: World, job: Job) -> dict[str, JsonValue]:

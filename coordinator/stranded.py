@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from broker.clock import Now
+from broker.prose import span
 from coordinator.jobs import Job
 from coordinator.states import JobState
 from coordinator.world import World
@@ -37,7 +38,7 @@ def away(world: World, job: Job, now: Now) -> str:
         how = "is gone from the broker"  # who said goodbye need not be the one that has the job
     last = job.losses + 1 >= world.settings.max_attempts
     what = "fails, lost once too often" if last else "goes back into the queue"
-    wait = _span(max(0.0, lost_at_s - now.mono_s))
+    wait = span(max(0.0, lost_at_s - now.mono_s))
     return f"the agent of {host.name} {how}; unless it comes back, in {wait} the job {what}"
 
 
@@ -47,9 +48,3 @@ def jobs_away(world: World, now: Now) -> list[JsonValue]:
     found = ((job, away(world, job, now)) for name in gone for job in world.held_at(name))
     some = islice(((job, words) for job, words in found if words), SHOWN)
     return [{"host": job.host, "job": job.spec.name, "text": words} for job, words in some]
-
-
-def _span(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -22,28 +22,39 @@ PAGE_CHARS: Final = 150_000
 def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
     """Return a page of `workers` by name, their `total`, where the `next` page begins.
 
-    `trainers` are the sets of trainers that the rows refer to, by number: see `hostpages`.
+    `trainers` are the sets of trainers that the rows refer to, by number: see `hostpages`. Where
+    they are asked for, `others` are hosts that have not come, with what the plan says of each; the
+    ledger has something of those that are `known`.
     """
-    names = sorted(world.hosts)
+    known = world.known_hosts() if ask.absent else frozenset(world.hosts)
+    planned = world.plan.hosts if ask.absent and world.plan else {}
+    names = sorted({*known, *planned})
     rows: list[JsonValue] = []
     sets: list[Mapping[str, TrainerInfo]] = []
+    others: list[JsonValue] = []
     told: list[JsonValue] = []
     size_chars = 0
     for name in names[ask.offset : ask.offset + ask.limit]:
-        host = world.hosts[name]
-        row = _row(world, host, now)
-        if not ask.brief:
-            row |= _whole(host, sets)
+        host = world.hosts.get(name)
+        if host is None:
+            row = _other(world, name, is_known=name in known)
+        else:
+            row = _row(world, host, now) | ({} if ask.brief else _whole(host, sets))
         more = [_trainers(one) for one in sets[len(told) :]]
         size_chars += len(str(row)) + len(str(more))
-        if rows and size_chars > PAGE_CHARS:
+        if (rows or others) and size_chars > PAGE_CHARS:
             break
-        rows.append(row)
+        (others if host is None else rows).append(row)
         told += more
-    end = ask.offset + len(rows)
+    end = ask.offset + len(rows) + len(others)
     following = end if end < len(names) else None
     found: dict[str, JsonValue] = {"workers": rows, "total": len(names), "next": following}
+    found |= {"others": others} if ask.absent else {}
     return found if ask.brief else found | {"trainers": told}
+
+
+def _other(world: World, name: str, *, is_known: bool) -> dict[str, JsonValue]:
+    return {"host": name, "known": is_known, "policy": policy_to_dict(world.policy(name))}
 
 
 def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:

@@ -33,6 +33,7 @@ from broker.wire import Outgoing
 from coordinator.board import Board
 from coordinator.effects import Effect, Warn
 from coordinator.hosts import Host
+from coordinator.howfar import LastWord, last_word
 from coordinator.jobs import Job, JobBook
 from coordinator.plan import DEFAULT_GRACE_S, HostPolicy, Plan
 from coordinator.records import (
@@ -205,6 +206,7 @@ class World:
     evidence: dict[str, Evidence] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
     given: dict[str, tuple[int, Now]] = field(default_factory=dict)  # newest attempts, and when
+    earlier: dict[str, tuple[LastWord, ...]] = field(default_factory=dict)  # of past attempts
     awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
     unfiled: dict[str, None] = field(default_factory=dict)  # artifacts that the ledger keeps
     unfiled_left: dict[str, None] = field(default_factory=dict)  # of these, nobody is at them
@@ -246,6 +248,8 @@ class World:
         """Move a job, keep its timers in step, and tell whoever watches it."""
         after = self.book.move(job, event, now, who, why, **changes)
         self._note_hosts(job, after)
+        if after.state in FINAL or event is Event.REQUEUED:  # it begins anew, if at all
+            self.earlier.pop(job.job_id, None)
         if not after.is_held:
             self.claims.pop(job.job_id, None)
             self.timers.cancel(("assign", job.job_id))
@@ -304,7 +308,15 @@ class World:
                 self.changed_hosts[name] = None
         is_over = after.state in FINAL or before.attempt != after.attempt
         if (is_over or before.host != after.host) and before.host in self.hosts:
-            self.hosts[before.host].progress.pop(before.job_id, None)
+            told = self.hosts[before.host].progress.pop(before.job_id, None)
+            self._remember(after, last_word(before.host, told))
+
+    def _remember(self, job: Job, said: tuple[LastWord, ...]) -> None:
+        """Keep what the trainer of an attempt said last, and of the one that left a checkpoint."""
+        if said:
+            kept = job.checkpoint.attempt if job.checkpoint else 0
+            before = self.earlier.get(job.job_id, ())
+            self.earlier[job.job_id] = (*(one for one in before if one.attempt == kept), *said)
 
     def announce(self, job: Job, now: Now) -> None:
         """Publish a job's row at the end of the turn, once, and have the summary follow.

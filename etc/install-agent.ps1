@@ -189,7 +189,7 @@ function Join-Fleet {
 function Test-Machine {
     Invoke-Step 'check this machine: fleet doctor' {
         $who = if (Test-Path $Identity) { @('--identity', $Identity) } else { @() }
-        $code = Invoke-Fleet (@('--config', $Config) + $who + @('doctor'))
+        $code = Invoke-Fleet (@('--config', $Config) + $who + @('doctor', '--role', 'agent'))
         if ($code -ne 0 -and -not $Force) {
             throw 'not started, since something fails; mend it and run this again, or add -Force'
         }

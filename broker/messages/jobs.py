@@ -273,6 +273,12 @@ class JobRow(Wire):
     submitted_by: str | None = Field(
         default=None, description="Who asked for it with `fleet run`; none: the manifest did."
     )
+    unplaceable: bool = Field(
+        default=False,
+        exclude_if=lambda is_so: not is_so,
+        description="It is pending, and no known host could ever run it as things are. Answers to "
+        "`list` and `show` say so; a retained row does not know.",
+    )
 
 
 class Summary(Wire):

@@ -77,6 +77,9 @@ class AskWorkers(Ask):
 
     type: Literal["workers"] = "workers"
     brief: bool = Field(default=False, description="Without capability and heartbeat.")
+    absent: bool = Field(
+        default=False, description="With `others`, which the plan or the ledger names and no more."
+    )
     offset: int = Field(default=0, ge=0)
     limit: int = Field(default=200, ge=1, le=500)
 

@@ -1,7 +1,8 @@
 """The command line `fleet`: one file a verb, loaded when it is used.
 
 Exit codes: 0 done, 1 refused or not found, 2 wrong usage, 3 coordinator or broker not reachable
-within the deadline.
+within the deadline, 4 there are changes (`plan --detailed-exitcode`), 5 nothing could run (`up
+--until-idle`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from coordinator import __version__
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3
+EXIT_NOTHING_RAN: Final = 5  # 4 is of `fleet plan --detailed-exitcode`
 # C0, C1, and what turns the direction of writing: a word would be shown as another one.
 _CONTROLS: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +19,14 @@ if TYPE_CHECKING:
 
 DEFAULT_CERTIFICATES = "/etc/fleet/broker"
 BROKERS = ("mosquitto", "rabbitmq", "nats")
+CRL = "crl.pem"
+_CERTIFICATES = ("ca.crt", "broker.crt", "broker.key")
+# Who the broker runs as, and what its service is called, in the packages of Debian.
+_SERVICES = {
+    "mosquitto": ("mosquitto", "mosquitto"),
+    "rabbitmq": ("rabbitmq", "rabbitmq-server"),
+    "nats": ("nats", "nats-server"),
+}
 
 
 @click.command("config")
@@ -83,6 +93,7 @@ def config_command(
     from broker.deploy import DATA, Node, Site
     from broker.settings import BrokerSettings
     from broker.topics import Topics
+    from coordinator.cli.certificates import home_of
 
     where = ctx.find_root().obj or {}
     settings = BrokerSettings.load(
@@ -100,13 +111,14 @@ def config_command(
         hosts=(*hosts, *known.hosts),
         denied=known.denied,
         loopback=loopback,
-        revoked=(folder / "crl.pem").is_file(),
+        revoked=_has_list(folder, home),
         ports=_ports(kind, port, people_port, websocket),
         origins=origins,
         nodes=tuple(map(Node.parse, nodes)),
     )
     _write(kind, site, output, force=force)
     _remark(kind, site)
+    _tell_steps(kind, site, home_of(home) / "broker", output)
     return 0
 
 
@@ -171,13 +183,7 @@ def _write(kind: str, site: Site, output: Path, *, force: bool) -> None:
 
 
 def _remark(kind: str, site: Site) -> None:
-    """Tell what the files lack."""
-    if not site.revoked:
-        say(
-            f"{site.certificates / 'crl.pem'}: is not there, so nobody can be revoked; copy the "
-            "folder `broker` that `fleet init` made there, and run this again",
-            err=True,
-        )
+    """Tell whom the files let in too few of."""
     if not site.people:
         say(
             "nobody may look at the fleet or command it; name people with --person, or with "
@@ -186,3 +192,69 @@ def _remark(kind: str, site: Site) -> None:
         )
     if kind != "mosquitto" and not site.hosts:
         say("no host gets in; name each with --host, or --home", err=True)
+
+
+def _has_list(folder: Path, home: Path | None) -> bool:
+    """Whether the broker will find a list of revoked certificates.
+
+    It does where that is in its folder, and where the whole folder has yet to be copied there.
+    """
+    from coordinator.cli.certificates import home_of
+
+    if (folder / CRL).is_file() or any((folder / name).exists() for name in _CERTIFICATES):
+        return (folder / CRL).is_file()
+    made = home_of(home) / "broker"
+    return all((made / name).is_file() for name in (*_CERTIFICATES, CRL))
+
+
+def _tell_steps(kind: str, site: Site, made: Path, output: Path) -> None:
+    """Say how the certificates, and files that are written elsewhere, get to where they are read.
+
+    `made` is the folder that `fleet init` has made for the broker.
+    """
+    folder = Path(site.certificates)
+    needed = (*_CERTIFICATES, CRL) if kind == "mosquitto" else _CERTIFICATES
+    missing = [name for name in needed if not (folder / name).is_file()]
+    if not missing:
+        return
+    user, service = _SERVICES[kind]
+    lacks = "nobody can be revoked" if missing == [CRL] else "the broker does not start"
+    say(f"\n{folder} has no {', '.join(missing)} yet: {lacks}. What is to be done:", err=True)
+    steps = [*_copying(folder, made, needed, user)]
+    if kind == "mosquitto" and not site.revoked:
+        steps.append((f"run this command again: the files name {CRL} once it is there", ()))
+    elsewhere = site.nodes or Path(site.folder) != output.expanduser().absolute()
+    if elsewhere:
+        where = f"{site.folder} of the broker's machine"
+        steps.append((f"copy what was written into {output} to {where}", ()))
+    steps.append(("have the broker read all of it", (f"sudo systemctl restart {service}",)))
+    for number, (words, commands) in enumerate(steps, 1):
+        say(f"  {number}. {words}{':' if commands else ''}", err=True, indent=5)
+        for command in commands:
+            click.echo(f"       {command}", err=True)
+    if site.nodes:
+        say("All of this on the machine of each node.", err=True)
+
+
+def _copying(
+    folder: Path, made: Path, needed: tuple[str, ...], user: str
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the steps that bring the certificates from `made` to `folder`, with their commands."""
+    if not all((made / name).is_file() for name in needed):
+        words = f"`fleet init --broker NAME` on the CA's machine makes them, in {made} there"
+        yield f"{words} (NAME: by which hosts reach the broker)", ()
+    if folder == made:
+        return
+    words = f"where the broker is on another machine than this, carry {made} there (scp -r)"
+    yield f"{words}, install from that copy, and delete it: broker.key is a secret", ()
+    source, target = shlex.quote(str(made)), shlex.quote(str(folder))
+    public = " ".join(f"{source}/{name}" for name in needed if name != "broker.key")
+    words = f"copy them to {folder}; {user}, as whom the broker runs, has to read them, and nobody"
+    yield (
+        f"{words} else its key",
+        (
+            f"sudo install -d -m 755 {target}",
+            f"sudo install -o {user} -m 644 {public} {target}",
+            f"sudo install -o {user} -m 400 {source}/broker.key {target}",
+        ),
+    )

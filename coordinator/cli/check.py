@@ -159,8 +159,10 @@ def _hosts(client: OperatorClient) -> set[str] | None:
         while following is not None:
             if time.monotonic() > deadline_s:
                 return None
-            page = client.ask(AskWorkers(id=new_id(), offset=following, limit=500, brief=True))
+            ask = AskWorkers(id=new_id(), offset=following, limit=500, brief=True, absent=True)
+            page = client.ask(ask)
             names.update(row["host"] for row in page["workers"])
+            names.update(row["host"] for row in page["others"] if row["known"])
             following = page["next"]
     except (NotDone, Unreachable):
         return None

@@ -29,13 +29,13 @@ from broker.messages import (
     decode,
     encode,
 )
+from broker.prose import span
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator import hostpages
 from coordinator.cli import NotDone, Unreachable
 from coordinator.cli.patience import USUAL_S, Patience
-from coordinator.cli.words import span
 
 if TYPE_CHECKING:
     from broker.messages import Status

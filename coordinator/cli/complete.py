@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 DEADLINE_S: Final = 0.3
+PATIENT_S: Final = 5.0  # where nobody has pressed Tab
 MAX_ITEMS: Final = 1000
 _SAFE: Final = re.compile(r"[\w.@:+=/-]{1,200}", re.ASCII)  # the shell takes such a word as it is
 # Verbs that make sense for jobs in certain states only.
@@ -91,6 +93,29 @@ def complete_host(
     return _items(_within(ctx, ask))
 
 
+def complete_model(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the models that begin so, of which some host has a trainer."""
+    found = _within(ctx, _models)
+    return _items([one for one in found if one[0].startswith(incomplete)])
+
+
+def models_of_hosts(ctx: click.Context) -> list[str]:
+    """Return the models that hosts of the fleet have trainers for; none if nobody answers."""
+    return [model for model, _ in _within(ctx, _models, PATIENT_S)]
+
+
+def _models(client: OperatorClient) -> Found:
+    """Return each model that a host has a trainer for, and how many hosts have one."""
+    made = (row["capability"] for row in client.list_workers())
+    counts = Counter(model for one in made if one for model in one["trainers"])
+    return [
+        (model, "on 1 host" if count == 1 else f"on {count} hosts")
+        for model, count in sorted(counts.items())
+    ]
+
+
 def complete_first_host(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -125,23 +150,25 @@ def _items(found: Found) -> list[CompletionItem]:
     return [CompletionItem(value, help=printable(help_)) for value, help_ in safe[:MAX_ITEMS]]
 
 
-def _within(ctx: click.Context, ask: Callable[[OperatorClient], Found]) -> Found:
+def _within(
+    ctx: click.Context, ask: Callable[[OperatorClient], Found], deadline_s: float = DEADLINE_S
+) -> Found:
     """Ask on a thread of its own, which is left behind when the time is up."""
     found: list[Found] = []
 
     def run() -> None:
-        with contextlib.suppress(Exception), _client(ctx) as client:
+        with contextlib.suppress(Exception), _client(ctx, deadline_s) as client:
             found.append(ask(client))
 
     import coordinator.cli.client  # noqa: F401 - before the clock starts: a small machine is slow
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(DEADLINE_S)
+    thread.join(deadline_s)
     return found[0] if found else []
 
 
-def _client(ctx: click.Context) -> OperatorClient:
+def _client(ctx: click.Context, timeout_s: float) -> OperatorClient:
     """Return a client by the options that are in the line so far, before the verb or after it."""
     from broker.settings import BrokerSettings
     from coordinator.cli.client import OperatorClient
@@ -155,4 +182,4 @@ def _client(ctx: click.Context) -> OperatorClient:
         "plain": said.get("plain") or None,
     }
     config = said.get("config")
-    return OperatorClient(BrokerSettings.load(Path(config) if config else None, at), DEADLINE_S)
+    return OperatorClient(BrokerSettings.load(Path(config) if config else None, at), timeout_s)

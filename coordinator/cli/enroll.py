@@ -19,13 +19,14 @@ from broker.acl import Principal, Role
 from broker.address import parse_addresses, text_of
 from broker.errors import ConfigError
 from broker.machine import system_clock
+from broker.prose import span
 from broker.settings import BrokerSettings
 from coordinator.cli import NotDone
 from coordinator.cli.certificates import broker_url, home_of, home_option, publish
 from coordinator.cli.common import json_option
 from coordinator.cli.journal import note, tell
 from coordinator.cli.progress import waiting
-from coordinator.cli.words import print_json_line, say, span
+from coordinator.cli.words import print_json_line, say
 
 if TYPE_CHECKING:
     from broker.ca import Authority, Issued

@@ -12,9 +12,11 @@ import click
 from broker.errors import BadMessage
 from broker.machine import new_id
 from broker.messages import JOB_ROW, PROGRESS, AskShow, AskWhy, Progress, decode
+from broker.prose import span
 from broker.topics import Kind
 from coordinator.cli import Unreachable, printable
-from coordinator.cli.words import say, span, told
+from coordinator.cli.words import say, told, took
+from coordinator.setaside import main_metric, metric_words
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -25,14 +27,24 @@ MISSES: Final = 6  # questions without an answer, after which nobody is believed
 NOBODY: Final = "no coordinator answers; the job goes on without, and it is asked again"
 AGAIN: Final = "the coordinator answers again"
 _NUMBER: Final = re.compile(r"\d+")
+# What comes next when a job is over: the verb, and what that does.
+_NEXT: Final = {
+    "completed": ("get", "fetches it"),
+    "failed": ("logs", "shows its output"),
+    "cancelled": ("requeue", "brings it back"),
+}
 
 
-def until_over(client: OperatorClient, job_id: str, *, quiet: bool) -> dict[str, Any]:
+def until_over(
+    client: OperatorClient, job_id: str, *, quiet: bool, fetches: bool = False
+) -> dict[str, Any]:
     """Return a job's row when the job is over; the client watches rows and progress.
 
-    Ctrl-C ends the waiting, not the job. Raises `Unreachable` when no coordinator answers for long.
+    It ends with what came of the job, and with the next step unless the result is fetched anyway
+    (`fetches`). Ctrl-C ends the waiting, not the job. Raises `Unreachable` when no coordinator
+    answers for long.
     """
-    screen = _Screen(quiet=quiet)
+    screen = _Screen(quiet=quiet, fetches=fetches)
     asked_s, misses = 0.0, 0
     row: dict[str, Any] = {}
     try:
@@ -61,6 +73,28 @@ def until_over(client: OperatorClient, job_id: str, *, quiet: bool) -> dict[str,
     finally:
         screen.close()
     return row
+
+
+def outcome(row: dict[str, Any], *, fetches: bool = False) -> str:
+    """Return in a line what came of a job that is over, and what comes next."""
+    on = f" on {row['host']}" if row.get("host") else ""
+    ran = f"trained for {said}" if (said := took(row)) else ""
+    facts = ", ".join(filter(None, (ran, metric_words(row["metrics"]))))
+    line = f"{row['name']} {row['state']}{on}{': ' if facts else ''}{facts}"
+    if not (fetches and row["state"] == "completed"):
+        line += f"; `{_next(row)}` {_NEXT[row['state']][1]}"
+    return printable(line)
+
+
+def in_fields(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with what `outcome` says beyond it: `score`, `next`."""
+    name = main_metric(row["metrics"])
+    score = None if name is None else {"name": name, "value": row["metrics"][name]}
+    return row | {"score": score, "next": _next(row)}
+
+
+def _next(row: dict[str, Any]) -> str:
+    return f"fleet {_NEXT[row['state']][0]} {row['name']}"
 
 
 def _waits(client: OperatorClient, row: dict[str, Any]) -> str:
@@ -106,7 +140,8 @@ def _heard(kind: Kind, payload: bytes, row: dict[str, Any], screen: _Screen) -> 
 class _Screen:
     """What is seen of a job while it is waited for."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, fetches: bool = False) -> None:
+        self._fetches = fetches
         self._said = ""
         self._why = ""
         self._quiet = quiet
@@ -136,15 +171,16 @@ class _Screen:
         state = printable(f"{row['name']} {row['state']}{where}")
         if self._bar is not None:
             self._draw(row, state, progress)
-        if state != self._said:
-            self._said = state
-            if self._bar is None and not self._quiet:
-                click.echo(state)
-            elif row["state"] in FINAL and not self._quiet:
-                self.close()
-                click.echo(state)
-            if row["state"] == "failed" and not self._quiet:
+        if state == self._said:
+            return
+        self._said = state
+        if row["state"] in FINAL and not self._quiet:
+            self.close()
+            if row["state"] == "failed":
                 say(printable(f"error: {row['error']}"), err=True)
+            say(outcome(row, fetches=self._fetches))
+        elif self._bar is None and not self._quiet:
+            click.echo(state)
 
     def stall(self) -> None:
         """Say that what is shown is old, and leave out how long it would have taken."""
@@ -163,8 +199,10 @@ class _Screen:
         text = f"{told(why)}{more}"
         if self._bar is None:
             click.echo(text, err=True)
-        else:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            return
+        from coordinator.cli import render
+
+        self._bar.console.print(render.Line(text, indent=0))
 
     def _draw(self, row: dict[str, Any], state: str, progress: Progress | None) -> None:
         if progress is not None and progress.epochs:

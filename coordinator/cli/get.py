@@ -17,6 +17,7 @@ from broker.errors import BadMessage, BadStream, LocalError
 from broker.machine import new_id
 from broker.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored, Word
 from broker.names import is_plain
+from broker.prose import span
 from broker.ranges import RangeSet
 from broker.stream import Complete, Receiver, SendGrant, WriteChunk
 from broker.topics import Kind
@@ -207,7 +208,7 @@ def _say(
         render.print_json(offer.model_dump() | paths)
         return
     size = words.size(offer.size_bytes)
-    took = words.span(max(1.0, took_s))
+    took = span(max(1.0, took_s))
     click.echo(f"{target}: {size} in {took}, sha256 {words.short(offer.artifact_id)}")
     for path in files:
         click.echo(f"  {path.relative_to(target) if path != target else path.name}")

@@ -31,6 +31,13 @@ def orphaned(status: dict[str, Any]) -> Iterator[Any]:
         yield _indented(f"{count} pending no longer in the manifest, and given to no host any more")
 
 
+def unplaceable(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield which of the pending jobs no known host could ever run, if any."""
+    said = status.get("unplaceable") or {}
+    if names := [job["name"] for job in said.get("jobs", ())]:
+        yield _indented(render.unplaceable(names, said["count"]))
+
+
 def restrained(status: dict[str, Any]) -> Iterator[Any]:
     """Yield the first few hosts that are given no jobs, a line for each reason."""
     rows = status.get("restrained", [])

@@ -40,12 +40,19 @@ _DNS_NAME: Final = re.compile(
     r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_][a-z0-9_-]{0,62})*"
 )
 
-
-# What the commands of `_next` are for.
-_REASONS: Final = (
-    "next, here (docs/brokers.md has mosquitto and others as well)",
-    "for each host, and do on it what this prints",
-    "to look at it",
+# What follows in a fleet that is there already.
+_RESTART: Final = (
+    "`fleet broker` takes its new certificate from there by itself; another broker wants a copy of "
+    "{folder}, and a restart"
+)
+_BRING: Final = (
+    "next, for {person}: carry the folder {folder} to their machine, as {place} (its key is "
+    "secret: whoever has it can give orders); there, try"
+)
+_BESIDE: Final = "here, where several people are known now, say which"
+_RIGHTS: Final = (
+    "mosquitto, RabbitMQ and NATS know people by their own files: make them again (`fleet broker "
+    "config`, docs/brokers.md)"
 )
 
 
@@ -55,12 +62,21 @@ class Made:
 
     path: Path
     what: str
-
     advice: str = ""
+    is_new: bool = True  # nothing was there that it takes the place of
 
     def whole(self) -> str:
         """Return what it is, and what to do about it; the record has no use for the latter."""
         return f"{self.what}; {self.advice}" if self.advice else self.what
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What comes next: its name for scripts, what it is for, and the commands that do it."""
+
+    name: str
+    why: str
+    commands: Sequence[str] = ()
 
 
 @click.command("init")
@@ -95,20 +111,20 @@ def init_command(
         note(authority, home, "init", person, "; ".join(one.what for one in done))
     if journal.read(home / "ca")[1:]:  # at the first time there is nobody to tell
         tell(authority, home, None, None)
-    steps = _next(home, person)
+    steps = _next(home, person, done)
     if as_json:
         made = [{"path": str(one.path), "what": one.whole()} for one in done]
-        print_json({"ok": True, "home": str(home), "made": made, "next": steps})
+        following = {step.name: [*step.commands] for step in steps}
+        print_json({"ok": True, "home": str(home), "made": made, "next": following})
         return
     if not done:
         say(f"{home}: everything is there already; nothing was changed")
         return
     for one in done:
         say(f"made  {one.path}: {one.whole()}", indent=6)
-    click.echo()
-    for why, commands in zip(_REASONS, steps.values()):
-        say(f"{why}:")
-        for command in commands:
+    for step in steps:
+        say(f"\n{step.why}{':' if step.commands else ''}")
+        for command in step.commands:
             click.echo(f"  {command}")
 
 
@@ -158,7 +174,8 @@ def _broker(
     private.write(folder / BROKER_KEY, certs.key_pem(key))
     private.write(folder / ids.CA_FILE, authority.pem, private.PUBLIC)
     private.write(path, made, private.PUBLIC)
-    done.append(Made(folder, f"the broker's certificate, for {', '.join(names)}"))
+    what = f"the broker's certificate, for {', '.join(names)}"
+    done.append(Made(folder, what, is_new=not present))
 
 
 def _client(authority: Authority, home: Path, name: str, now_s: float, done: list[Made]) -> None:
@@ -168,10 +185,11 @@ def _client(authority: Authority, home: Path, name: str, now_s: float, done: lis
         return
     if not path.exists() and authority.holding(name, now_s) is not None:
         return  # it was given to somebody, somewhere else
+    is_new = not path.exists()
     key = certs.new_key()
     made = authority.issue(key.public_key(), name, now_s, replace=True)
     ids.write_identity(folder, authority.pem, made, certs.key_pem(key), broker_url(home))
-    done.append(Made(folder, f"the certificate of {name}"))
+    done.append(Made(folder, f"the certificate of {name}", is_new=is_new))
 
 
 def _near_its_end(certificate: x509.Certificate, now_s: float) -> bool:
@@ -210,22 +228,50 @@ def _checked(name: str) -> str:
     return name
 
 
-def _next(home: Path, person: str) -> dict[str, list[str]]:
-    """Return the commands that come next: `here`, for each host, and to look at the fleet."""
+def _next(home: Path, person: str, done: Sequence[Made]) -> list[Step]:
+    """Return what comes next: of a new fleet its programs, else what is due to what is new."""
+    folders = {one.path: one for one in done}
+    coordinator = folders.get(home / "identities" / "coordinator")
+    if coordinator is not None and coordinator.is_new:
+        return _first_steps(home, person)
+    steps = []
+    broker = folders.get(home / "broker")
+    if broker is not None:
+        steps.append(Step("broker", _RESTART.format(folder=broker.path)))
+    folder = home / "identities" / ids.folder_name(person)
+    if folder in folders and folders[folder].is_new:
+        steps += _steps_of_person(folder, person)
+    return steps
+
+
+def _first_steps(home: Path, person: str) -> list[Step]:
+    """Return how a fleet is begun: its programs here, its hosts, and a look at it."""
     usual = home == home_of(None)
     own = "" if usual else f" --identity {_typed(home / 'identities' / 'coordinator')}"
     own_folder = home / "identities" / ids.folder_name(person)
     persons = "" if usual else f" --identity {_typed(own_folder)}"
     homes = "" if usual else f" --home {_typed(home)}"
     port = parse_address(broker_url(home)).port
-    return {
-        "here": [
-            f"fleet broker --listen 0.0.0.0:{port} --identity {_typed(home / 'broker')}",
-            f"fleet coordinator{own} --manifest PLAN.toml --ca {_typed(home / 'ca')}",
-        ],
-        "hosts": [f"fleet enroll HOST{homes}"],
-        "look": [f"fleet status{persons}"],
-    }
+    here = [
+        f"fleet broker --listen 0.0.0.0:{port} --identity {_typed(home / 'broker')}",
+        f"fleet coordinator{own} --manifest PLAN.toml --ca {_typed(home / 'ca')}",
+    ]
+    hosts = [f"fleet enroll HOST{homes}"]
+    return [
+        Step("here", "next, here (docs/brokers.md has mosquitto and others as well)", here),
+        Step("hosts", "for each host, and do on it what this prints", hosts),
+        Step("look", "to look at it", [f"fleet status{persons}"]),
+    ]
+
+
+def _steps_of_person(folder: Path, person: str) -> list[Step]:
+    """Return how somebody who is new to a fleet that is there gets at it."""
+    place = f"~/.config/fleet/identities/{folder.name}"
+    return [
+        Step("there", _BRING.format(person=person, folder=folder, place=place), ["fleet status"]),
+        Step("here", _BESIDE, [f"fleet status --identity {_typed(folder)}"]),
+        Step("rights", _RIGHTS),
+    ]
 
 
 def _typed(path: Path) -> str:

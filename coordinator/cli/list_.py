@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from coordinator.cli.order import by_activity
 from coordinator.cli.views import View, viewing
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 STATES = ("pending", "claimed", "running", "completed", "failed", "cancelled")
-_ACTIVE: Final = ("running", "claimed", "pending")
 
 
 @click.command("list")
@@ -53,11 +52,9 @@ def list_command(client: OperatorClient, states: tuple[str, ...]) -> View:
 
 
 def _by_activity(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return jobs that come next to be claimed first as people look for them."""
-    known = [[row for row in rows if row["state"] == state] for state in _ACTIVE]
-    over = [row for row in rows if row["state"] not in _ACTIVE]
-    over.sort(key=lambda row: row["finished_at"] or "", reverse=True)
-    return [*itertools.chain(*known), *over]
+    """Return jobs as people look for them."""
+    keys = ("state", "finished_at", "priority", "created_at", "name")
+    return sorted(rows, key=lambda row: by_activity(*(row[key] for key in keys)))
 
 
 def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
@@ -85,6 +82,8 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     orphans = sum(not row["in_plan"] for row in rows)
     if orphans:
         yield f"*: {orphans} no longer in the manifest, and given to no host any more"
+    if names := [row["name"] for row in rows if row.get("unplaceable")]:
+        yield render.unplaceable(names, len(names))
     planned = {row["name"] for row in rows if row["in_plan"]}
     for row in rows:
         if not row["in_plan"] and row["name"] in planned:
@@ -105,16 +104,23 @@ def _state(row: dict[str, Any]) -> Text:
     return shown if row["in_plan"] else shown.append("*", "bold")
 
 
+def _host(row: dict[str, Any]) -> Text:
+    """Return which host has a job; that none could have it stands out."""
+    from coordinator.cli import render
+
+    return render.Text(render.told(render.host(row)), "red" if row.get("unplaceable") else "")
+
+
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
     from coordinator.cli import render
 
     return (
         row["name"],
         _state(row),
-        row["host"] or "-",
+        _host(row),
         render.done(row),
         render.left(row),
-        render.figure({"auroc": (row["metrics"] or {}).get("auroc")}, "auroc"),
+        render.score(row["metrics"]),
         render.took(row),
         row["attempt"],
         row["priority"],

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 
 from broker.errors import RemoteError
 from broker.machine import new_id
-from broker.messages import AskAttempts, AskPlan, Capability, Heartbeat
-from coordinator.cli.words import span as words_of_span
-from coordinator.durations import History, Span
+from broker.messages import AskAttempts, AskPlan, AskWorkers, Capability, Heartbeat
+from broker.prose import span as words_of_span
+from coordinator import hostpages
+from coordinator.durations import Earlier, History, Span, default_epochs
 from coordinator.forecast import Forecast, Held, Outlook, Waiting, forecast
 from coordinator.matchmaking import HostView
 from coordinator.plan import HostPolicy, JobSpec, policy_from_dict, spec_from_dict
@@ -51,6 +52,7 @@ class Planned:
             row.get("ready_in_s", 0.0),
             row["host"],
             tuple(sorted(row.get("refused", {}).items())),
+            _earlier(row),
         )
 
     def held(self) -> Held:
@@ -63,6 +65,7 @@ class Planned:
             row.get("share"),
             row.get("eta_s"),
             row["uses_slot"],
+            _earlier(row),
         )
 
 
@@ -70,8 +73,9 @@ class Planned:
 class Picture:
     """All that a prediction is made of, at one moment.
 
-    A `paused` fleet is predicted as if it went on now. `policies` are those in force, of each known
-    host; `plans_grace_s` is none where `grace_s` is the coordinator's own, whatever a plan says.
+    A `paused` fleet is predicted as if it went on now. `policies` are those in force, of each host
+    that is known or that the plan names, `known` the names of the former. `plans_grace_s` is none
+    where `grace_s` is the coordinator's own, whatever a plan says.
     """
 
     jobs: Sequence[Planned]
@@ -80,6 +84,7 @@ class Picture:
     grace_s: float
     plans_grace_s: float | None = None
     policies: Mapping[str, HostPolicy] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
     paused: bool = False
 
     def held(self) -> list[Held]:
@@ -110,15 +115,34 @@ def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
     """
     try:
         jobs, said = _plan(client, states)
-        rows = client.list_workers()
+        rows, others = _hosts(client)
         views = [_view(row) for row in rows if row["capability"] is not None]
-        policies = {row["host"]: policy_from_dict(row["policy"]) for row in rows}
+        policies = {row["host"]: policy_from_dict(row["policy"]) for row in (*rows, *others)}
+        known = frozenset(row["host"] for row in (*rows, *others) if row.get("known", True))
         grace_s, plans_grace_s = said["grace_s"], said["plans_grace_s"]
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         raise RemoteError(f"the coordinator's answer cannot be used: {error!r}"[:300]) from None
     wanted = AskAttempts(id=new_id(), ends=("completed",))
-    past = History(attempts(client, wanted, HISTORY))
-    return Picture(jobs, views, past, grace_s, plans_grace_s, policies, bool(said["paused"]))
+    past = History(attempts(client, wanted, HISTORY), epochs_by_default(views))
+    return Picture(
+        jobs, views, past, grace_s, plans_grace_s, policies, known, paused=bool(said["paused"])
+    )
+
+
+def epochs_by_default(views: Iterable[HostView]) -> dict[tuple[str, str], float]:
+    """Return the epochs of a job that sets none, by model and host, as the hosts announce them.
+
+    By model and "": where the host is not known any more.
+    """
+    from coordinator.builtin import builtin_trainers
+
+    found: dict[tuple[str, str], float] = {}
+    for view in views:
+        for model, trainer in view.capability.trainers.items():
+            found[model, view.host] = found[model, ""] = default_epochs(trainer.hyper_schema)
+    for model, schema in builtin_trainers().items():
+        found[model, ""] = default_epochs(schema)
+    return found
 
 
 def attempts(
@@ -148,6 +172,24 @@ def _plan(client: OperatorClient, states: Sequence[Any]) -> tuple[list[Planned],
         offset = page["next"]
         if offset is None:
             return list(jobs.values()), page
+
+
+def _hosts(client: OperatorClient) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return all hosts that have come, and those that only the ledger or the plan names."""
+    rows: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    offset: int | None = 0
+    while offset is not None:
+        page = client.ask(AskWorkers(id=new_id(), absent=True, offset=offset))
+        rows += hostpages.whole(page)
+        others += page["others"]
+        offset = page["next"]
+    return rows, others
+
+
+def _earlier(row: Mapping[str, Any]) -> Earlier | None:
+    found = row.get("earlier")
+    return Earlier(**found) if found else None
 
 
 def _view(row: Mapping[str, Any]) -> HostView:
@@ -279,6 +321,8 @@ def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
         "ends_at": moment(one.end, now),
         "basis": one.estimate.basis if one.estimate else None,
         "runs": one.estimate.runs if one.estimate else None,
+        "scaled_from": (one.estimate.scaled_from or None) if one.estimate else None,
+        "rests_on": one.estimate.words() if one.estimate else None,
         "vague": one.vague,
         "after": one.after,
         "ahead": one.ahead,

@@ -23,17 +23,12 @@ from coordinator.cli.words import say, short, told
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
     from coordinator.cli.outlook import Picture
-    from coordinator.diff import Difference, Step
+    from coordinator.diff import Difference
     from coordinator.forecast import Forecast, Outlook
     from coordinator.plan import Plan
 
 EXIT_CHANGES: Final = 4
-LEAST_ROWS: Final = 5
 WIDE: Final = 110  # columns of a window with room for what a prediction rests on
-OTHER_LINES: Final = 24  # of a screen: headings, totals, the prompt
-_SIGNS: Final = {"added": "+", "changed": "~", "adopted": "+", "replaced": "±", "orphaned": "-"}
-_STYLES: Final = {"+": "green", "~": "yellow", "±": "magenta", "-": "red"}
-_ORDER: Final = ("replaced", "orphaned", "changed", "adopted", "added")
 
 
 @click.command("plan")
@@ -126,7 +121,7 @@ def _prepare(
     plan = load_manifest(manifest, _trainers(client))
     picture = outlook.look(client, ())
     found = after_reload(picture, plan)
-    return picture, found, _after(picture, found, plan), of_plan(plan, picture.policies)
+    return picture, found, _after(picture, found, plan), of_plan(plan, picture.known)
 
 
 def _trainers(client: OperatorClient) -> dict[str, Any]:
@@ -221,8 +216,7 @@ def _after(picture: Picture, found: Difference, plan: Plan) -> Forecast:
 
 
 def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) -> dict[str, Any]:
-    from coordinator.cli import outlook
-    from coordinator.diff import to_list
+    from coordinator.cli import outlook, reloaded
 
     now = datetime.now(UTC)
     data: dict[str, Any] = {
@@ -234,27 +228,8 @@ def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) 
         ],
     }
     if found is not None:
-        data |= {
-            "changes": found.counts(),
-            "steps": [_step_to_dict(one) for one in found.steps if one.action != "unchanged"],
-            "hosts": {name: to_list(changes) for name, changes in found.hosts.items()},
-            "settings": to_list(found.settings),
-        }
+        data |= reloaded.announced(found)
     return data
-
-
-def _step_to_dict(step: Step) -> dict[str, Any]:
-    from coordinator.diff import to_list
-
-    is_replaced = step.action == "replaced" and step.known is not None
-    return {
-        "action": step.action,
-        "job_id": step.spec.job_id,
-        "name": step.spec.name,
-        "replaces": step.known.spec.job_id if is_replaced and step.known else None,
-        "state": step.known.state if step.known else None,
-        "changes": to_list(step.changes),
-    }
 
 
 # For people
@@ -268,9 +243,9 @@ def _print(
     *,
     show_all: bool,
 ) -> None:
-    from coordinator.cli import outlook, render
+    from coordinator.cli import outlook, reloaded, render
 
-    rows = 1_000_000 if show_all else max(LEAST_ROWS, (out.height - OTHER_LINES) // 2)
+    rows = reloaded.rows_of(out, show_all=show_all)
     cut = False
     if found is not None:
         cut |= _print_changes(out, found, rows)
@@ -295,49 +270,10 @@ def _print_changes(out: Any, found: Difference, rows: int) -> bool:
     from coordinator.cli import outlook, reloaded, render
     from coordinator.diff import in_words
 
-    steps = [step for action in _ORDER for step in found.steps if step.action == action]
-    for step in steps[:rows]:
-        sign = _SIGNS[step.action]
-        line = render.Text().append(f"{sign} ", _STYLES[sign]).append(step.spec.name, "bold")
-        outlook.say(out, line.append(render.printable(f"  {_what(step)}")), 2, hang=2)
-    if len(steps) > rows:
-        out.print(f"    and {len(steps) - rows} more (--all shows them)")
-    reloaded.tell(out, found.hosts, found.settings)
-    if not found.is_empty():
-        out.print()
+    cut = reloaded.tell(out, reloaded.announced(found), rows)
     words = in_words(found.counts())
     outlook.say(out, render.Text().append("A reload: ", "bold").append(words))
-    return len(steps) > rows
-
-
-def _what(step: Step) -> str:
-    """Say what becomes of a job."""
-    from coordinator.diff import changes_in_words
-
-    match step.action:
-        case "added":
-            return "new"
-        case "adopted":
-            more = f"; {changes_in_words(step.changes)}" if step.changes else ""
-            return f"in the manifest again ({step.known.state if step.known else 'known'}){more}"
-        case "replaced":
-            return (
-                f"another job now: {changes_in_words(step.changes)}; the old one is {_fate(step)}"
-            )
-        case "orphaned":
-            return f"no longer in the manifest; {_fate(step)}"
-        case _:
-            return changes_in_words(step.changes)
-
-
-def _fate(step: Step) -> str:
-    known = step.known
-    if known is None or known.state not in {"pending", "claimed", "running"}:
-        return f"{known.state if known else 'over'}, and stays so"
-    cancel = f"`fleet cancel {short(known.spec.job_id)}`"  # its name means the new one
-    if known.state == "pending":
-        return f"pending, and never given to a host; {cancel} ends it"
-    return f"{known.state} on {known.host}, and goes on; {cancel} stops it"
+    return cut
 
 
 def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:
@@ -351,8 +287,10 @@ def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:
     if is_paused := prospect.waits_for_fleet():
         words = "The fleet is paused, until `fleet pause --off`; + is counted from then."
         outlook.say(out, render.Text(words, "yellow"))
-    columns: tuple[str, ...] = ("JOB", "HOST", "STARTS", "ENDS", "BETWEEN")
-    columns += ("BY", "AFTER") if out.width >= WIDE else ()
+    columns: tuple[Any, ...] = ("JOB", "HOST", "STARTS", "ENDS", "BETWEEN")
+    if out.width >= WIDE:
+        columns = (render.Column("JOB", least=32), *columns[1:])
+        columns += (render.Column("BY", least=24), render.Column("AFTER", least=8))
     cells = [_cells(one, names, is_paused=is_paused)[: len(columns)] for one in shown[:rows]]
     said = [index for index in range(len(columns)) if any(row[index] for row in cells)]
     out.print(render.table([columns[index] for index in said], [

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from coordinator.cli.words import span
+from broker.prose import span
 
 BAR: Final = 20  # characters
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 
 @click.command("reload")
+@click.option("--all", "show_all", is_flag=True, help="Show every job, not a screenful.")
 @json_option
 @client_options
-def reload_command(client: OperatorClient, as_json: bool) -> int:
+def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int:
     """Have the coordinator read its manifest again.
 
-    What that has changed is told as `fleet plan MANIFEST` tells it before. A manifest with errors
-    changes nothing; all of them are printed.
+    What that has changed is told by the lines by which `fleet plan MANIFEST` tells it before; of a
+    large change the answer names the first hundred jobs and hosts. A manifest with errors changes
+    nothing; all of them are printed.
 
     Example: fleet reload
     """
@@ -33,25 +35,36 @@ def reload_command(client: OperatorClient, as_json: bool) -> int:
     try:
         data = client.ask(AskReload(id=new_id(), expires_at=time.time() + client.timeout_s))
     except NotDone as refusal:
-        errors = (refusal.data or {}).get("errors", [])
-        if as_json:
-            render.print_json({"ok": False, "message": str(refusal), "errors": errors})
-        else:
-            say(printable(f"error: {refusal}"), err=True)
-            for error in errors:
-                file = f"{error['file']}:{error['line']}" if error.get("line") else error["file"]
-                where = ": ".join(filter(None, (file, error["job"], error["key"])))
-                say(printable(f"  {where}: {error['message']}"), err=True, indent=4)
+        _complain(refusal, as_json=as_json)
         return EXIT_REFUSED
     if as_json:
         render.print_json({"ok": True, **data})
     else:
-        from coordinator.cli import reloaded
-        from coordinator.diff import from_list, in_words
-
-        hosts = {name: from_list(rows) for name, rows in data["hosts"].items()}
-        reloaded.tell(render.console(), hosts, from_list(data["settings"]))
-        say(in_words(data["changes"]))
-        for text in data.get("warnings", ()):
-            say(f"warning: {printable(text)}", err=True)
+        _print(data, show_all=show_all)
     return 0
+
+
+def _print(data: dict[str, Any], *, show_all: bool) -> None:
+    from coordinator.cli import reloaded, render
+    from coordinator.diff import in_words
+
+    out = render.console()
+    reloaded.tell(out, data, reloaded.rows_of(out, show_all=show_all))
+    say(in_words(data["changes"]))
+    for text in data.get("warnings", ()):
+        say(f"warning: {printable(text)}", err=True)
+
+
+def _complain(refusal: NotDone, *, as_json: bool) -> None:
+    """Print every error of a manifest that was not taken."""
+    from coordinator.cli import render
+
+    errors = (refusal.data or {}).get("errors", [])
+    if as_json:
+        render.print_json({"ok": False, "message": str(refusal), "errors": errors})
+        return
+    say(printable(f"error: {refusal}"), err=True)
+    for error in errors:
+        file = f"{error['file']}:{error['line']}" if error.get("line") else error["file"]
+        where = ": ".join(filter(None, (file, error["job"], error["key"])))
+        say(printable(f"  {where}: {error['message']}"), err=True, indent=4)

@@ -13,25 +13,27 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from broker.prose import COMMAND, LEAST
+from broker.prose import LEAST, held, span
 from coordinator.cli import printable
-from coordinator.cli.tables import GAP, Column, make_table
+from coordinator.cli.tables import GAP, HELD, Column, make_table
 from coordinator.cli.words import (
     ago,
     by,
     done,
     figure,
     first_line,
+    host,
     left,
     local,
     moment,
     print_json,
     say,
+    score,
     short,
     size,
-    span,
     told,
     took,
+    unplaceable,
 )
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "drawn",
     "figure",
     "first_line",
+    "host",
     "left",
     "local",
     "moment",
@@ -53,6 +56,7 @@ __all__ = [
     "printable",
     "put",
     "say",
+    "score",
     "short",
     "size",
     "span",
@@ -60,6 +64,7 @@ __all__ = [
     "table",
     "told",
     "took",
+    "unplaceable",
 ]
 
 STATE_STYLES: Final = {
@@ -78,7 +83,6 @@ STATE_STYLES: Final = {
     "asleep": "dim",
     "left": "dim",
 }
-_HELD: Final = "\ue000"  # a blank within a command, while lines are broken; rich knows no better
 PIPE_WIDTH: Final = 1000  # nothing is cut for a program that reads
 
 
@@ -127,7 +131,7 @@ def _column(name: str, index: int, count: int, *, wrap: bool) -> Column:
 class Line:
     """A line of text. In a window it goes on indented; for a program it stays one line.
 
-    It is broken between words, but not within a command that one may copy.
+    It is broken between words, but not within a command that one may copy, or an amount.
     """
 
     def __init__(self, text: str | Text, *, indent: int = 4, style: str = "") -> None:
@@ -142,14 +146,14 @@ class Line:
             if line.cell_len <= width or console.width >= PIPE_WIDTH:
                 yield line
                 continue
-            line.plain = COMMAND.sub(lambda found: found[0].replace(" ", _HELD), line.plain)
+            line.plain = held(line.plain, HELD)
             first = line.wrap(console, width)[0]
             rest = line[len(first.plain) :]
             rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
             beside = Text(" " * self._indent)
             after = rest.wrap(console, max(LEAST, width - self._indent)) if rest else ()
             for part in (first, *(beside + one for one in after)):
-                part.plain = part.plain.rstrip().replace(_HELD, " ")
+                part.plain = part.plain.rstrip().replace(HELD, " ")
                 yield part
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 import tomllib
 from pathlib import Path
@@ -15,7 +16,7 @@ from broker.messages import AskRun
 from broker.topics import Topics
 from coordinator.cli import EXIT_REFUSED, NotDone, printable
 from coordinator.cli.common import json_option, timeout_option, where, where_options
-from coordinator.cli.complete import complete_host
+from coordinator.cli.complete import complete_host, complete_model, models_of_hosts
 from coordinator.cli.words import say
 
 # option -> key of a [[jobs]] table, where they are not called alike
@@ -49,8 +50,24 @@ def _value(text: str) -> Any:
     return value if known else text
 
 
+def _model(ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Return the model; where none was said, say which there are."""
+    if value is not None or ctx.resilient_parsing:
+        return value
+    there = models_of_hosts(ctx)
+    whose = "the fleet's hosts have"
+    if not there:
+        from coordinator.builtin import builtin_trainers
+
+        there, whose = sorted(builtin_trainers()), "no host could be asked; built in are"
+    text = f"Missing option '--model': {whose} {', '.join(there)}"
+    example = f"fleet run --model {shlex.quote(there[0])} --mode oracle"
+    raise click.UsageError(f"{text}\nfor example: `{example}`", ctx)
+
+
 @click.command("run")
-@click.option("--model", required=True, metavar="MODEL", help="The trainer.")
+@click.option("--model", metavar="MODEL", callback=_model, shell_complete=complete_model,
+              help="The trainer.  [required]")  # fmt: skip
 @click.option("--mode", required=True, type=click.Choice(["realistic", "oracle"]),
               help="Which channels it may see.")  # fmt: skip
 @click.option("-H", "--hyper", multiple=True, callback=_hyper, metavar="KEY=VALUE",
@@ -72,7 +89,8 @@ def _value(text: str) -> Any:
 @click.option("--n-resamples", type=int, metavar="N", help="Bootstrap resamples.")
 @click.option("--timeout-s", type=float, metavar="SECONDS", help="Most time for the trainer.")
 @click.option("--retries", type=int, metavar="N", help="Tries after a failure that may pass.")
-@click.option("--wait", is_flag=True, help="Wait for its end; exit code 0 if it completes.")
+@click.option("--wait", is_flag=True,
+              help="Wait, and say what came of it; exit code 0 if it completes.")  # fmt: skip
 @click.option("--get", type=click.Path(path_type=Path), metavar="DIR",
               help="Wait, then fetch the result into DIR.")  # fmt: skip
 @timeout_option
@@ -112,9 +130,10 @@ def run_command(
             raise LocalError(f"{get / data['name']} exists already; remove it, or name another DIR")
         row = data
         if waits:
-            from coordinator.cli.follow import until_over
+            from coordinator.cli.follow import in_fields, until_over
 
-            row = until_over(client, data["job_id"], quiet=as_json)
+            fetches = get is not None
+            row = in_fields(until_over(client, data["job_id"], quiet=as_json, fetches=fetches))
     if as_json:
         from coordinator.cli import render
 
@@ -125,7 +144,9 @@ def run_command(
         from coordinator.cli.get import get_command
 
         given = {**at, "config": str(at["config"]) if at["config"] else None}
-        ctx.invoke(get_command, job=row["job_id"], output=get, timeout=timeout, **given)
+        ctx.invoke(
+            get_command, job=row["job_id"], output=get, timeout=timeout, as_json=as_json, **given
+        )  # fmt: skip
     return 0
 
 

@@ -131,7 +131,7 @@ def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Needs", ", ".join(needs) or "nothing special"),
         ("Took", _took(data)),
     ]
-    if (said := _progress(data)) != "-":
+    if said := _progress(data):
         facts.append(("Progress", said))
     if data["artifact_id"]:
         facts.append(("Artifact", data["artifact_id"]))
@@ -157,6 +157,9 @@ def _state(data: dict[str, Any]) -> Any:
     from coordinator.cli import render
 
     state = render.state(data["state"])
+    if data.get("unplaceable"):
+        why = f"`fleet why {data['name']}` says why"
+        state.append(f"; no known host can run it, {why}", "default")
     return state if data["in_plan"] else state.append(", no longer in the manifest", "default")
 
 
@@ -166,12 +169,12 @@ def _took(data: dict[str, Any]) -> str:
 
     ran = _ran_s(data["events"])
     newest = render.took(data)
-    if not ran or (len(ran) == 1 and newest != "-"):
-        return newest
+    if not ran or (len(ran) == 1 and newest):
+        return newest or "-"
     in_all = render.span(sum(ran.values()))
     if len(ran) == 1:
         return f"{in_all} the attempt before"
-    newest = f"{newest} the newest attempt, " if newest != "-" else ""
+    newest = f"{newest} the newest attempt, " if newest else ""
     return f"{newest}{in_all} all {len(ran)} together"
 
 
@@ -201,12 +204,12 @@ def _progress(data: dict[str, Any]) -> str:
     from coordinator.cli import render
 
     now = data.get("progress") or {}
-    said = [render.done(data)]
+    said = [done] if (done := render.done(data)) else []
     if now.get("epoch") and now.get("epochs"):
         said.append(f"epoch {now['epoch']} of {now['epochs']}")
     for name, title in (("train_loss", "loss"), ("val_loss", "held-out loss")):
         if now.get(name) is not None:
             said.append(f"{title} {now[name]:.4f}")
-    if (left := render.left(data)) != "-":
+    if left := render.left(data):
         said.append(f"{left} left")
     return ", ".join(said)

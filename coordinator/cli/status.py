@@ -97,6 +97,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
             line.append(f"{count} ").append(render.state(name))
         yield render.Line(line if shown else f"{title:<13}none", indent=13)
     yield from holds.orphaned(data)
+    yield from holds.unplaceable(data)
     yield from holds.restrained(data)
     yield from holds.away(data)
     if data["forecast"] is not None and data["forecast"]["text"]:

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rich import box
+from rich.console import Console
+from rich.containers import Lines
 from rich.table import Table
 from rich.text import Text
 
+from broker.prose import held
 from coordinator.cli.words import told
 
 GAP: Final = 2  # columns of the screen between two of a table
+HELD: Final = "\ue000"  # a blank at which no line is broken; rich breaks at any that there is
 LEAST: Final = 3
 _NOTHING: Final = frozenset({"", "-"})
 
@@ -33,6 +37,19 @@ class Column:
     wrap: bool = False
 
 
+class Sentence(Text):
+    """A text that goes on in the next line where it may be broken: `broker.prose` says where."""
+
+    def wrap(self, console: Console, width: int, **options: Any) -> Lines:
+        """Return the lines."""
+        whole = self.copy()
+        whole.plain = held(self.plain, HELD)
+        lines = whole.wrap(console, width, **options)
+        for line in lines:
+            line.plain = line.plain.replace(HELD, " ")
+        return lines
+
+
 def make_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], window: int) -> Table:
     """Return a plain table that is no wider than `window`, in characters."""
     made = Table(
@@ -42,7 +59,7 @@ def make_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], window:
         padding=(0, 1, 0, 0),
         collapse_padding=True,
     )
-    cells = [[_cell(cell) for cell in row] for row in rows]
+    cells = [[_cell(cell, one) for cell, one in zip(row, columns)] for row in rows]
     widths = fit(columns, cells, window)
     for index, column in enumerate(columns):
         if index in widths:
@@ -97,5 +114,7 @@ def _total(widths: Iterable[int]) -> int:
     return sum(each) + GAP * (len(each) - 1)
 
 
-def _cell(value: Any) -> Text:
-    return value if isinstance(value, Text) else Text(told(str(value)))
+def _cell(value: Any, column: Column) -> Text:
+    if isinstance(value, Text):
+        return value
+    return (Sentence if column.wrap else Text)(told(str(value)))

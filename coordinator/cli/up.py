@@ -46,6 +46,10 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     configuration file names is left alone, and nothing listens at its `metrics` and `websocket`.
     Ctrl-C stops everything cleanly; a second one at once.
 
+    With --until-idle, exit code 0: what could run has; jobs that no host here can run may be left,
+    and it is said why. 1: a job failed. 5: jobs are left, and none was done. With --json each job
+    that is left has `waits` and `would_help`.
+
     \b
     Examples:
       fleet up --manifest plan.toml --data .demo/data

@@ -14,10 +14,10 @@ from rich.live import Live
 from broker.address import parse_addresses, text_of
 from broker.errors import BadMessage, LocalError
 from broker.machine import new_id
-from broker.messages import PROGRESS, AskStatus, AskWhy, Progress, decode
+from broker.messages import PROGRESS, AskStatus, Progress, decode
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics
-from coordinator.cli import EXIT_REFUSED, render
+from coordinator.cli import EXIT_NOTHING_RAN, EXIT_REFUSED, leftover, render
 from coordinator.cli.client import OperatorClient
 from coordinator.cli.progress import waiting
 from coordinator.cli.render import Column
@@ -54,7 +54,10 @@ def until_stopped(
 def watch_until_idle(
     fleet: Fleet, settings: BrokerSettings, hosts: Collection[str], *, as_json: bool
 ) -> int:
-    """Show progress until nothing is left that could run on `hosts` or others, then the results."""
+    """Show progress until nothing is left that could run on `hosts` or others, then the results.
+
+    Return 0, `EXIT_REFUSED` where a job failed, or `EXIT_NOTHING_RAN` where none could be done.
+    """
     topics = Topics(settings.topic_root)
     watch = [topics.progress("+", "+")]
     with OperatorClient(settings, TIMEOUT_S, watch=watch, patient=True) as client:
@@ -63,11 +66,35 @@ def watch_until_idle(
             _meet(fleet, client, hosts)
         with screen:
             rows = _wait(fleet, client, screen)
+        left = leftover.ask(client, rows)
         if as_json:
-            render.print_json(rows)
+            render.print_json(leftover.to_list(rows, left))
         else:
-            _results(client, rows, fleet.state)
-    return EXIT_REFUSED if any(row["state"] == "failed" for row in rows) else 0
+            _results(rows, fleet.state)
+        _tell_left_over(client, rows, left, aside=as_json)
+    states = {row["state"] for row in rows}
+    if "failed" in states:
+        return EXIT_REFUSED
+    return EXIT_NOTHING_RAN if "pending" in states and "completed" not in states else 0
+
+
+def _tell_left_over(
+    client: OperatorClient,
+    rows: list[dict[str, Any]],
+    left: list[leftover.LeftOver],
+    *,
+    aside: bool,
+) -> None:
+    """Say which jobs are left, why, and what would help; what a program reads is not disturbed."""
+    count = sum(row["state"] == "pending" for row in rows)
+    if not count:
+        return
+    out = render.console(stderr=aside)
+    if count == len(rows):
+        out.print("Nothing could run.", style="yellow")
+    out.print()
+    for line in leftover.in_words(client, left, count):
+        out.print(render.printable(line), soft_wrap=True)
 
 
 def _meet(fleet: Fleet, client: OperatorClient, hosts: Collection[str]) -> None:
@@ -104,6 +131,7 @@ def _wait(fleet: Fleet, client: OperatorClient, screen: _Screen) -> list[dict[st
         status = client.ask(AskStatus(id=new_id()))
         rows = client.list_jobs()
         screen.update(rows, progress, status)
+        screen.stand_still(client, rows, status)
         busy = status["active"] or status["runnable"]
         # Twice, a second apart: between two jobs there is a moment in which nothing is assigned.
         idle_polls = 0 if busy else idle_polls + 1
@@ -132,6 +160,8 @@ class _Screen:
         self._live = Live(console=self._console, auto_refresh=False) if live else None
         self._aside = aside
         self._states: dict[str, str] = {}
+        self._counted = False
+        self._still = False  # and it was said why
 
     def __enter__(self) -> None:
         if self._live:
@@ -150,12 +180,34 @@ class _Screen:
             room = max(1, min(MAX_ROWS, self._console.height - ASIDE_ROWS))
             self._live.update(live_table(rows, progress, status, room), refresh=True)
             return
+        if not self._counted:
+            self._counted = True
+            self._count(status)
         for row in rows:
             before = self._states.get(row["job_id"], "pending")
             self._states[row["job_id"]] = row["state"]
             if row["state"] != before and row["state"] != "claimed":
                 where = f" on {row['host']}" if row["host"] else ""
                 click.echo(f"{row['name']:<26} {row['state']}{where}", err=self._aside)
+
+    def _count(self, status: dict[str, Any]) -> None:
+        """Say what there is to do, and on how many hosts."""
+        counts = ", ".join(f"{count} {name}" for name, count in status["jobs"].items() if count)
+        online = status["hosts"]["online"]
+        hosts = "1 host is online" if online == 1 else f"{online} hosts are online"
+        click.echo(f"{counts or 'no jobs'}; {hosts}", err=self._aside)
+
+    def stand_still(
+        self, client: OperatorClient, rows: list[dict[str, Any]], status: dict[str, Any]
+    ) -> None:
+        """Say once why nothing runs, until something has run again."""
+        if self._live or status["active"] or self._still:
+            self._still = self._still and not status["active"]
+            return
+        words = leftover.held_up(client, rows) if status["runnable"] else ""
+        if words:
+            self._still = True
+            click.echo(render.told(words), err=self._aside)
 
 
 def live_table(
@@ -183,10 +235,10 @@ def live_table(
             (
                 row["name"],
                 render.state(row["state"]),
-                row["host"] or "-",
+                render.host(row),
                 _bar(row, now),
                 _loss(now),
-                render.figure({"auroc": (row["metrics"] or {}).get("auroc")}, "auroc"),
+                render.score(row["metrics"]),
                 render.took(row),
             )
         )
@@ -201,7 +253,7 @@ def live_table(
 def _loss(now: Progress | None) -> str:
     """Return the loss of the last epoch: on what is held out, where it is known."""
     values = (now.val_loss, now.train_loss) if now else ()
-    return next((f"{value:.4f}" for value in values if value is not None), "-")
+    return next((f"{value:.4f}" for value in values if value is not None), "")
 
 
 def _bar(row: dict[str, Any], now: Progress | None) -> str:
@@ -214,7 +266,7 @@ def _bar(row: dict[str, Any], now: Progress | None) -> str:
     return f"{text} {now.phase}" if now.phase != "train" else f"{text} {now.epoch}/{now.epochs}"
 
 
-def _results(client: OperatorClient, rows: list[dict[str, Any]], state: Path) -> None:
+def _results(rows: list[dict[str, Any]], state: Path) -> None:
     out = render.console()
     if not rows:
         out.print("nothing to do: the manifest has no jobs, or --manifest was not given")
@@ -229,6 +281,8 @@ def _results(client: OperatorClient, rows: list[dict[str, Any]], state: Path) ->
         Column("TOOK", rank=1, right=True),
         Column("ARTIFACT", rank=3, least=8),
     )
+    if not done:
+        return
     out.print(render.table(columns, [_result(row) for row in done]))
     for row in done:
         if row["error"]:
@@ -236,14 +290,6 @@ def _results(client: OperatorClient, rows: list[dict[str, Any]], state: Path) ->
             out.print(words, style="red", soft_wrap=True)
     stored = sum(row["state"] == "completed" for row in rows)
     out.print(f"\n{stored} artifacts in {state / 'coordinator' / 'models'}", soft_wrap=True)
-    left = [row for row in rows if row["state"] == "pending"]
-    if left:
-        out.print(f"\nLeft over ({len(left)}), since no host here can run them:")
-    for row in left:
-        data = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
-        reasons = {reason for host in data["hosts"] for reason in host["reasons"]}
-        why = "; ".join(sorted(reasons)) or data["summary"]
-        out.print(render.printable(f"  {row['name']:<26} {why}"), soft_wrap=True)
 
 
 def _result(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -251,7 +297,7 @@ def _result(row: dict[str, Any]) -> tuple[Any, ...]:
     f1 = "f1" if "f1" in metrics else "macro_f1"
     return (
         row["name"],
-        row["host"] or "-",
+        render.host(row),
         render.figure(metrics, "auroc") if metrics else render.state(row["state"]),
         render.figure({"ap": metrics.get("average_precision")}, "ap"),
         render.figure({"f1": metrics.get(f1)}, "f1"),

@@ -112,9 +112,7 @@ def _when(one: Outlook, found: Forecast, *, takes: bool = True) -> str:
     """Say when a job will start, or end, and what that rests on; `takes`: some host can now."""
     from coordinator.cli import outlook
 
-    by = one.estimate.words() if one.estimate else ""
-    if one.estimate and one.estimate.is_history:
-        by += ", whatever their hyperparameters"
+    by = one.estimate.words(in_full=True) if one.estimate else ""
     match one.verdict:
         case "running" if one.ends_known and one.end is not None:
             return f"It will likely end {outlook.about(one.end)}, by {by}."

@@ -10,7 +10,8 @@ from rich.progress import ProgressColumn, Task
 from rich.segment import Segment
 from rich.text import Text
 
-from coordinator.cli.words import size, span
+from broker.prose import span
+from coordinator.cli.words import size
 
 
 @dataclass(frozen=True, slots=True)

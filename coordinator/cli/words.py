@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
-from broker.prose import laid_out
+from broker.prose import laid_out, span
 from coordinator.cli import printable
 
 ID_CHARS: Final = 12
+NO_HOST: Final = "no host can"  # stands where the host would
+NAMED: Final = 3  # jobs of several
 # A whole time within words of the fleet: `2026-05-28 18:30 UTC`, `2026-05-28T18:30:00.000Z`.
 _MOMENT: Final = re.compile(
     r"\b(\d{4}-\d\d-\d\d)(?: (\d\d:\d\d) UTC|T(\d\d:\d\d)(?::\d\d(?:\.\d{1,6})?)?Z)(?!\w)"
@@ -40,22 +43,11 @@ def print_json(data: Any) -> None:
 
 
 def ago(at: str | None, now: datetime | None = None) -> str:
-    """Return an RFC 3339 time as people say it: `3 min ago`."""
+    """Return an RFC 3339 time as people say it: `3 min ago`; nothing for none."""
     if not at:
-        return "-"
-    seconds = ((now or datetime.now(UTC)) - datetime.fromisoformat(at)).total_seconds()
-    return "now" if abs(seconds) < 2 else f"{span(abs(seconds))} ago"
-
-
-def span(seconds: float) -> str:
-    """Return a duration in the largest unit that fits: `45 s`, `3 min`, `2.5 h`, `4 d`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 36 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.0f} d"
+        return ""
+    passed_s = ((now or datetime.now(UTC)) - datetime.fromisoformat(at)).total_seconds()
+    return "now" if abs(passed_s) < 2 else f"{span(abs(passed_s))} ago"
 
 
 def moment(at: str | datetime) -> str:
@@ -98,15 +90,25 @@ def by(event: Mapping[str, Any]) -> str:
 
 
 def took(row: dict[str, Any]) -> str:
-    """Return how long a job ran (its trainer, where that was measured), or has been running."""
+    """Return how long a job ran (its trainer, where that was measured), or has been running.
+
+    Nothing before it has started.
+    """
     if row.get("ran_s") is not None:
         return span(row["ran_s"])
     if not row.get("started_at"):
-        return "-"
-    start = datetime.fromisoformat(row["started_at"])
+        return ""
     end = row.get("finished_at")
-    stop = datetime.fromisoformat(end) if end else datetime.now(UTC)
-    return span(max(0.0, (stop - start).total_seconds()))
+    stop_s = seconds(end) if end else time.time()
+    return span(max(0.0, stop_s - seconds(row["started_at"])))
+
+
+def seconds(at: str | None) -> float:
+    """Return an RFC 3339 time in seconds since the epoch; 0 for what is none."""
+    try:
+        return datetime.fromisoformat(at or "").timestamp()
+    except ValueError:
+        return 0.0
 
 
 def size(count_bytes: float | None) -> str:
@@ -121,19 +123,37 @@ def size(count_bytes: float | None) -> str:
 
 
 def short(identity: str | None) -> str:
-    """Return the start of an id, enough to name it by."""
-    return identity[:ID_CHARS] if identity else "-"
+    """Return the start of an id, enough to name it by; nothing for none."""
+    return identity[:ID_CHARS] if identity else ""
 
 
 def figure(metrics: dict[str, Any] | None, name: str) -> str:
-    """Return a metric to three decimals, with its interval if it has one."""
+    """Return a metric to three decimals, with its interval if it has one; nothing for none."""
     value = (metrics or {}).get(name)
     if not isinstance(value, int | float):
-        return "-"
+        return ""
     interval = (metrics or {}).get(f"{name}_ci")
     if isinstance(interval, list) and len(interval) == 2 and None not in interval:
         return f"{value:.3f} [{interval[0]:.2f}, {interval[1]:.2f}]"
     return f"{value:.3f}"
+
+
+def score(metrics: dict[str, Any] | None) -> str:
+    """Return the AUROC of a result as tables have it, without its interval; nothing for none."""
+    return figure({"auroc": (metrics or {}).get("auroc")}, "auroc")
+
+
+def host(row: dict[str, Any]) -> str:
+    """Return which host has a job; of one that waits, whether any known host could run it."""
+    return NO_HOST if row.get("unplaceable") else row["host"] or ""
+
+
+def unplaceable(names: Sequence[str], count: int) -> str:
+    """Say which jobs no known host can run, the first few by name, and what tells why."""
+    more = f" and {count - NAMED} more" if count > NAMED else ""
+    return (
+        f"no known host can run {', '.join(names[:NAMED])}{more}; `fleet why {names[0]}` says why"
+    )
 
 
 def done(row: dict[str, Any]) -> str:
@@ -144,15 +164,19 @@ def done(row: dict[str, Any]) -> str:
         return str(held["phase"]) if share is None else f"{held['phase']} {share:.0%}"
     if now.get("epochs") and now.get("epoch") is not None:
         return f"{min(1.0, now['epoch'] / now['epochs']):.0%}"
-    return str(now.get("phase", "-"))
+    return str(now.get("phase", ""))
 
 
 def left(row: dict[str, Any]) -> str:
-    """Return for how much longer a running job will take, by what its trainer says."""
+    """Return for how much longer a running job will take, by what its trainer says.
+
+    While it has said nothing yet: by what it said in an earlier attempt.
+    """
     if row.get("away"):
         return "?"  # what its trainer said last is of no use
     left_s = (row.get("progress") or {}).get("eta_s")
-    return "-" if left_s is None else span(left_s)
+    left_s = row.get("left_s") if left_s is None else left_s
+    return "" if left_s is None else span(left_s)
 
 
 def namesakes(data: Mapping[str, Any]) -> list[str]:

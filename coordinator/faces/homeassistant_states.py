@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 from broker.clock import Now, rfc3339
 from broker.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
 from broker.messages.homeassistant import FleetState, HostState
-from coordinator import howfar
+from coordinator import howfar, tried
 from coordinator.hosts import Host
 from coordinator.jobs import Job
 from coordinator.states import FINAL, JobState
@@ -71,7 +71,7 @@ def host_state(
         for job in held
     ]
     # The job that takes longest; unknown as long as one of them is.
-    done_s = [ends.of(host.name, job.job_id, host.progress.get(job.job_id), now) for job in held]
+    done_s = [_done_s(world, host, job, ends, now) for job in held]
     known_s = [at_s for at_s in done_s if at_s is not None]
     eta_s = max(known_s) if held and len(known_s) == len(held) else None
     shares = [job.progress or 0.0 for job in jobs]
@@ -91,6 +91,17 @@ def host_state(
         }
         | _measures(host)
     )
+
+
+def _done_s(world: World, host: Host, job: Job, ends: Ends, now: Now) -> float | None:
+    """Return when a job will be done, in seconds since the epoch, by its trainer's word.
+
+    While it has said nothing yet: by what it said in an earlier attempt.
+    """
+    done_s = ends.of(host.name, job.job_id, host.progress.get(job.job_id), now)
+    if done_s is None and (left_s := tried.left_s(world, job, now)) is not None:
+        return now.wall_s + left_s
+    return done_s
 
 
 def fleet_state(world: World) -> HomeFleet:

@@ -208,7 +208,22 @@ class Mirror:
     def load_status(self, data: Mapping[str, Any]) -> None:
         """Take the answer to `status`."""
         self.status = data
+        self._mark(data.get("unplaceable"))
         self.version += 1
+
+    def _mark(self, said: Any) -> None:
+        """Take which jobs no host can run; where there are more than are named, those keep theirs.
+
+        Rows that are published do not say so: it changes with the hosts.
+        """
+        if said is None:
+            return  # of a coordinator that is older than we are
+        named = {one["job_id"] for one in said["jobs"]}
+        is_whole = len(named) == said["count"]
+        for job_id, row in self.jobs.items():
+            is_so = job_id in named or (row.unplaceable and not is_whole)
+            if row.unplaceable is not (is_so and row.state == "pending"):
+                self.jobs[job_id] = row.model_copy(update={"unplaceable": not row.unplaceable})
 
     def _apply(self, topic: Topic, payload: bytes, now: Now) -> bool:
         match topic.kind:
@@ -263,6 +278,8 @@ class Mirror:
             return False  # overtaken
         if row.state != "running":
             self.progress.pop(job_id, None)
+        if row.state == "pending" and known_row is not None and known_row.unplaceable:
+            row = row.model_copy(update={"unplaceable": True})  # until the coordinator says another
         self.jobs[job_id] = row
         self._forget_earlier(job_id)
         return row != known_row

@@ -35,6 +35,8 @@ def _column(
         made |= {":comparator": "fleet.byActivity", "sort": "asc"}
     if live:
         made[":equals"] = "() => false"
+    if cell == "took":
+        made[":comparator"] = "fleet.byTook"
     if right:
         made["type"] = "rightAligned"
     if sort:
@@ -51,12 +53,12 @@ def job_columns() -> list[dict[str, Any]]:
         _column("Progress", "share", "share", wide=2, width=100, live=True, from_px=480),
         _column("Model", "model", wide=1, width=124, from_px=870),
         _column("Mode", "mode", width=90, from_px=960),
-        _column("Loss", "loss", "loss", width=90, right=True, from_px=1220),
+        _column("Loss", "loss", "loss", width=90, right=True, from_px=1310),
         _column("Metric", "value", "metric", wide=2, width=164, live=True, from_px=750),
         _column("Began", "started", "ago", width=104, time=True, from_px=640),
         _column("Took", "finished", "took", width=80, time=True, live=True, from_px=1040),
         _column("Ends", "ends", "until", width=96, time=True, from_px=1140),
-        _column("Priority", "priority", width=84, right=True, from_px=1310),
+        _column("Priority", "priority", width=84, right=True, from_px=1400),
     ]
 
 
@@ -89,6 +91,18 @@ def host_columns() -> list[dict[str, Any]]:
     ]
 
 
+def attempt_columns() -> list[dict[str, Any]]:
+    """Return the columns of the timeline's attempts."""
+    return [
+        _column("Job", "name", "job", wide=3, width=130),
+        _column("Attempt", "attempt", width=84, right=True, from_px=640),
+        _column("Host", "host", "host", wide=2, width=104),
+        _column("State", "state", "fate", wide=1, width=104),
+        _column("Began", "started", "ago", width=104, time=True, sort="desc", from_px=450),
+        _column("Took", "finished", "took", width=80, time=True, live=True, from_px=540),
+    ]
+
+
 def rows_height(count: int) -> str:
     """Return the height, as CSS, of a table with so many rows."""
     return f"calc(var(--table-head) + {max(1, count)} * var(--table-row) + 2px)"
@@ -96,16 +110,16 @@ def rows_height(count: int) -> str:
 
 def grid(
     label: str, columns: list[dict[str, Any]], rows: list[Row], *, height: str, empty: str,
-    keeps: str = "",
+    keeps: str = "", row_id: str = "(p) => p.data.id",
 ) -> ui.aggrid:  # fmt: skip
     """Return a table. `label` is its name for screen readers, `keeps` a filter of `fleet`'s.
 
-    `empty` is what is said where there are no rows.
+    `empty` is what is said where there are no rows; `row_id` is JavaScript that tells rows apart.
     """
     options: dict[str, Any] = {
         "columnDefs": columns,
         "rowData": rows,
-        ":getRowId": "(p) => p.data.id",
+        ":getRowId": row_id,
         ":onGridReady": "fleet.ready",
         ":onGridSizeChanged": "(e) => fleet.fit(e.api)",
         ":onCellKeyDown": "fleet.open",

@@ -18,6 +18,8 @@ from coordinator import howfar, setaside
 from coordinator.live.mirror import HostSeen, Snapshot, bar_of
 
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
+UNPLACEABLE: Final = "unplaceable"  # beside the states, what a pending job may be chosen by
+NO_HOST: Final = "no host can run it"
 HELD: Final = frozenset({"claimed", "running"})
 ERROR_CHARS: Final = 200
 
@@ -148,6 +150,7 @@ def job_row(job: JobRow, progress: Progress | None, share: float | None, now: No
         "ran": None if job.ran_s is None else round(1000 * job.ran_s),
         "error": (job.error or "").strip().partition("\n")[0][:ERROR_CHARS],
         "planned": job.in_plan,
+        "unplaceable": job.unplaceable,
         "artifact": job.artifact_id is not None,
     }
 

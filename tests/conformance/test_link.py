@@ -29,13 +29,15 @@ class Ear:
     """A link whose events a test can wait for."""
 
     def __init__(
-        self, url: str, name: str, *filters: str, will: str = "", if_twin: str = ""
-    ) -> None:
+        self, url: str, name: str, *filters: str, will: str = "", if_twin: str = "",
+        cap_s: float = 0.5, return_cap_s: float = 0.5,
+    ) -> None:  # fmt: skip
         self.events: queue.Queue[LinkEvent] = queue.Queue()
         self.link = Link(
             LinkSettings(
                 parse_addresses(url), name, [(one, 1) for one in filters],
-                backoff_base_s=0.1, backoff_cap_s=0.5, if_twin=if_twin,
+                backoff_base_s=0.1, backoff_cap_s=cap_s, return_cap_s=return_cap_s,
+                if_twin=if_twin,
             ),
             self._put,
             will=(lambda session: Outgoing(will, session.encode(), 1)) if will else None,
@@ -62,7 +64,7 @@ def ear() -> Iterator[Callable[..., Ear]]:
     """`ear(url, name, *filters, will=...)`; all are stopped at the end."""
     made: list[Ear] = []
 
-    def make(*arguments: str, **more: str) -> Ear:
+    def make(*arguments: str, **more: Any) -> Ear:
         made.append(Ear(*arguments, **more))
         return made[-1]
 
@@ -219,6 +221,23 @@ def test_two_programs_of_one_name_are_told_what_it_may_be(
     assert whys[-1].endswith("; stop one of them")
 
 
+def test_who_was_thrown_off_by_its_name_is_back_soon_after_the_other_has_gone(
+    any_broker: Any, ear: Any, topic_root: str
+) -> None:
+    """However often that was; where nobody had let it in, each failure would double the wait."""
+    names = (f"{topic_root}-same", f"{topic_root}/#")
+    one = ear(any_broker.url, *names, cap_s=60.0, return_cap_s=0.5)
+    one.next(Connected)
+    for _ in range(9):
+        other = ear(any_broker.url, *names)
+        other.next(Connected)
+        other.link.stop()
+        gone_s = time.monotonic()
+        one.next(Disconnected)
+        one.next(Connected)
+        assert time.monotonic() - gone_s < 3.0
+
+
 @pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
 def test_it_comes_back_after_the_broker_was_killed(
     new_broker: Any, ear: Any, topic_root: str, kind: str
@@ -345,6 +364,27 @@ def test_a_broker_that_says_nothing_does_not_hold_up_the_end(ear: Any, answering
         begun_s = time.monotonic()
         one.link.stop([Outgoing("a/b", bytes(30_000_000))])  # more than the sockets hold
         assert time.monotonic() - begun_s < GOODBYE_TIMEOUT_S + 3
+
+
+def test_a_link_that_is_stopped_while_it_connects_ends_at_once(ear: Any, answering: Any) -> None:
+    """The broker's last answer comes after the stop, and before the next look at it."""
+    made: queue.Queue[Ear] = queue.Queue()
+    ended: queue.Queue[float] = queue.Queue()
+
+    def grant(_subscribe: bytes) -> bytes:
+        one = made.get(timeout=DEADLINE_S)
+        begun_s = time.monotonic()
+
+        def stop() -> None:
+            one.link.stop()
+            ended.put(time.monotonic() - begun_s)
+
+        threading.Thread(target=stop, daemon=True).start()
+        one.link._stopping.wait(DEADLINE_S)
+        return SUBACK
+
+    made.put(ear(answering(CONNACK, grant), "one", "a/b"))
+    assert ended.get(timeout=2 * DEADLINE_S) < 3.0
 
 
 def test_what_a_broker_does_not_take_is_bounded(

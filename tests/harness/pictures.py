@@ -20,17 +20,18 @@ from PIL import Image
 
 from tests.harness.brokers import embedded
 from tests.harness.browser import Browser, Page
-from tests.harness.fleet import SHORT, Fleet, Program
+from tests.harness.fleet import Fleet, Program
 from tests.harness.swarm import Swarm, manifest
 
-REAL = f"""
+REAL = """
 [[jobs]]
 name = "gbt-oracle"
 model = "gbt"
 mode = "oracle"
 priority = 99
 allowed_hosts = ["desk"]
-{SHORT}
+hyper.epochs = 60
+n_resamples = 200
 """
 READY = {
     "overview": "document.querySelectorAll('.ag-row .bar').length > 5",
@@ -43,6 +44,7 @@ READY = {
     "host": "document.querySelector('.nicegui-echart path')",
     "login": "document.querySelector('#password')",
 }
+BOTTOM = "Math.ceil(document.getElementById('main').getBoundingClientRect().bottom + scrollY)"
 MAX_BYTES = 190_000
 WIDTHS = ((1280, 800), (390, 844))
 
@@ -63,8 +65,11 @@ def save(page: Page, url: str, name: str, path: Path, *, whole: bool) -> None:
     width, height = page.run("[window.innerWidth, window.innerHeight]")
     if name == "report":
         # A frame beyond the window is not in a picture of the whole: the window grows instead.
-        page.resize(width, 2800 if whole else 2200)
+        page.resize(width, 2800)
     time.sleep(2.5)  # what is drawn when it is all there: charts, the frame
+    if name == "report":
+        page.resize(width, page.run(BOTTOM))
+        time.sleep(0.5)
     page.picture(path, whole=whole and name != "report")
     page.resize(width, height)
     small(path)

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import random
 import re
+import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
 
-from tests.harness.browser import Browser, Page
+import pytest
+
+from tests.harness.browser import Browser, Page, find_chromium
 from tests.harness.fleet import Fleet, Program
+from tests.harness.swarm import Swarm
 
 PASSWORD = "a password for the tests"  # noqa: S105 - of a fleet that lives a minute
+
+# The marks of every test that opens the web page.
+WITH_BROWSER: Final = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("nicegui") is None,
+        reason="the extra of the web page is not installed",
+    ),
+    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
+    pytest.mark.usefixtures("windows"),
+]
+
+# A question grows from nothing when it opens: whether it has.
+GROWN: Final = """(() => {
+  const asked = document.querySelector(".q-dialog");
+  const moving = asked.getAnimations({ subtree: true }).length;
+  return !moving && asked.querySelector("#confirm").getBoundingClientRect().width > 0;
+})()"""
 
 
 class Shown:
@@ -54,9 +80,14 @@ class Shown:
         page.until("!window.stale && document.readyState === 'complete'")
         page.until_text("Log out")
 
+    def ask(self, page: Page, text: str, inside: str = "button") -> None:
+        """Press a button that asks; wait until the question stands, whole, with the focus on no."""
+        page.click(inside, text)
+        page.until(GROWN, "the question in its full size")
+        page.until("document.activeElement?.innerText === 'No, leave it'", "the focus on no")
+
     def confirm(self, page: Page) -> None:
-        """Press the button that does it, once the question stands and has the focus."""
-        page.until("document.activeElement?.innerText === 'No, leave it'", "the question")
+        """Press the button of the question that does it."""
         page.click("#confirm")
 
     def listen(self, connect: Callable[..., Any]) -> Callable[[str], dict[str, Any]]:
@@ -93,3 +124,33 @@ class Shown:
         while (found := self.fleet.show(job)["state"]) != state:
             assert time.monotonic() < end_s, f"{found}: {page.text()}"
             self.fleet.look(0.2)
+
+
+@contextmanager
+def slow_fleet(
+    tmp: Path, broker_url: str, browser: Browser, *, hosts: int, jobs: int,
+    names: Sequence[str] = (),
+) -> Iterator[Shown]:  # fmt: skip
+    """Simulated hosts that train `gbt-00` and so on, slowly; none of them can take `big-one`."""
+    fleet = Fleet(tmp, broker_url, tmp)
+    fleet.plan(
+        *(f'model = "gbt"\nmode = "oracle"\nname = "gbt-{n:02}"\nseed = {n}' for n in range(jobs)),
+        'model = "mlp"\nmode = "realistic"\nname = "big-one"\nrequire_cuda = true\n'
+        "min_vram_gib = 900",
+    )
+    fleet.coordinator()
+    over = threading.Event()
+    swarm = Swarm(
+        broker_url, fleet.root, hosts, rng=random.Random(1), speed=0.05, beat_s=1.0,
+        fail_rate=0.0, names=names,
+    )  # fmt: skip
+    thread = threading.Thread(target=swarm.run, args=(over.is_set,), daemon=True)
+    thread.start()
+    made = Shown(fleet, browser)
+    fleet.programs.append(made.program)
+    try:
+        yield made
+    finally:
+        over.set()
+        thread.join(20)
+        fleet.close()

@@ -17,7 +17,7 @@ import heapq
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,10 @@ class Host:
 
 
 class Swarm:
-    """All hosts, one connection. `rng` decides what the hosts are like and how they fare."""
+    """All hosts, one connection. `rng` decides what the hosts are like and how they fare.
+
+    `names` take the place of those by kind.
+    """
 
     def __init__(
         self,
@@ -120,10 +123,14 @@ class Swarm:
         beat_s: float = 2.0,
         asleep: int = 0,
         quiet: int = 0,
+        names: Sequence[str] = (),
     ) -> None:
         self.topics = Topics(root)
         self.rng, self.speed, self.fail_rate, self.beat_s = rng, speed, fail_rate, beat_s
-        self.hosts = {host.name: host for host in make_hosts(hosts)}
+        made = make_hosts(hosts)
+        for host, name in zip(made, names):
+            host.name = name
+        self.hosts = {host.name: host for host in made}
         for host in list(self.hosts.values())[:quiet]:
             host.refuses = "quiet hours until 22:00"
         self._asleep = list(self.hosts)[len(self.hosts) - asleep :] if asleep else []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from broker.messages import AskCancel, AskPlan, AskWorkers, OperatorResponse
-from coordinator import hostpages
+from coordinator import hostnames, hostpages
+from coordinator.cli import reloaded
 from coordinator.cli.outlook import Picture, Planned
 from coordinator.cli.plan import after_reload
 from coordinator.diff import from_list, in_words
@@ -42,10 +45,12 @@ def plans(draw: st.DrawFn) -> Plan:
 def picture(fleet: Fleet) -> Picture:
     """What the command line is told of the plan that runs."""
     said = fleet.asks(AskPlan(id="p")).data
-    rows = hostpages.whole(fleet.asks(AskWorkers(id="w")).data)
+    page = fleet.asks(AskWorkers(id="w", absent=True)).data
+    rows = [*hostpages.whole(page), *page["others"]]
     jobs = [Planned(spec_from_dict(row["spec"]), row) for row in said["jobs"]]
     policies = {row["host"]: policy_from_dict(row["policy"]) for row in rows}
-    return Picture(jobs, [], History(), said["grace_s"], said["plans_grace_s"], policies)
+    known = frozenset(row["host"] for row in rows if row.get("known", True))
+    return Picture(jobs, [], History(), said["grace_s"], said["plans_grace_s"], policies, known)
 
 
 def reloads(fleet: Fleet, plan: Plan) -> dict[str, Any]:
@@ -55,6 +60,13 @@ def reloads(fleet: Fleet, plan: Plan) -> dict[str, Any]:
     (answer,) = (said for _, said in fleet.sent if isinstance(said, OperatorResponse))
     assert isinstance(answer.data, dict)
     return answer.data
+
+
+def printed(data: dict[str, Any]) -> str:
+    """What people see of it."""
+    out = Console(width=120, record=True, file=io.StringIO())
+    reloaded.tell(out, data, reloaded.ALL)
+    return out.export_text()
 
 
 @settings(max_examples=60)
@@ -72,6 +84,9 @@ def test_a_plan_announces_what_a_reload_does(
         counts = announced.counts()
         did = reloads(fleet, plan)
         assert did["changes"] == counts
+        assert did["steps"] == reloaded.announced(announced)["steps"]
+        assert printed(did) == printed(reloaded.announced(announced))
+        assert did.get("warnings", []) == hostnames.of_plan(plan, before.known)
         assert {name: from_list(rows) for name, rows in did["hosts"].items()} == announced.hosts
         assert from_list(did["settings"]) == announced.settings
         assert fleet.actions[-1].what == in_words(counts), "what `fleet events` tells"
@@ -93,5 +108,9 @@ def _is_so(before: Picture, after: Picture, counts: dict[str, int]) -> None:
     assert counts["orphaned"] + counts["replaced"] == len(left)
     assert (counts["adopted"], counts["changed"]) == (len(back), len(changed))
     assert counts["unchanged"] == len(kept) - len(changed)
-    assert counts["hosts"] == sum(before.policies[one] != after.policies[one] for one in HOSTS[:2])
+    assert counts["hosts"] == sum(_policy(before, one) != _policy(after, one) for one in HOSTS)
     assert counts["settings"] == (before.grace_s != after.grace_s)
+
+
+def _policy(picture: Picture, host: str) -> HostPolicy:
+    return picture.policies.get(host) or HostPolicy(host)

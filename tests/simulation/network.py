@@ -20,6 +20,7 @@ KEEPALIVE_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
 RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 20.0
+RETURN_CAP_S: Final = 4.0  # after a connection that was ended
 
 
 @dataclass(slots=True)
@@ -121,15 +122,15 @@ class Link:
         if self._broker.timeline.now_s - self._since_s > STEADY_S:
             self._failures = 0
         self._inbox(Disconnected(why))
-        self._retry()
+        self._retry(RETURN_CAP_S)
 
     def deliver(self, session: Session, message: Incoming) -> None:
         """A message has come all the way."""
         if self._session is session and not self.stopped:
             self._inbox(message)
 
-    def _retry(self) -> None:
-        wait_s = backoff_s(self._failures, RETRY_BASE_S, RETRY_CAP_S, self._rng)
+    def _retry(self, cap_s: float = RETRY_CAP_S) -> None:
+        wait_s = backoff_s(self._failures, RETRY_BASE_S, cap_s, self._rng)
         self._failures += 1
         self._broker.timeline.after(wait_s, self._connect)
 

@@ -259,6 +259,30 @@ def _at_a_terminal(
         os.close(theirs)
 
 
+def test_run_without_a_model_names_those_of_the_hosts(fleet: Any, cli: Any, short: str) -> None:
+    """And what came of a job is the last word of a wait, in fields as well."""
+    fleet.plan(short)
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("gbt-oracle", "completed")
+    said = cli("run")
+    assert said.returncode == 2
+    (worker,) = _json(cli("workers", "--json"))
+    models = ", ".join(sorted(worker["capability"]["trainers"]))
+    assert f"Missing option '--model': the fleet's hosts have {models}\n" in said.stderr
+    job = ("--model", "gbt", "--mode", "oracle", "-H", "epochs=3", "--seed", "5")
+    again = cli("run", *job, "--wait", "--name", "again")
+    assert again.returncode == 0, again.stderr
+    last = again.stdout.splitlines()[-1]
+    assert last.startswith("again completed on pi: trained for "), again.stdout
+    assert last.endswith("; `fleet get again` fetches it")
+    assert "AUROC 0." in last
+    row = _json(cli("run", *job, "--wait", "--name", "again", "--json"))
+    assert (row["state"], row["next"]) == ("completed", "fleet get again")
+    assert row["score"] == {"name": "auroc", "value": row["metrics"]["auroc"]}
+    assert row["ran_s"] > 0
+
+
 def test_run_and_wait_says_what_it_waits_for(fleet: Any, cli: Any, short: str) -> None:
     """The reason, that the job stays when the waiting is ended, and that nobody answers."""
     fleet.plan(short)

@@ -6,10 +6,8 @@ The tests click, and look at the ledger afterwards.
 from __future__ import annotations
 
 import json
-import random
 import re
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -26,17 +24,11 @@ from websockets.typing import Origin
 from broker import messages as m
 from broker.machine import new_id
 from broker.topics import Topics
-from tests.harness.browser import Browser, find_chromium
+from tests.harness.browser import Browser
 from tests.harness.fleet import Fleet
-from tests.harness.shown import PASSWORD, Shown
-from tests.harness.swarm import Swarm
+from tests.harness.shown import PASSWORD, WITH_BROWSER, Shown, slow_fleet
 
-pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
-    pytest.mark.usefixtures("windows"),
-]
+pytestmark = WITH_BROWSER
 EVIL = "<img src=x onerror=\"window.hurt='yes'\">`${window.hurt='yes'}`</script>"
 PAGES = ("/", "/jobs", "/curves", "/timeline")
 WORKERS, JOBS = 6, 40
@@ -48,26 +40,8 @@ def shown(
 ) -> Iterator[Shown]:
     """Six simulated hosts that train slowly, some forty jobs."""
     tmp = tmp_path_factory.mktemp("fleet")
-    fleet = Fleet(tmp, system_broker, tmp)
-    fleet.plan(
-        *(f'model = "gbt"\nmode = "oracle"\nname = "gbt-{n:02}"\nseed = {n}' for n in range(JOBS)),
-        'model = "mlp"\nmode = "realistic"\nname = "big-one"\nrequire_cuda = true\n'
-        "min_vram_gib = 900",
-    )
-    fleet.coordinator()
-    over = threading.Event()
-    swarm = Swarm(
-        system_broker, fleet.root, WORKERS, rng=random.Random(1), speed=0.05, beat_s=1.0,
-        fail_rate=0.0,
-    )  # fmt: skip
-    thread = threading.Thread(target=swarm.run, args=(over.is_set,), daemon=True)
-    thread.start()
-    made = Shown(fleet, browser)
-    fleet.programs.append(made.program)
-    yield made
-    over.set()
-    thread.join(20)
-    fleet.close()
+    with slow_fleet(tmp, system_broker, browser, hosts=WORKERS, jobs=JOBS) as made:
+        yield made
 
 
 def test_the_overview_shows_the_fleet_and_follows_it(shown: Shown) -> None:
@@ -107,13 +81,13 @@ def test_a_running_job_is_cancelled_by_two_clicks_and_requeued_by_two(shown: Sho
     job = shown.job("running")
     page = shown.browser.page()
     shown.log_in(page, f"/job/{job['job_id']}")
-    page.click("button", "Cancel")
+    shown.ask(page, "Cancel")
     page.until_text("its work is thrown away", ".dialog")
     shown.confirm(page)
     shown.until_ledger(job["job_id"], "cancelled", page)
     page.until_text("cancelled", ".state.big")
     page.until_text("operator:local", "table")
-    page.click("button", "Requeue")
+    shown.ask(page, "Requeue")
     shown.confirm(page)
     page.until("document.querySelector('.state.big').innerText !== 'cancelled'")
     events = shown.fleet.show(job["job_id"])["events"]
@@ -128,17 +102,16 @@ def test_who_says_no_changes_nothing_and_may_say_yes_at_once(shown: Shown) -> No
     job = shown.job("running")
     page = shown.browser.page()
     shown.log_in(page, f"/job/{job['job_id']}")
-    page.click("button", "Cancel")
-    page.until("document.activeElement?.innerText === 'No, leave it'")
+    shown.ask(page, "Cancel")
     page.click(".dialog button", "No, leave it")
     page.until("!document.querySelector('.dialog')")
     assert shown.fleet.show(job["job_id"])["state"] == "running"
-    page.click("button", "Requeue")
+    shown.ask(page, "Requeue")
     page.until_text(f"on {job['host']}, and begins again", ".dialog")
     page.click(".dialog button", "No, leave it")
     page.until("!document.querySelector('.dialog')")
-    page.click("button", "Cancel")
-    page.click("#confirm")
+    shown.ask(page, "Cancel")
+    shown.confirm(page)
     shown.until_ledger(job["job_id"], "cancelled", page)
 
 
@@ -146,16 +119,15 @@ def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
     """With a dialog each, and with the keyboard alone."""
     page = shown.browser.page()
     shown.log_in(page, "/host/lab-ws-1")
-    page.click("button", "Drain")
+    shown.ask(page, "Drain")
     page.until_text("no new jobs until somebody resumes", ".dialog")
-    page.until("document.activeElement?.innerText === 'No, leave it'")
     page.key("Tab", 9)
     page.until("document.activeElement?.id === 'confirm'")
     page.key("Enter", 13)
     page.until_text("drained by operator:local", ".warn")
     hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
     assert "drained by operator:local" in hosts["lab-ws-1"]["barred"][0]
-    page.click("button", "Resume")
+    shown.ask(page, "Resume")
     shown.confirm(page)
     page.until("![...document.querySelectorAll('.warn')].some(one => one.checkVisibility())")
     hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
@@ -168,11 +140,10 @@ def test_a_host_is_snoozed_for_as_long_as_is_chosen(
     """And may finish what runs, if that is ticked; `Resume` ends it."""
     page, heard = shown.browser.page(), shown.listen(client)
     shown.log_in(page, "/host/laptop-1")
-    page.click("button", "Snooze")
-    page.until("document.activeElement?.innerText === 'No, leave it'", "the question")
+    shown.ask(page, "Snooze")
     page.click(".choices label", "3 hours")
     page.click(".tick")
-    page.click("#confirm")
+    shown.confirm(page)
     page.until_text("snoozed until", ".warn")
     assert heard("snooze")["finish"] is True
     hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
@@ -180,7 +151,7 @@ def test_a_host_is_snoozed_for_as_long_as_is_chosen(
     assert said, hosts["laptop-1"]
     left_s = datetime.fromisoformat(f"{said[1]}+00:00").timestamp() - time.time()
     assert 2.9 * 3600 < left_s <= 3 * 3600
-    page.click("button", "Resume")
+    shown.ask(page, "Resume")
     shown.confirm(page)
     page.until("![...document.querySelectorAll('.warn')].some(one => one.checkVisibility())")
     hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
@@ -191,13 +162,13 @@ def test_the_fleet_is_paused_and_goes_on(shown: Shown) -> None:
     """Every open page says so, to those as well who may only look."""
     page, visitor = shown.browser.page(), shown.page("/jobs")
     shown.log_in(page)
-    page.click("button", "Pause the fleet")
+    shown.ask(page, "Pause the fleet")
     shown.confirm(page)
     page.until_text("the fleet was paused by operator:local", ".band")
     visitor.until_text("`fleet pause --off` lifts it", ".band")
     assert visitor.run("document.querySelectorAll('.button').length") == 0
     assert "paused by operator:local" in shown.fleet.client.ask(m.AskStatus(id=new_id()))["paused"]
-    page.click(".band button", "Give jobs out again")
+    shown.ask(page, "Give jobs out again", ".band button")
     shown.confirm(page)
     gone = "![...document.querySelectorAll('.band')].some(one => one.checkVisibility())"
     page.until(gone, "the band to go")
@@ -210,9 +181,8 @@ def test_a_logout_in_one_window_ends_the_other_windows_rights(shown: Shown) -> N
     job = shown.job("running")
     page = shown.browser.page()
     shown.log_in(page, f"/job/{job['job_id']}")
-    page.click("button", "Cancel")
+    shown.ask(page, "Cancel")
     page.until_text("its work is thrown away", ".dialog")
-    page.until("document.activeElement?.innerText === 'No, leave it'")
     page.run("fetch('/logout', {method: 'POST'}).then(() => 1)")
     shown.confirm(page)
     page.until_text("log in first", "#notice")
@@ -339,6 +309,23 @@ def test_a_pending_job_says_why(shown: Shown) -> None:
     page.until_text("Why it waits", "h2")
     page.until_text("needs CUDA; this host has none", "table")
     page.until_text("if min_vram_gib were", "ul li")
+
+
+def test_a_job_that_no_host_can_run_is_marked_as_long_as_it_waits(shown: Shown) -> None:
+    """On the overview, which leads to it, among the jobs and on its page, in words."""
+    page, other = shown.page(), shown.page()
+    page.click(".warn a", "1 job that no host can run")
+    page.until_text(f"1 of {JOBS + 1} jobs", "#shown-jobs")
+    assert page.run("location.search") == "?state=unplaceable"
+    page.until_text("no host can run it", ".ag-row .state")
+    page.click(".ag-row a", "big-one")
+    page.until_text("no host can run it", ".head")
+    shown.fleet.cancel("big-one")
+    page.until("!document.querySelector('.head').innerText.includes('no host')")
+    other.until("!document.querySelector('.warn').checkVisibility()", "the note to go")
+    shown.fleet.requeue("big-one")
+    other.until_text("1 job that no host can run", ".warn")
+    page.until_text("no host can run it", ".head")
 
 
 @pytest.mark.parametrize("path", ["/job/{name}", "/jobs/{name}", "/job/{start}"])
@@ -498,6 +485,28 @@ def test_nothing_is_cut_off_on_a_phone(shown: Shown, path: str) -> None:
     page.until("document.documentElement.scrollWidth <= 360", f"{path} to fit")
 
 
+def test_a_word_that_is_wider_than_a_phone_is_broken(
+    shown: Shown, client: Callable[..., Any]
+) -> None:
+    """Such as the id of a job, or a file that is called by it."""
+    topics, key = Topics(shown.fleet.root), "e" * 64
+    somebody = client(int(shown.fleet.broker_url.rpartition(":")[2]), f"wide-{shown.fleet.root}")
+    row = m.JobRow(
+        job_id=key, name="wide-one", model="gbt", mode="oracle", state="completed", priority=0,
+        attempt=1, host="gaming-pc-1", error=None, artifact_id="5a" * 32, metrics=None,
+        created_at="2026-05-28T20:00:00Z", started_at="2026-05-28T20:00:00Z",
+        finished_at="2026-05-28T20:01:00Z",
+    )  # fmt: skip
+    somebody.publish(topics.job(key), m.encode(row), retain=True)
+    try:
+        page = shown.page(f"/job/{key}", width=360, height=740)
+        page.until_text("did not tell more", ".warn")
+        page.until_text(key, ".warn")
+        assert page.run("[window.innerWidth, document.documentElement.scrollWidth]") == [360, 360]
+    finally:
+        somebody.publish(topics.job(key), b"", retain=True)
+
+
 @pytest.mark.parametrize("path", [*PAGES, "/login", "/host/gaming-pc-1", "/job"])
 def test_a_screen_reader_finds_its_way(shown: Shown, path: str) -> None:
     """One heading of the first rank, one main part, a name on everything that can be used."""
@@ -552,7 +561,7 @@ CONTRAST = """(() => {
     return 0.2126 * part(0) + 0.7152 * part(2) + 0.0722 * part(4);
   };
   const inks = ["ink", "dim", "accent", "pending", "claimed", "running", "completed", "failed",
-    "cancelled"];
+    "cancelled", "lost", "released"];
   const found = [];
   for (const ink of inks) for (const ground of ["ground", "raised", "hover"]) {
     const both = [light("--" + ink), light("--" + ground)].sort((a, b) => b - a);

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.browser import Browser, Page, find_chromium
-from tests.harness.fleet import Fleet
-from tests.harness.shown import Shown
-from tests.harness.swarm import Swarm
+from tests.harness.browser import Browser, Page
+from tests.harness.shown import WITH_BROWSER, Shown, slow_fleet
 
-pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
-    pytest.mark.usefixtures("windows"),
-]
+pytestmark = WITH_BROWSER
 LONG_HOST = "a-workstation-with-a-long-name-on-the-attics-2nd-floor"
 HOSTS = ("pc-10", "pc-2", LONG_HOST)
 PHONE = {"width": 390, "height": 844}
@@ -45,29 +36,8 @@ def shown(
 ) -> Iterator[Shown]:
     """Three simulated hosts that train slowly, one of a long name; a job that none can take."""
     tmp = tmp_path_factory.mktemp("fleet")
-    fleet = Fleet(tmp, system_broker, tmp)
-    fleet.plan(
-        *(f'model = "gbt"\nmode = "oracle"\nname = "gbt-{n:02}"\nseed = {n}' for n in range(12)),
-        'model = "mlp"\nmode = "realistic"\nname = "big-one"\nrequire_cuda = true\n'
-        "min_vram_gib = 900",
-    )
-    fleet.coordinator()
-    over = threading.Event()
-    swarm = Swarm(
-        system_broker, fleet.root, len(HOSTS), rng=random.Random(1), speed=0.05, beat_s=1.0,
-        fail_rate=0.0,
-    )  # fmt: skip
-    for host, name in zip(swarm.hosts.values(), HOSTS):
-        host.name = name
-    swarm.hosts = {host.name: host for host in swarm.hosts.values()}
-    thread = threading.Thread(target=swarm.run, args=(over.is_set,), daemon=True)
-    thread.start()
-    made = Shown(fleet, browser)
-    fleet.programs.append(made.program)
-    yield made
-    over.set()
-    thread.join(20)
-    fleet.close()
+    with slow_fleet(tmp, system_broker, browser, hosts=3, jobs=12, names=HOSTS) as made:
+        yield made
 
 
 def _open(shown: Shown, page: Page, path: str) -> None:
@@ -81,13 +51,6 @@ def _open(shown: Shown, page: Page, path: str) -> None:
     page.until(DRAWN, f"{path} to be drawn")
     page.until(TOLD, f"{path} to be told")
 
-
-# A question grows from nothing when it opens: whether it has.
-GROWN = """(() => {
-  const asked = document.querySelector(".q-dialog");
-  const moving = asked.getAnimations({ subtree: true }).length;
-  return !moving && asked.querySelector("#confirm").getBoundingClientRect().width > 0;
-})()"""
 
 # What is pressed and is smaller than a thumb, in CSS pixels; what makes a phone enlarge the page.
 SMALL = """(() => {
@@ -114,9 +77,7 @@ def test_all_that_is_pressed_on_a_phone_is_as_large_as_a_thumb(shown: Shown) -> 
         _open(shown, page, path)
         assert page.run(SMALL) == [], path
     _open(shown, page, "/host/pc-2")
-    page.click("button", "Snooze")
-    page.until("document.activeElement?.innerText === 'No, leave it'", "the question")
-    page.until(GROWN, "the question in its full size")
+    shown.ask(page, "Snooze")
     assert page.run(SMALL) == []
 
 
@@ -136,8 +97,18 @@ FAINT = """(() => {
     const [r, g, b] = colour.map((value) => part(value / 255));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
+  // What is drawn below a word of a chart, the foremost first.
+  const drawn = (node) => {
+    const box = node.getBoundingClientRect();
+    const found = document.elementsFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+    return found.filter((one) => one.matches("svg path, svg rect")).map((one) => {
+      const { fill, fillOpacity, opacity } = getComputedStyle(one);
+      const colour = parse(fill);
+      return [...colour.slice(0, 3), colour[3] * fillOpacity * opacity];
+    });
+  };
   const ground = (node) => {
-    const above = [];
+    const above = node.closest("svg") ? drawn(node) : [];
     for (let one = node; one; one = one.parentElement)
       above.push(parse(getComputedStyle(one).backgroundColor));
     return above.reverse().reduce((below, one) => over(one, below), [255, 255, 255, 1]);
@@ -156,8 +127,10 @@ FAINT = """(() => {
     const node = words.currentNode.parentElement;
     const text = words.currentNode.textContent.trim();
     const seen = node.checkVisibility({ opacityProperty: true, visibilityProperty: true });
-    if (text && seen && !node.closest("svg, option, script, style, [aria-hidden=true]"))
-      judge(node, getComputedStyle(node), text);
+    if (text && seen && !node.closest("option, script, style, [aria-hidden=true]")) {
+      const { color, fill, opacity } = getComputedStyle(node);
+      judge(node, { color: node.closest("svg") ? fill : color, opacity }, text);
+    }
   }
   for (const node of document.querySelectorAll("[placeholder]"))
     judge(node, getComputedStyle(node, "::placeholder"), node.placeholder);
@@ -222,8 +195,9 @@ def test_tab_leaves_a_table_that_the_arrow_keys_lead_through(shown: Shown) -> No
     page = shown.browser.page()
     _open(shown, page, "/")
     page.until_text("pc-10", ".ag-cell")
+    page.until_text("no host can run", ".warn")
     inside = "document.activeElement.closest('section')?.getAttribute('aria-labelledby')"
-    page.run("[...document.querySelectorAll('.tile')].at(-1).focus(); 1")
+    page.run("document.querySelector('.warn a').focus(); 1")
     page.key("Tab", 9)
     assert page.run(inside) == "running-title"
     page.key("Tab", 9)
@@ -233,7 +207,7 @@ def test_tab_leaves_a_table_that_the_arrow_keys_lead_through(shown: Shown) -> No
     page.until("document.activeElement.innerText === 'pc-2'", "a cell")
     page.key("Tab", 9)
     assert page.run(inside) is None
-    page.run("[...document.querySelectorAll('.tile')].at(-1).focus(); 1")
+    page.run("document.querySelector('.warn a').focus(); 1")
     for _ in range(2):
         page.key("Tab", 9)
     for _ in range(2):
@@ -276,3 +250,125 @@ def test_no_line_of_a_chart_is_told_by_its_colour_alone(shown: Shown) -> None:
         ".map(one => one.getAttribute('stroke-dasharray') ?? '')"
     )
     page.until(f"new Set({dashes}).size > 1", "dashes")
+
+
+# Attempts of each end, such as hosts have of the last two minutes.
+FATES = """(() => {
+  const ends = ["completed", "failed", "cancelled", "lost", "released"];
+  const runs = ends.map((end, at) => {
+    const began = Date.now() - 20000 * (ends.length + 1 - at);
+    const ended = began + 19000 - 2000 * at;
+    return [String(at).repeat(64), `it-${end}`, [[1, "pc-gone", began, ended, end]]];
+  });
+  const chart = document.querySelector("[data-bars]").id.slice(1);
+  fleet.feedTimeline(Number(chart), { past: { runs, afresh: false, most: 3000 } });
+})()"""
+
+
+def _open_timeline(shown: Shown, page: Page) -> None:
+    """Go to the timeline, and wait until it has attempts of each end, and one that runs."""
+    page.open(f"{shown.url}/timeline")
+    page.until("Number(document.querySelector('[data-bars]')?.dataset.bars) > 2", "the bars")
+    page.run(FATES)
+    for name in ("it-released", "gbt-"):
+        page.until(
+            "[...document.querySelectorAll('.chart svg text')]"
+            f".some(one => one.textContent.startsWith('{name}'))",
+            f"a bar with {name} on it",
+        )
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_names_on_the_timelines_bars_stand_out(shown: Shown, *, dark: bool) -> None:
+    """Whatever became of the attempt."""
+    page = shown.browser.page(dark=dark)
+    _open_timeline(shown, page)
+    assert page.run(FAINT) == []
+
+
+def test_the_timelines_attempts_are_reached_by_keyboard(shown: Shown) -> None:
+    """In a table, the newest first: the arrow keys lead through it, Enter goes to a job."""
+    page = shown.browser.page()
+    page.open(f"{shown.url}/timeline")
+    page.until_text("gbt-", ".ag-cell")
+    page.run("document.querySelector('.filters select').focus(); 1")
+    page.key("Tab", 9)
+    inside = "document.activeElement.closest('section')?.getAttribute('aria-labelledby')"
+    assert page.run(inside) == "attempts-title"
+    page.key("ArrowDown", 40)
+    page.until("document.activeElement.innerText.startsWith('gbt-')", "the newest attempt")
+    name = page.run("document.activeElement.innerText")
+    page.key("Enter", 13)
+    page.until(f"document.querySelector('h1')?.innerText === '{name}'", "its page")
+
+
+def test_the_timelines_attempts_are_a_table_for_screen_readers(shown: Shown) -> None:
+    """With what the bars tell by colour, place and length; it is sorted by each."""
+    page = shown.browser.page()
+    _open_timeline(shown, page)
+    page.until_text("it-lost", ".ag-cell")
+    nodes = page.accessible()
+    assert [node["name"] for node in nodes if node["role"] in {"grid", "treegrid"}] == ["Attempts"]
+    titles = [node["name"] for node in nodes if node["role"] == "columnheader"]
+    assert titles == ["Job", "Attempt", "Host", "State", "Began", "Took"]
+    cells = [node["name"] for node in nodes if node["role"] == "gridcell"]
+    row = cells[cells.index("it-lost") :][:6]
+    assert (row[:4], row[5]) == (["it-lost", "1", "pc-gone", "lost"], "13 s")
+    page.click(".ag-header-cell-text", "Took")
+    page.until(
+        "document.querySelector('.ag-row[row-index=\"0\"] a')?.innerText === 'it-released'",
+        "the shortest first",
+    )
+
+
+# An attempt of more than an hour ago.
+OLD = """(() => {
+  const one = [1, "pc-gone", Date.now() - 9e6, Date.now() - 8e6, "failed"];
+  const chart = document.querySelector("[data-bars]").id.slice(1);
+  const runs = [["e".repeat(64), "of-old", [one]]];
+  fleet.feedTimeline(Number(chart), { past: { runs, afresh: false, most: 3000 } });
+})()"""
+
+
+def test_a_table_of_the_timeline_follows_the_time_that_is_chosen(shown: Shown) -> None:
+    """What is not drawn is not listed."""
+    page = shown.browser.page()
+    _open_timeline(shown, page)
+    page.run(OLD)
+    page.until_text("of-old", ".ag-cell")
+    page.run("const one = document.querySelector('.filters select'); one.value = '1';"
+             "one.dispatchEvent(new Event('change'))")  # fmt: skip
+    listed = "[...document.querySelectorAll('.ag-cell')].some(one => one.innerText === '{}')"
+    page.until(f"{listed.format('it-lost')} && !{listed.format('of-old')}", "the last hour alone")
+
+
+@pytest.mark.parametrize("width", [390, 600, 1280])
+def test_that_no_host_can_run_a_job_is_said_whole(shown: Shown, width: int) -> None:
+    """Beside its state, in words, however narrow the table is."""
+    page = shown.browser.page(width, 800)
+    _open(shown, page, "/jobs?text=big-one")
+    page.until_text("no host can run it", ".ag-row")
+    seen = page.run(
+        "[...document.querySelectorAll('.hopeless')].map(one => {"
+        "const { left, right, top, height } = one.getBoundingClientRect();"
+        "const isAt = x => document.elementsFromPoint(x, top + height / 2).includes(one);"
+        "return [isAt(left + 2), isAt(right - 2)] })"
+    )
+    assert seen == [[True, True]]
+
+
+def test_a_long_name_has_two_lines_on_a_phone(shown: Shown) -> None:
+    """Such names differ at their ends; on a desktop each row is a line."""
+    page = shown.browser.page(**PHONE)
+    page.open(shown.url)
+    page.until_text("a-workstation", ".ag-cell")
+    lines = (
+        "(() => { const one = [...document.querySelectorAll('.ag-cell a')]"
+        f".find(one => one.textContent === {LONG_HOST!r}), words = document.createRange();"
+        "words.selectNodeContents(one); const { bottom } = one.getBoundingClientRect();"
+        "const tops = [...words.getClientRects()].filter(line => line.bottom <= bottom + 1)"
+        ".map(line => Math.round(line.top)); return new Set(tops).size })()"
+    )
+    page.until(f"{lines} === 2", "two lines")
+    page.resize(1280, 800)
+    page.until(f"{lines} === 1", "one line")

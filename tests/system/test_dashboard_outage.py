@@ -8,20 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.harness.brokers import BrokerProcess
-from tests.harness.browser import Browser, Page, find_chromium
+from tests.harness.browser import Browser, Page
 from tests.harness.fleet import Fleet, Program
 from tests.harness.secure import House
-from tests.harness.shown import Shown
+from tests.harness.shown import WITH_BROWSER, Shown
 
-pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
-    pytest.mark.usefixtures("windows"),
-]
+pytestmark = WITH_BROWSER
 JOB = 'model = "mlp"\nmode = "realistic"\nname = "waits"\nrequire_cuda = true'
 
 
@@ -89,7 +82,7 @@ def test_a_command_that_is_given_expires(
     heard = shown.listen(client)
     page = browser.page()
     shown.log_in(page, f"/job/{fleet.until('waits', 'pending')['job_id']}")
-    page.click("button", "Cancel")
+    shown.ask(page, "Cancel")
     shown.confirm(page)
     page.until_text("cancelled", ".state.big")
     assert 0 < heard("cancel")["expires_at"] - time.time() < 60

@@ -6,6 +6,7 @@ import getpass
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -23,7 +24,7 @@ from agent.gpucheck import check_gpu
 from broker.ca import Authority
 from broker.checks import check_clock, check_lock, check_state
 from broker.clock import Now
-from broker.findings import tell, warn
+from broker.findings import fail, ok, skip, summary, tell, warn
 from coordinator.doctor import check_ca
 from tests.harness.brokers import BrokerProcess, mosquitto
 from tests.harness.fleet import ROOT, Program
@@ -405,7 +406,7 @@ def test_a_finding_goes_on_below_its_own_words(
     monkeypatch.setenv("COLUMNS", "45")
     found = [warn("clock", "it is late, and nothing keeps it right", "set it")]
     assert tell("agent", found, out, as_json=False) == 0
-    assert out.getvalue().splitlines() == says
+    assert out.getvalue().splitlines() == [*says, "1 warning: clock."]
 
 
 def test_an_option_of_the_other_role_is_refused() -> None:
@@ -413,3 +414,106 @@ def test_an_option_of_the_other_role_is_refused() -> None:
     done = _doctor("--role=coordinator", "--data=/srv")
     assert done.returncode == 2
     assert "--data: only with --role agent" in done.stderr
+
+
+def test_the_data_of_the_agent_that_runs_here_is_what_counts(
+    system_broker: str, data: Path, tmp_path: Path
+) -> None:
+    """However it was told of it, and wherever the doctor is started; no data is no news then."""
+    config = tmp_path / "agents.toml"
+    config.write_text(f"[agent]\ndata = '{data}'\n")
+    name = f"beside-{os.getpid()}"
+    who = [f"--broker={system_broker}", f"--root=beside{os.getpid()}", f"--host={name}"]
+    agent = Program(
+        "agent.service", [*who, f"--state={tmp_path / 'agent'}", f"--config={config}"],
+        dict(os.environ), tmp_path / "log",
+    )  # fmt: skip
+    agent.start()
+    try:
+        its = f"the agent that runs here (process {agent.process.pid}) has it"
+        for state in ("agent", "another"):
+            level, text = _checks(_doctor(*who, f"--state={tmp_path / state}", "--json"))["data"]
+            assert level == "ok"
+            assert text.startswith(f"{data}: ")
+            assert its in text
+        other = [f"--state={tmp_path / 'agent'}", f"--data={tmp_path}", "--json"]
+        named = _checks(_doctor(*who, *other))
+        assert named["data"][0] == "fail", "what is named is what is asked about"
+        agent.stop()
+        agent.arguments.pop()
+        agent.start()
+        level, text = _checks(_doctor(*who, f"--state={tmp_path / 'agent'}", "--json"))["data"]
+        assert (level, "was told of no prepared data" in text) == ("warn", True)
+    finally:
+        agent.kill()
+
+
+@pytest.fixture
+def persons_home(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine where `fleet init` was run: a person's identity, no host's."""
+    home = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "s")}
+    init = ["init", "--broker", "127.0.0.1", "--operator", "alice"]
+    subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", *init],
+        check=True, capture_output=True, timeout=60, cwd=ROOT, env={**os.environ, **home},
+    )  # fmt: skip
+    return home
+
+
+def test_a_persons_machine_is_checked_as_that_person(
+    persons_home: dict[str, str], tmp_path: Path
+) -> None:
+    """The identity that is there, the broker, the coordinator; nothing that only an agent needs."""
+    environment = {**os.environ, **persons_home}
+    home = Path(persons_home["XDG_CONFIG_HOME"]) / "fleet"
+    served = Program(
+        "broker.server", ["--listen", "127.0.0.1:0", f"--identity={home / 'broker'}"],
+        environment, tmp_path / "broker.log",
+    )  # fmt: skip
+    url = f"--broker=mqtts://127.0.0.1:{served.start()['port']}"
+    coordinator = Program(
+        "coordinator.service", [url, f"--state={tmp_path / 'c'}"], environment, tmp_path / "c.log"
+    )
+    try:
+        done = _doctor(url, **persons_home)
+        assert done.returncode == 0, done.stdout
+        assert "ok    role         operator, since operator:alice is here" in done.stdout
+        assert "ok    identity     operator:alice, for " in done.stdout
+        assert "ok    session      the broker lets operator:alice in" in done.stdout
+        assert "warn  coordinator  the broker mqtts://127.0.0.1:" in done.stdout
+        assert "trainers" not in done.stdout
+        assert re.fullmatch(r"\d warnings?: (clock, )?coordinator\.", done.stdout.splitlines()[-1])
+        coordinator.start()
+        done = _doctor(url, "--json", **persons_home)
+        assert _checks(done)["coordinator"][0] == "ok"
+        told = json.loads(done.stdout)
+        assert (told["role"], told["ok"], "coordinator" in told["summary"]) == (
+            "operator", True, False
+        )  # fmt: skip
+    finally:
+        if hasattr(coordinator, "process"):
+            coordinator.kill()
+        served.kill()
+
+
+def test_who_says_what_the_machine_is_to_be_is_taken_at_their_word(
+    persons_home: dict[str, str], tmp_path: Path
+) -> None:
+    """By the role, or by an option that only an agent has; a broker that is away is a problem."""
+    done = _doctor("--broker=mqtts://127.0.0.1:1", **persons_home)
+    assert done.returncode == 1
+    assert "fail  broker       127.0.0.1:1: Connection refused" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("1 problem: broker")
+    for said in ("--role=agent", f"--state={tmp_path / 'state'}"):
+        done = _doctor("--broker=mqtts://127.0.0.1:1", said, **persons_home)
+        assert "fail  identity     mqtts://127.0.0.1:1: no identity of a host in " in done.stdout
+
+
+def test_what_was_found_is_summed_up() -> None:
+    """How many of what, and which; whatever else was not looked at."""
+    found = [ok("python", "3"), skip("session", "not tried", "ask"), warn("data", "old", "mend")]
+    assert summary(found[:1]) == "All is well."
+    assert summary(found[:2]) == "All is well; not looked at: session."
+    assert summary([*found, warn("data", "large", "wait"), fail("gpu", "no", "mend")]) == (
+        "1 problem: gpu; 2 warnings: data; not looked at: session."
+    )

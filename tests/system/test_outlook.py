@@ -77,7 +77,9 @@ def past(fleet: Any, swarm: Swarm) -> Any:
 def change(fleet: Any) -> str:
     """Write another manifest: one job left out, two changed, nine new, of which one never ran."""
     jobs = [job(f"mlp-{n}", "mlp", n, "priority = 7" if n == 1 else "") for n in range(1, 5)]
-    jobs += [job(f"new-{n}", "mlp", 100 + n) for n in range(8)]
+    jobs += [
+        job(f"new-{n}", "mlp", 100 + n, "hyper.epochs = 80" if n == 7 else "") for n in range(8)
+    ]
     fleet.plan(*jobs, HUGE.replace("48", "16"), job("odd", "gru", 1))
     return str(fleet.manifest)
 
@@ -116,8 +118,12 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     outlooks = {one["name"]: one for one in plan["jobs"]}
     assert outlooks["huge"]["host"] == "lab-ws-1"
     assert {outlooks[f"new-{n}"]["basis"] for n in range(8)} <= {"here", "elsewhere"}
+    assert {outlooks[f"new-{n}"]["scaled_from"] for n in range(7)} == {None}
+    assert outlooks["new-7"]["scaled_from"] == 40, "as many as its trainer does by itself"
+    assert " of mlp-oracle of 40 epochs " in outlooks["new-7"]["rests_on"]
     assert outlooks["odd"]["basis"] == "none"
     assert plan["forecast"]["unknown"] >= 2
+    announced = cli("plan", wanted, "--all").stdout
     said = cli("plan", wanted).stdout
     words = "9 added, 2 changed, 1 orphaned, 3 unchanged"
     assert f"A reload: {words}\n" in said
@@ -125,7 +131,12 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
         *(f"mlp-{n}" for n in range(5)), "huge"
     }, "it has changed nothing"  # fmt: skip
 
-    assert cli("reload").stdout == f"{words}\n"
+    *lines, last = cli("reload", "--all").stdout.splitlines()
+    assert last == words
+    assert len(lines) == 12 + 1, "a line a job, and a blank one"
+    changes = ("mlp-1  priority 0 → 7", "huge  min_vram_gib 48.0 → 16.0")
+    for line in ("  + new-0  new", *(f"  ~ {one}" for one in changes)):
+        assert (line in lines, line in announced) == (True, True)
     again = cli("plan", wanted, "--detailed-exitcode")
     assert again.returncode == 0
     assert "A reload: no changes, 14 unchanged\n" in again.stdout

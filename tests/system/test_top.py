@@ -303,3 +303,27 @@ def test_a_refusal_is_told_in_its_words(fleet: Any, long: str) -> None:
 
     asyncio.run(story())
     assert fleet.events("gbt-oracle") == ["added"]
+
+
+@pytest.mark.slow
+def test_a_job_that_no_host_can_run_is_marked_as_hosts_come(fleet: Any) -> None:
+    """Not before there is one; the mark leads to the reasons, and goes when they do."""
+    job = 'model = "gru"\nmode = "oracle"'
+    fleet.plan(f"{job}\nrequire_cuda = true")
+    fleet.coordinator()
+
+    async def story() -> None:
+        async with _top(fleet.broker_url, fleet.root) as (app, pilot):
+            await _sees(app, pilot, "gru-oracle")
+            assert "no host can" not in _screen(app)
+            await asyncio.to_thread(fleet.agent)
+            await _sees(app, pilot, "no host can no known host can; why: Enter, 3")
+            await pilot.press("enter", "3")
+            await _sees(app, pilot, "no known host can run it, 3 says why")
+            await _sees(app, pilot, "needs CUDA; this host has none")
+            await pilot.press("escape")
+            await asyncio.to_thread(fleet.plan, job)
+            await asyncio.to_thread(fleet.reload)
+            await _until(pilot, lambda: "no host can" not in _screen(app), "it can be run now")
+
+    asyncio.run(story())

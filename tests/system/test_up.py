@@ -235,3 +235,57 @@ def test_what_keeps_every_job_away_is_said_at_the_start(tmp_path: Path) -> None:
             said = _until_it_serves(up)
             up.terminate()
         assert {name for name in ("manifest", "data") if f"--{name}" in said} == lacks
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["people", "JSON"])
+def test_where_nothing_could_run_it_says_so_and_why(
+    tmp_path: Path, data: Path, *, as_json: bool
+) -> None:
+    """What is left, what speaks against each job, what would help; an exit code of its own."""
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        "schema_version = 1\n"
+        "[[jobs]]\nmodel = 'gru'\nmode = 'oracle'\nrequire_cuda = true\n"
+        "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nmin_ram_gib = 100000\n",
+        "utf-8",
+    )
+    command = [
+        sys.executable, "-m", "coordinator.cli", "up", "--port", "0", "--manifest", str(plan),
+        "--data", str(data), "--state", str(tmp_path / "state"), "--host-prefix", "desk",
+        "--until-idle",
+    ]  # fmt: skip
+    done = _run([*command, "--json"] if as_json else command, _environment(COLUMNS="200"))
+    assert done.returncode == 5, done.stderr
+    said = done.stderr if as_json else done.stdout
+    assert "2 pending; 1 host is online" in said
+    assert "Nothing could run." in said
+    assert "Left over (2), since no host here can run them:" in said
+    assert "gru-oracle                 needs CUDA; this host has none" in said
+    assert "gru-oracle: if it did not say require_cuda, desk-1 could take it" in said
+    assert "ARTIFACT" not in said
+    if as_json:
+        rows = {row["name"]: row for row in json.loads(done.stdout)}
+        assert rows["gru-oracle"]["waits"] == ["needs CUDA; this host has none"]
+        assert "require_cuda" in rows["gru-oracle"]["would_help"][0]
+        assert "100000" in rows["gbt-oracle"]["waits"][0]
+
+
+def test_what_is_waited_for_while_nothing_runs_is_said(tmp_path: Path, data: Path) -> None:
+    """Once, and then that it runs; to a script on standard error."""
+    plan = tmp_path / "plan.toml"
+    job = "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nprefer_cuda = true\nhyper.epochs = 5\n"
+    plan.write_text(f"schema_version = 1\ndefaults.n_resamples = 50\n{job}", "utf-8")
+    done = _run(
+        [
+            sys.executable, "-m", "coordinator.cli", "up", "--port", "0", "--manifest", str(plan),
+            "--data", str(data), "--state", str(tmp_path / "state"), "--prefer-cuda-grace", "4",
+            "--until-idle", "--json",
+        ],
+        _environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("gbt-oracle")]
+    assert "waits: prefers CUDA" in said[0], done.stderr
+    assert " completed on " in said[-1]
+    assert sum("waits" in line for line in said) == 1
+    assert "Left over" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -151,6 +152,19 @@ def test_what_goes_on_from_a_checkpoint_is_not_whole(past: Past) -> None:
     assert past.told(ends=("completed",)) == [("pi", "completed", 7.0, False)]
 
 
+def test_a_host_that_was_at_the_job_before_may_have_kept_some_of_it(past: Past) -> None:
+    """What it takes after a loss is no measure, until a requeue has the job trained anew."""
+    job = past.then(past.begins(past.add()), Event.LOST, 600.0)
+    job = past.then(past.begins(job, "lab"), Event.LOST, 600.0)
+    job = past.completes(past.begins(job), 7.0)
+    job = past.then(job, Event.REQUEUED, 50.0, host=None)
+    past.completes(past.begins(job), 610.0)
+    assert past.told() == [
+        ("pi", "completed", 610.0, True), ("pi", "completed", 7.0, False),
+        ("lab", "lost", 600.0, True), ("pi", "lost", 600.0, True),
+    ]  # fmt: skip
+
+
 def test_a_cancelled_job_is_told_with_its_host_only_if_it_had_one(past: Past) -> None:
     """Pending, it cost nobody anything."""
     past.then(past.add("a"), Event.CANCELLED)
@@ -218,3 +232,14 @@ def test_who_knows_the_newest_is_told_what_came_after(past: Past) -> None:
     told = [*newer["attempts"], *rest["attempts"]]
     assert [(one["attempt"], one["end"]) for one in told] == [(2, "completed"), (1, "lost")]
     assert (last["attempts"], last["next"]) == ([], None)
+
+
+def test_an_attempt_tells_the_epochs_that_its_job_sets(past: Past) -> None:
+    """None where it leaves that to its trainer."""
+    for epochs in (None, 60):
+        hyper = {} if epochs is None else {"epochs": epochs}
+        job = past.book.add(replace(spec(f"job-{epochs}"), hyper=hyper), past.now, "operator")
+        past.ledger.commit(past.book.take_changes())
+        past.completes(past.begins(job), 9.0)
+    told: Any = past.ledger.attempts(AttemptFilter())["attempts"]
+    assert [one["epochs"] for one in told] == [60, None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from pathlib import Path, PurePosixPath
 
@@ -249,3 +250,48 @@ def test_mosquitto_writes_the_less_often_the_larger_the_fleet_is(tmp_path: Path)
         conf = (tmp_path / str(count) / "mosquitto.conf").read_text("utf-8")
         every[count] = int(re.findall(r"^autosave_interval (\d+)$", conf, re.MULTILINE)[0])
     assert every == {1: 20, 500: 5000}
+
+
+@BROKERS
+def test_how_the_certificates_get_to_the_broker_is_told_step_by_step(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where they are, which go where, whose they are then, and how the broker reads them."""
+    home, there = tmp_path / "home", tmp_path / "etc"
+    assert main(["init", "--broker", "pi.lan", "-o", str(home)]) == 0
+    capsys.readouterr()
+    where = ("--home", str(home), "--certificates", str(there))
+    assert _config(kind, tmp_path / "out", *where) == 0
+    said = capsys.readouterr().err
+    made = home / "broker"
+    assert f"{there} has no ca.crt, broker.crt, broker.key" in said
+    assert f"sudo install -d -m 755 {there}\n" in said
+    assert f"-m 400 {made}/broker.key {there}\n" in said
+    assert f"-m 644 {made}/ca.crt {made}/broker.crt" in said
+    assert (f"{made}/crl.pem" in said) == (kind == "mosquitto"), "which alone reads it"
+    assert f"sudo systemctl restart {kind}" in said.replace("nats-server", "nats")
+    assert "run this command again" not in said, "the files name the list already"
+    there.mkdir()
+    for name in ("ca.crt", "broker.crt", "broker.key"):
+        shutil.copy(made / name, there)
+    assert _config(kind, tmp_path / "out", *where) == 0
+    said = capsys.readouterr().err
+    if kind == "mosquitto":
+        assert f"{there} has no crl.pem yet: nobody can be revoked" in said
+        assert "run this command again: the files name crl.pem once it is there" in said
+        assert "crlfile" not in (tmp_path / "out" / "mosquitto.conf").read_text("utf-8")
+        shutil.copy(made / "crl.pem", there)
+        assert _config(kind, tmp_path / "out", *where) == 0
+        assert "crlfile" in (tmp_path / "out" / "mosquitto.conf").read_text("utf-8")
+        said = capsys.readouterr().err
+    assert "install" not in said
+
+
+def test_certificates_that_are_yet_to_be_made_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before they can be copied; and where files are written that are for another folder."""
+    assert _config("nats", tmp_path / "out", "--at", "/etc/nats") == 0
+    said = capsys.readouterr().err
+    assert "1. `fleet init --broker NAME` on the CA's machine makes them, in " in said
+    assert f"copy what was written into {tmp_path / 'out'} to /etc/nats of the broker's" in said

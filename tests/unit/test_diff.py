@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
+from rich.console import Console
+
+from broker import messages as m
 from broker.messages import Needs
+from coordinator.cli import reloaded
 from coordinator.diff import Known, difference, in_words, policy_changes, spec_changes
 from coordinator.plan import HostPolicy, JobSpec, Plan, job_id
+from coordinator.planning import told
 from tests.harness.coordinator import spec
 
 
@@ -90,3 +96,40 @@ def test_what_makes_no_other_job_is_told_all_the_same() -> None:
         ("train_hosts", ["a", "b"], ["b", "a"]),
     )
     assert spec_changes(one, one) == ()
+
+
+def test_a_host_that_nobody_has_heard_of_is_told_of_as_well() -> None:
+    """Its section says something else than that of the plan that runs."""
+    before = {"attic": HostPolicy("attic", slots=2)}
+    found = difference([], Plan((), {"cellar": HostPolicy("cellar", cuda=False)}), before)
+    assert found.hosts == {"attic": (("slots", 2, None),), "cellar": (("cuda", None, False),)}
+
+
+def test_the_answer_to_a_reload_of_any_size_is_small_and_counts_all() -> None:
+    """It names what changes jobs that are there before what is new; the rest is a number."""
+    new = tuple(spec(f"new-{number}") for number in range(5000))
+    gone = spec("gone")
+    hosts = {name: HostPolicy(name, slots=2) for name in (f"h{number}" for number in range(900))}
+    data: Any = told(difference([known(gone)], Plan(new, hosts), {}))
+    answer = m.OperatorResponse(id="r", ok=True, data=data)
+    assert len(m.encode(answer)) < m.MAX_PAYLOAD_BYTES / 10
+    assert (data["changes"]["added"], data["changes"]["hosts"]) == (5000, 900)
+    assert (len(data["steps"]), len(data["hosts"])) == (100, 100)
+    assert (data["steps"][0]["action"], data["steps"][0]["name"]) == ("orphaned", "gone")
+    out = Console(width=120, record=True, file=io.StringIO())
+    assert reloaded.tell(out, data, 3)
+    said = out.export_text()
+    assert "  - gone  no longer in the manifest; pending, and never given to a host" in said
+    assert "    and 4998 more (--all shows more of them)\n" in said
+    assert "    and 897 more hosts (--all shows more of them)\n" in said
+    assert reloaded.tell(out, data, reloaded.ALL)
+    assert "    and 4901 more (`fleet events --json` has the jobs)\n" in out.export_text()
+
+
+def test_a_change_that_is_too_long_to_be_named_is_counted() -> None:
+    """And those beside it are named all the same."""
+    long, short = spec("long"), spec("short")
+    wanted = Plan((replace(long, allowed_hosts=("x" * 50_000,)), replace(short, priority=1)))
+    data: Any = told(difference([known(long), known(short)], wanted, {}))
+    assert data["changes"]["changed"] == 2
+    assert [step["name"] for step in data["steps"]] == ["short"]

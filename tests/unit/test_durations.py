@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.durations import NEWEST, History, quantile
+from coordinator.builtin import builtin_trainers
+from coordinator.durations import NEWEST, Earlier, History, default_epochs, quantile
 
 
 def ran(s: float, model: str = "cnn", mode: str = "oracle", host: str = "pi", **more: Any) -> Any:
@@ -78,14 +79,134 @@ def test_the_trainers_word_is_believed_first() -> None:
     assert alone.is_known
 
 
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 2e6))
-def test_quick_is_never_slower_than_slow(took_s: list[float], elapsed_s: float) -> None:
+def test_runs_of_as_many_epochs_count_first() -> None:
+    """Also in another mode; and where a job sets none, those of its trainer's schema."""
+    schema = builtin_trainers()["cnn"]
+    past = History([
+        ran(30.0), ran(32.0, epochs=30), ran(5.0, epochs=5), ran(7.0, epochs=90, host="gpu"),
+        ran(200.0, epochs=200, mode="realistic"),
+    ], {("cnn", "pi"): default_epochs(schema)})  # fmt: skip
+    alike = past.estimate("cnn", "oracle", "pi")
+    assert (alike.span.median_s, alike.words()) == (31.0, "2 runs of cnn-oracle here")
+    assert alike.words(in_full=True) == (
+        "2 runs of cnn-oracle here, of as many epochs, whatever their other hyperparameters"
+    )
+    assert past.estimate("cnn", "oracle", "pi", 30) == alike
+    other_mode = past.estimate("cnn", "oracle", "pi", 200)
+    assert (other_mode.span.median_s, other_mode.basis) == (200.0, "model-here")
+    assert past.estimate("cnn", "oracle", "pi", 90).span.median_s == 93.0, "this host comes first"
+    unknown = History([ran(9.0)]).estimate("cnn", "oracle", "pi")
+    assert unknown.words(in_full=True).endswith("here, whatever their hyperparameters")
+
+
+def test_runs_of_other_epochs_are_scaled_and_the_spread_says_what_is_unsure() -> None:
+    """Those of the nearest number: between no change at all and all of the ratio."""
+    past = History([ran(s, epochs=5) for s in (9.0, 10.0, 10.0, 11.0)] + [ran(1.0, epochs=1)])
+    longer = past.estimate("cnn", "oracle", "pi", 100)
+    assert longer.span.quick_s == pytest.approx(9.3), "it may stop as early as they did"
+    assert longer.span.median_s == 200.0
+    assert longer.span.slow_s == pytest.approx(214.0)
+    assert longer.words() == "4 runs of cnn-oracle of 5 epochs here, scaled to 100"
+    assert longer.words(in_full=True) == (f"{longer.words()}, whatever their other hyperparameters")
+    shorter = History([ran(100.0, epochs=50, host="gpu")]).estimate("cnn", "oracle", "pi", 10)
+    assert shorter.span == (20.0, 20.0, 100.0), "what it begins with takes as long"
+    assert shorter.words() == "1 run of cnn-oracle of 50 epochs on other hosts, scaled to 10"
+    once = History([ran(3.0, epochs=1)]).estimate("cnn", "realistic", "pi", 2)
+    assert once.words() == "1 run of cnn in another mode of 1 epoch here, scaled to 2"
+
+
+def test_what_is_left_of_a_job_of_other_epochs() -> None:
+    """Once it has run for longer than the runs did, it may stop at any moment, or go on."""
+    past = History([ran(10.0, epochs=5), ran(12.0, epochs=5)])
+    left = past.left("cnn", "oracle", "pi", 100.0, epochs=100)
+    assert left.span.quick_s == 0.0
+    assert left.span.median_s == 120.0
+    assert left.span.slow_s == pytest.approx(136.0)
+    assert past.left("cnn", "oracle", "pi", 300.0, epochs=100).basis == "overdue"
+    sooner = past.left("cnn", "oracle", "pi", 8.0, epochs=1)
+    assert sooner.span.quick_s == 0.0
+    assert sooner.span.slow_s == pytest.approx(3.8)
+    assert sooner.is_known
+
+
+@pytest.mark.parametrize("said", ["ten", True, 0, -3, 1e300, [5], None])
+def test_epochs_that_are_none_scale_nothing(said: Any) -> None:
+    """Trainers of others may call anything so; and nobody knows what an unknown number is like."""
+    past = History([ran(10.0, epochs=5), ran(30.0, epochs=20)])
+    found = past.estimate("cnn", "oracle", "pi", said)
+    assert (found.span.median_s, found.words()) == (20.0, "2 runs of cnn-oracle here")
+    assert default_epochs({"properties": {"epochs": {"default": said}}}) == 0
+    assert default_epochs({"properties": ["epochs"]}) == 0
+    unknown = History([ran(10.0, epochs=said)]).estimate("cnn", "oracle", "pi", 100)
+    assert (unknown.span.median_s, unknown.words()) == (10.0, "1 run of cnn-oracle here")
+
+
+def test_every_trainer_that_is_built_in_has_a_number_of_epochs() -> None:
+    """Or a job that sets none could not be scaled."""
+    assert all(default_epochs(schema) > 0 for schema in builtin_trainers().values())
+
+
+def test_what_an_earlier_attempt_has_left() -> None:
+    """A checkpoint that has come home counts on any host; what only lies there, perhaps."""
+    past = History([ran(100.0), ran(100.0, host="gpu")])
+    kept = Earlier("pi", 0.6, 500.0, kept=0.6)
+    for host in ("pi", "gpu"):
+        found = past.estimate("cnn", "oracle", host, earlier=kept)
+        assert found.span == pytest.approx((40.0, 40.0, 40.0))
+        assert found.words() == "1 run of cnn-oracle here, less the 60% done before"
+    lost = Earlier("pi", 0.6, 600.0)
+    again = past.estimate("cnn", "oracle", "pi", earlier=lost)
+    assert again.span == pytest.approx((40.0, 40.0, 100.0)), "after five minutes it has kept some"
+    assert again.words() == "1 run of cnn-oracle here, less up to 60% done before"
+    assert again.words(in_full=True).endswith("hyperparameters, less up to 60% done before")
+    soon = past.estimate("cnn", "oracle", "pi", earlier=Earlier("pi", 0.6, 200.0))
+    assert soon.span == pytest.approx((40.0, 100.0, 100.0))
+    assert past.estimate("cnn", "oracle", "gpu", earlier=lost).span == (100.0, 100.0, 100.0)
+    assert past.left("cnn", "oracle", "gpu", 10.0, earlier=kept).span == pytest.approx((30.0,) * 3)
+
+
+def test_its_own_trainer_knows_what_no_history_does() -> None:
+    """Where nothing like it was completed, or none of its like on that host."""
+    said = Earlier("pi", 0.25, 400.0, kept=0.25)
+    alone = History().estimate("cnn", "oracle", "gpu", earlier=said)
+    assert (alone.span.median_s, alone.is_known) == (300.0, True)
+    assert alone.words() == "what its trainer said in an earlier attempt, less the 25% done before"
+    scaled = History([ran(10.0, epochs=5)])
+    assert scaled.estimate("cnn", "oracle", "pi", 100, said).span.median_s == 300.0
+    assert scaled.estimate("cnn", "oracle", "gpu", 100, said).span.median_s == 150.0
+    silent = said._replace(whole_s=None)
+    assert not History().estimate("cnn", "oracle", "gpu", earlier=silent).is_known
+
+
+def test_progress_is_measured_from_where_an_attempt_began() -> None:
+    """A tenth of the job in 50 s: it was at six tenths when it went on."""
+    kept = Earlier("gpu", 0.6, None, kept=0.6)
+    assert History().left("cnn", "oracle", "pi", 50.0, share=0.7, earlier=kept).span == (
+        pytest.approx((150.0,) * 3)
+    )
+    anew = History().left("cnn", "oracle", "pi", 50.0, share=0.5, earlier=kept)
+    assert anew.span == (50.0, 50.0, 50.0), "it could not be had"
+
+
+@given(
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 2e6),
+    st.sampled_from([None, 1, 9, 10, 11, 1000]),
+    st.none() | st.builds(
+        Earlier, st.sampled_from(["pi", "gpu"]), st.floats(0, 1), st.none() | st.floats(0, 1e6),
+        st.sampled_from([0.0, 0.25, 1.0]),
+    ),
+)  # fmt: skip
+def test_quick_is_never_slower_than_slow(
+    took_s: list[float], elapsed_s: float, epochs: int | None, earlier: Earlier | None
+) -> None:
     """Whatever has been measured."""
-    past = History([ran(s) for s in took_s])
+    past = History([ran(s, epochs=10) for s in took_s])
+    kind: Any = ("cnn", "oracle", "pi")
     for found in (
-        past.estimate("cnn", "oracle", "pi"),
-        past.left("cnn", "oracle", "pi", elapsed_s),
-        past.left("cnn", "oracle", "pi", elapsed_s, eta_s=60.0),
+        past.estimate(*kind, epochs, earlier),
+        past.left(*kind, elapsed_s, epochs=epochs, earlier=earlier),
+        past.left(*kind, elapsed_s, epochs=epochs, earlier=earlier, share=0.5),
+        past.left(*kind, elapsed_s, epochs=epochs, earlier=earlier, eta_s=60.0),
     ):
         quick_s, median_s, slow_s = found.span
         assert 0.0 <= quick_s <= median_s * (1 + 1e-9)

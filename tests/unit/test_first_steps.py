@@ -284,3 +284,34 @@ def test_a_broker_that_is_not_there_is_told_once_with_what_to_do(
     assert len(advice) == 1
     assert "--broker names another" in advice[0]
     assert ("fleet join" in advice[0]) == (program == "agent")
+
+
+def test_what_comes_next_in_a_fleet_that_is_there(home: Path, done: Say) -> None:
+    """For a second operator, or another name of the broker: not how a fleet is begun."""
+    assert "fleet enroll HOST" in done("init", "--broker", "pi.lan", "--operator", "alice")
+    said = done("init", "--operator", "bob")
+    folder = home / "identities" / "operator@bob"
+    assert f"made  {folder}: the certificate of operator:bob" in said
+    assert f"for operator:bob: carry the folder {folder} to their machine" in said
+    assert "~/.config/fleet/identities/operator@bob" in said
+    commands = [line.strip() for line in said.splitlines() if line.startswith("  ")]
+    assert commands == ["fleet status", f"fleet status --identity {folder}"]
+    assert "fleet enroll HOST" not in said
+    assert "fleet coordinator" not in said
+    said = done("init", "--broker", "192.0.2.7")
+    assert f"another broker wants a copy of {home / 'broker'}, and a restart" in said
+    assert "fleet enroll HOST" not in said
+    assert "operator" not in said
+    made = json.loads(done("init", "--operator", "carol", "--json"))
+    assert made["next"]["there"] == ["fleet status"]
+    assert json.loads(done("init", "--operator", "carol", "--json"))["next"] == {}
+
+
+def test_run_without_a_model_says_which_there_are(refused: Say) -> None:
+    """Those that are built in, where nobody can be asked about the hosts; with an example."""
+    said = refused("run", "--broker", "mqtt://127.0.0.1:1")
+    assert "error: Missing option '--model': no host could be asked; built in are " in said
+    assert ", gbt, " in said
+    assert "for example: `fleet run --model " in said
+    assert "--mode oracle`" in said
+    assert "Missing option '--mode'" in refused("run", "--model", "gbt")

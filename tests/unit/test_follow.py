@@ -9,18 +9,20 @@ import pytest
 from broker.loglines import encode_lines
 from broker.messages import JobRow, encode
 from broker.topics import Kind, Topic, Topics
-from coordinator.cli.follow import _heard, _Screen
+from coordinator.cli.follow import _heard, _Screen, in_fields, outcome
 from coordinator.cli.logs import Follower
 
 TOPICS = Topics()
 
 
-def _row(state: str, attempt: int) -> JobRow:
-    return JobRow(
-        job_id="a" * 64, name="gbt", model="gbt", mode="oracle", state=state, priority=0,
-        attempt=attempt, host=None if state == "pending" else "lap", error=None, artifact_id=None,
-        metrics=None, created_at="2026-05-28T20:26:57.250Z", started_at=None, finished_at=None,
-    )  # fmt: skip
+def _row(state: str, attempt: int, **more: Any) -> JobRow:
+    fields: dict[str, Any] = {
+        "job_id": "a" * 64, "name": "gbt", "model": "gbt", "mode": "oracle", "state": state,
+        "priority": 0, "attempt": attempt, "host": None if state == "pending" else "lap",
+        "error": None, "artifact_id": None, "metrics": None, "started_at": None,
+        "created_at": "2026-05-28T20:26:57.250Z", "finished_at": None,
+    }  # fmt: skip
+    return JobRow(**(fields | more))
 
 
 def _shown(capsys: pytest.CaptureFixture[str], answered: JobRow, *heard: JobRow) -> list[str]:
@@ -40,13 +42,34 @@ def test_a_row_that_an_answer_has_overtaken_is_not_told(capsys: Any) -> None:
     said = _shown(capsys, running, _row("pending", 0), _row("claimed", 1), running)
     assert said == ["gbt running on lap"]
     done = _row("completed", 1)
-    assert _shown(capsys, done, running) == ["gbt completed on lap"]
+    assert _shown(capsys, done, running) == ["gbt completed on lap; `fleet get gbt` fetches it"]
 
 
 def test_a_job_that_is_given_back_is_told(capsys: Any) -> None:
     """It waits again, and is then at another attempt."""
     said = _shown(capsys, _row("running", 1), _row("pending", 1), _row("claimed", 2))
     assert said == ["gbt running on lap", "gbt pending", "gbt claimed on lap"]
+
+
+def test_the_last_word_is_what_came_of_it_and_what_comes_next(capsys: Any) -> None:
+    """State, training time, main score; and in fields for scripts, from the same row."""
+    running = _row("running", 1)
+    done = _row("completed", 1, ran_s=108.0, metrics={"auroc": 0.9456, "f1": 0.5})
+    assert _shown(capsys, running, done) == [
+        "gbt running on lap",
+        "gbt completed on lap: trained for 2 min, AUROC 0.946; `fleet get gbt` fetches it",
+    ]
+    row = done.model_dump(mode="json")
+    assert outcome(row, fetches=True).endswith("AUROC 0.946"), "it is fetched anyway"
+    told = in_fields(row)
+    assert (told["score"], told["next"]) == ({"name": "auroc", "value": 0.9456}, "fleet get gbt")
+    failed = _row("failed", 1, ran_s=12.0, error="no memory")
+    assert _shown(capsys, running, failed)[1:] == [
+        "gbt failed on lap: trained for 12 s; `fleet logs gbt` shows its output"
+    ]
+    cancelled = _row("cancelled", 0, host=None)
+    assert _shown(capsys, cancelled) == ["gbt cancelled; `fleet requeue gbt` brings it back"]
+    assert in_fields(cancelled.model_dump(mode="json"))["score"] is None
 
 
 def test_why_it_waits_is_said_once(capsys: Any) -> None:

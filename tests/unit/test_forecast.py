@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.messages import TrainerInfo
-from coordinator.durations import History
+from coordinator.durations import Earlier, History
 from coordinator.forecast import Forecast, Held, Waiting, forecast
 from coordinator.matchmaking import HostView
 from coordinator.plan import JobSpec, job_id
@@ -78,6 +78,27 @@ def test_a_job_takes_no_less_than_one_of_its_like_has_run_already() -> None:
 
     assert takes(past(18.0, hosts=("lab",))) == {"like": 89.0, "short": 18.0}
     assert takes(past(18.0, hosts=("gpu",))) == {"like": 18.0, "short": 18.0}, "gpu is faster"
+
+
+def test_what_an_earlier_attempt_has_done_is_not_waited_for_again() -> None:
+    """Nor is it of a job that runs already; the next in its slot starts so much sooner."""
+    kept = Earlier("gpu", 0.75, None, kept=0.75)
+    first = replace(waits("first"), earlier=kept)
+    found = play(first, waits("next", "2"), views=[host("pi")])
+    assert (found["first"].end.median_s, found["next"].start.median_s) == (25.0, 25.0)
+    assert found["first"].estimate.words() == "1 run of gbt-oracle here, less the 75% done before"
+    held = Held(named("now"), "pi", elapsed_s=10.0, earlier=kept)
+    assert play(waits("next"), views=[host("pi")], held=(held,))["next"].start.median_s == 15.0
+
+
+def test_a_job_that_runs_is_held_against_runs_of_as_many_epochs() -> None:
+    """Though most were shorter."""
+    known = History([
+        *(ran(10.0, model="gbt", epochs=10) for _ in range(5)), ran(90.0, model="gbt", epochs=80)
+    ])  # fmt: skip
+    held = Held(replace(named("now"), hyper={"epochs": 80}), "pi", elapsed_s=5.0)
+    found = play(waits("next"), views=[host("pi")], held=(held,), known=known)
+    assert (found["now"].end.median_s, found["next"].start.median_s) == (85.0, 85.0)
 
 
 def test_a_slot_that_is_taken_comes_free_when_history_says_so() -> None:

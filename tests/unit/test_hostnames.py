@@ -7,6 +7,7 @@ from typing import Any
 
 from broker import messages as m
 from coordinator import hostnames
+from coordinator.cli.outlook import look
 from coordinator.effects import ManifestRead, Warn
 from coordinator.plan import HostPolicy, Plan
 from tests.harness.coordinator import Fleet, spec
@@ -81,3 +82,42 @@ def test_a_job_beside_the_manifest_is_not_left_to_wait_for_a_host_that_nobody_kn
     fleet.handle(ManifestRead(Plan((), {"laptp": HostPolicy("laptp")})))
     assert fleet.asks(m.AskRun(id="2", job=job)).ok
     assert _fleet().asks(m.AskRun(id="3", job=job)).ok
+
+
+def test_a_plan_warns_of_the_names_that_a_reload_warns_of() -> None:
+    """Of no host that only the ledger knows, after a restart of coordinator and broker."""
+    fleet = _fleet("desktop")
+    fleet.plan(spec("other"))
+    fleet.start()
+    fleet.host("pi").joins()
+    plan = Plan((), {name: HostPolicy(name) for name in ("desktop", "attic")})
+
+    class Client:  # asks the core with no broker between
+        def ask(self, request: Any) -> Any:
+            if isinstance(request, m.AskAttempts):
+                return {"attempts": [], "next": None}
+            return fleet.asks(request).data
+
+    seen = look(Client(), ())  # type: ignore[arg-type]
+    announced = hostnames.of_plan(plan, seen.known)
+    assert announced == ["[hosts.attic]: no host is called 'attic' yet"]
+    fleet.sent.clear()
+    fleet.handle(ManifestRead(plan, "operator:op/cli", "r2"))
+    (answer,) = (said for _, said in fleet.sent if isinstance(said, m.OperatorResponse))
+    data: Any = answer.data
+    assert data["warnings"] == announced
+    assert look(Client(), ()).known == {"desktop", "pi"}  # type: ignore[arg-type]
+
+
+def test_who_asks_for_hosts_is_told_of_those_that_are_not_there_only_if_they_say_so() -> None:
+    """Page by page, each once."""
+    fleet = _fleet("pi")
+    fleet.handle(ManifestRead(Plan((), {"attic": HostPolicy("attic", slots=2)})))
+    plain: Any = fleet.asks(m.AskWorkers(id="1")).data
+    assert ([row["host"] for row in plain["workers"]], "others" in plain) == (["pi"], False)
+    first: Any = fleet.asks(m.AskWorkers(id="2", absent=True, limit=1)).data
+    (attic,) = first["others"]
+    assert (attic["host"], attic["known"], attic["policy"]["slots"]) == ("attic", False, 2)
+    assert (first["workers"], first["next"], first["total"]) == ([], 1, 2)
+    rest: Any = fleet.asks(m.AskWorkers(id="3", absent=True, limit=1, offset=1)).data
+    assert ([row["host"] for row in rest["workers"]], rest["next"]) == (["pi"], None)

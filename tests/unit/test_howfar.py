@@ -13,12 +13,12 @@ from coordinator import howfar
 from coordinator.cli import follow
 from coordinator.cli.screen import jobs, pages
 from coordinator.cli.watch import live_table
-from coordinator.cli.words import done
+from coordinator.cli.words import done, left
 from coordinator.faces.homeassistant_states import Ends, held_by_host, host_state
 from coordinator.jobs import Job
 from coordinator.live.mirror import Mirror
 from coordinator.web.rows import Tables
-from tests.harness.coordinator import Fleet, Host, spec
+from tests.harness.coordinator import HEX, Fleet, Host, spec
 
 
 def _ask(fleet: Fleet) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def test_an_attempt_begins_at_nothing() -> None:
     _says(pi, job, 8)  # retained: it comes with every new connection
     pi.beats((job.job_id, 2, "running"))
     assert _ask(fleet) == {
-        "list": "-", "held": None, "workers": None, "plan": None, "eta": None, "home": None
+        "list": "", "held": None, "workers": None, "plan": None, "eta": None, "home": None
     }  # fmt: skip
     _says(pi, job, 1, attempt=2)
     assert _ask(fleet)["list"] == "1%"
@@ -188,3 +188,82 @@ def test_a_hand_over_is_not_the_training(
     told = None if epoch is None else m.Progress(attempt=1, epoch=epoch, epochs=10)
     held = m.HeldJob(job_id="a" * 64, attempt=1, phase=phase, progress=beat)
     assert howfar.share(told, held) == found
+
+
+def _lost_at(fleet: Fleet, host: Host, epoch: int, **last: Any) -> None:
+    """The job runs there, its trainer says something, and the host is gone for good."""
+    job = host.runs()
+    said = m.Progress(attempt=job.attempt, epoch=epoch, epochs=100, **last)
+    host.says(fleet.topics.progress(host.name, job.job_id), said)
+    host.status("offline", "lost")
+    fleet.passes(fleet.settings.stale_after_s + 60.0)
+
+
+def _told(fleet: Fleet, host: str) -> tuple[Any, str, Any]:
+    """What the plan tells of an earlier attempt, LEFT of `fleet list`, Home Assistant's time."""
+    world = fleet.core.world
+    (planned,) = fleet.asks(m.AskPlan(id="p")).data["jobs"]
+    (listed,) = fleet.asks(m.AskList(id="l")).data["jobs"]
+    held = held_by_host(world).get(host, [])
+    home = host_state(world, world.hosts[host], held, Ends(), None, fleet.now)
+    return planned.get("earlier"), left(listed), home.time_left_min
+
+
+def test_a_retry_has_an_end_before_its_trainer_says_anything() -> None:
+    """By what it said in the attempt before; on the same host less what it has kept there."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    _lost_at(fleet, pi, 25, eta_s=3000.0)
+    earlier = {"host": "pi", "share": 0.25, "whole_s": 4000.0, "kept": 0.0}
+    assert _told(fleet, "pi") == (earlier, "", 0.0), "it waits"
+    pi.session, pi.instance, pi.seq = "s-2", "i-2", 0
+    pi.joins()
+    job = pi.runs()
+    assert (job.attempt, _told(fleet, "pi")) == (2, (earlier, "50 min", 50))
+    pi.says(fleet.topics.progress("pi", job.job_id), m.Progress(attempt=2, phase="load"))
+    for _ in range(30):
+        fleet.passes(20.0)
+        pi.beats((job.job_id, 2, "running"))
+    assert _told(fleet, "pi")[1:] == ("40 min", 40), "loading says nothing of that"
+    _says(pi, job, 26, attempt=2)
+    assert _told(fleet, "pi")[1] == "60 s", "its own word is newer"
+    (row,) = fleet.asks(m.AskList(id="l")).data["jobs"]
+    assert "left_s" not in row
+    core = fleet.core
+    fleet.start()  # as the shell does when the disk refuses a commit
+    fleet.core.inherit(core)
+    assert _told(fleet, "pi")[0] == earlier
+
+
+def test_a_retry_elsewhere_begins_anew_unless_its_checkpoint_came_home() -> None:
+    """Of which the word is kept that its trainer said, whatever another attempt has done since."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    job = pi.runs()
+    pi.says(fleet.topics.progress("pi", job.job_id), m.Progress(
+        attempt=1, epoch=40, epochs=100, eta_s=600.0,
+    ))  # fmt: skip
+    fleet.stored[HEX] = 2000
+    fleet.core.world.stored[HEX] = 2000
+    fleet.asks(m.AskDrain(id="d", host="pi", now=True))
+    pi.reports(m.Released, job, reason="drained", artifact_id=HEX, size_bytes=2000)
+    assert fleet.job().checkpoint is not None
+    lab = fleet.host("lab").joins()
+    _lost_at(fleet, lab, 90, eta_s=100.0)
+    earlier = {"host": "lab", "share": 0.9, "whole_s": 1000.0, "kept": 0.4}
+    fleet.asks(m.AskResume(id="r", host="pi"))
+    pi.beats()
+    pi.runs()
+    assert _told(fleet, "pi") == (earlier, "10 min", 10), "where the checkpoint was, not the loss"
+
+
+def test_a_job_that_is_tried_anew_forgets_how_far_it_was() -> None:
+    """A requeue has it trained from the beginning."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    _lost_at(fleet, pi, 25, eta_s=3000.0)
+    pi.session, pi.instance, pi.seq = "s-2", "i-2", 0
+    pi.joins()
+    pi.runs()
+    fleet.asks(m.AskRequeue(id="q", job="job"))
+    assert _told(fleet, "pi")[0] is None

@@ -45,6 +45,19 @@ def test_no_word_and_no_command_is_broken(monkeypatch: pytest.MonkeyPatch) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("amount", ["2 s", "46.2 GiB", "90 min", "2.5 h", "1,024 B", "180 W"])
+def test_no_figure_is_parted_from_its_unit(monkeypatch: pytest.MonkeyPatch, amount: str) -> None:
+    """Whatever the window; for a program nothing is changed."""
+    text = f"the broker answers, but no coordinator did in {amount}: it is away, 2 such hosts are"
+    for width in range(20, 90):
+        monkeypatch.setenv("COLUMNS", f"{width}")
+        lines = laid_out(text, _Window(), indent=2).splitlines()
+        assert any(amount in line for line in lines), lines
+        assert " ".join(line.strip() for line in lines) == text
+        assert max(map(len, lines)) <= width
+    assert laid_out(text, io.StringIO()) == text
+
+
 def _complaint(window: pytest.MonkeyPatch, told: Callable[[], int]) -> list[str]:
     """What a program says on standard error, in a window of 40 columns."""
     out = _Window()
@@ -78,6 +91,7 @@ def test_a_finding_goes_on_below_its_own_words(monkeypatch: pytest.MonkeyPatch) 
     assert out.getvalue().splitlines() == [
         "fail  data         there is no folder; name",
         "                   another with --data",
+        "1 problem: data.",
     ]
 
 

@@ -22,13 +22,14 @@ from coordinator.cli.outlook import (
     summary_to_dict,
     to_dict,
 )
-from coordinator.cli.plan import _cells, _last, _print, _print_times
-from coordinator.cli.why import _advice, _print_hosts, _told, _when
+from coordinator.cli.plan import _after, _cells, _last, _prepare, _print, _print_times, after_reload
+from coordinator.cli.why import _advice, _print_hosts, _read, _told, _when
 from coordinator.durations import History, Span
 from coordinator.effects import AnswerWithEvents
 from coordinator.forecast import Forecast, Held
-from coordinator.plan import spec_from_dict
+from coordinator.plan import Plan, spec_from_dict
 from tests.harness.coordinator import Fleet, spec
+from tests.unit.test_durations import ran
 from tests.unit.test_forecast import host as view
 from tests.unit.test_forecast import named, waits, whole
 
@@ -38,6 +39,21 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def plan(fleet: Fleet, **wanted: Any) -> Any:
     """A page of the running plan."""
     return fleet.asks(m.AskPlan(id="p", **wanted)).data
+
+
+def _client(fleet: Fleet, *attempts: Any) -> Any:
+    """A client that asks the core, with no broker between; `attempts` are what is over."""
+
+    class Client:
+        def ask(self, request: Any) -> Any:
+            if isinstance(request, m.AskAttempts):
+                return {"attempts": [*attempts], "next": None}
+            return fleet.asks(request).data
+
+        def list_workers(self) -> Any:
+            return hostpages.whole(self.ask(m.AskWorkers(id="w")))
+
+    return Client()
 
 
 def test_the_plan_tells_what_a_prediction_needs() -> None:
@@ -83,19 +99,88 @@ def test_why_names_no_host_that_has_just_refused_it() -> None:
     fleet.asks(m.AskPause(id="h", expires_at=fleet.now.wall_s + 60))
     fleet.host("zeta").joins()
 
-    class Client:  # asks the core with no broker between
-        def ask(self, request: Any) -> Any:
-            if isinstance(request, m.AskAttempts):
-                return {"attempts": [], "next": None}
-            return fleet.asks(request).data
-
-        def list_workers(self) -> Any:
-            return hostpages.whole(self.ask(m.AskWorkers(id="w")))
-
-    found = look(Client()).forecast()  # type: ignore[arg-type]
+    found = look(_client(fleet)).forecast()
     assert found.outlooks[fleet.job().job_id].host == "zeta"
     row = plan(fleet)["jobs"][0]
     assert 0 < row["refused"]["pi"] <= 30.0
+
+
+EPOCHS = {"properties": {"epochs": {"type": "integer", "default": 40}}}
+
+
+def _busy() -> Fleet:
+    """One job runs, one was lost by a host that is back, five wait; hosts with one slot each."""
+    many = [replace(spec(f"job-{n}", seed=n), hyper={"epochs": 10 * n}) for n in range(1, 5)]
+    fleet = Fleet(spec("runs", priority=3), spec("lost", priority=2), *many)
+    pi = fleet.host("pi").joins(trainers={"gbt": m.TrainerInfo(hyper_schema=EPOCHS)})
+    job = pi.runs("runs")
+    lab = fleet.host("lab").joins(trainers={"gbt": m.TrainerInfo(hyper_schema=EPOCHS)})
+    lost = lab.runs("lost")
+    said = m.Progress(attempt=1, epoch=30, epochs=40, eta_s=250.0)
+    lab.says(fleet.topics.progress("lab", lost.job_id), said)
+    lab.status("offline", "lost")
+    for _ in range(35):
+        fleet.passes(20.0)
+        pi.beats((job.job_id, 1, "running"))
+    assert fleet.job("lost").state == "pending"
+    fleet.plan(*many, spec("runs", priority=3), spec("lost", priority=2), spec("odd", min_cores=64))
+    return fleet
+
+
+def test_why_and_plan_predict_the_same_of_the_same_state() -> None:
+    """Where a job starts, when, after which, when it ends, by what: also with the manifest named.
+
+    One that is retried, and jobs of other epochs than those that are over, among them.
+    """
+    fleet = _busy()
+    past = [
+        *(ran(float(s), model="gbt", host="pi", epochs=None) for s in (900, 1000, 1100)),
+        ran(500.0, model="gbt", host="pi", epochs=20), ran(70.0, model="gbt", mode="realistic"),
+    ]  # fmt: skip
+    client = _client(fleet, *past)
+    picture, _, predicted, _ = _prepare(client, None)
+    planned = {
+        one.spec.name: to_dict(one, NOON, paused=False) for one in predicted.outlooks.values()
+    }
+    names = {"runs", "lost", "odd", *(f"job-{n}" for n in range(1, 5))}
+    assert planned.keys() == names
+    told = Plan(tuple(job.spec for job in picture.jobs))
+    reloaded = _after(picture, after_reload(picture, told), told)
+    for name in names:
+        found = _read(client, name)["forecast"]
+        moments = {key: found.pop(key) for key in ("starts_at", "ends_at", "text", "paused")}
+        assert found == {key: planned[name][key] for key in found}
+        assert reloaded.outlooks[found["job_id"]] == predicted.outlooks[found["job_id"]]
+        likely = {"running": "It will likely end", "starts": "It will likely start", "stuck": ""}
+        assert moments["text"].startswith(likely[found["verdict"]])
+        if found["rests_on"]:
+            assert f", by {found['rests_on']}" in moments["text"]
+    verdicts = {name: one["verdict"] for name, one in planned.items()}
+    assert (verdicts.pop("odd"), verdicts.pop("runs")) == ("stuck", "running")
+    assert set(verdicts.values()) == {"starts"}
+    assert planned["lost"]["host"] == "pi"
+    rests = {name: one["rests_on"] for name, one in planned.items()}
+    assert rests["job-4"] == "3 runs of gbt-oracle here", "as many as one that sets none"
+    assert rests["job-2"] == "1 run of gbt-oracle here"
+    assert rests["job-1"] == "1 run of gbt-oracle of 20 epochs here, scaled to 10"
+    assert planned["job-1"]["scaled_from"] == 20
+
+
+def test_a_retry_has_an_end_at_once() -> None:
+    """Though nothing like it was ever completed: its trainer said how long it takes."""
+    fleet = _busy()
+    assert _read(_client(fleet), "lost")["forecast"]["basis"] == "earlier", "though it waits"
+    lab = fleet.host("lab")
+    lab.session, lab.instance = "s-2", "i-2"
+    lab.joins(trainers={"gbt": m.TrainerInfo(hyper_schema=EPOCHS)})
+    assert (fleet.job("lost").host, fleet.job("lost").state) == ("lab", "claimed")
+    found = _read(_client(fleet), "lost")["forecast"]
+    assert found["ends_in_s"] == {"quick": 250.0, "median": 250.0, "slow": 1000.0}
+    by = "what its trainer said in an earlier attempt, less up to 75% done before"
+    assert (found["basis"], found["rests_on"]) == ("earlier", by)
+    assert _read(_client(fleet), "runs")["forecast"]["text"] == (
+        "How long it will take is unknown: nothing like it was ever completed."
+    )
 
 
 def test_a_plan_of_any_size_comes_in_pages_that_fit() -> None:
@@ -478,3 +563,22 @@ def test_what_the_summary_says_of_all_hosts_is_not_said_of_each() -> None:
     assert "paused" in data["summary"]
     assert "paused" not in said
     assert "needs 64 cores" in said
+
+
+def test_what_a_prediction_rests_on_gives_way_before_what_it_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a window that is not wide enough for all of it."""
+    monkeypatch.setenv("COLUMNS", "120")
+    known = History([ran(s, model="gbt", epochs=5) for s in (900.0, 1200.0)])
+    long = replace(named("gbt-oracle-of-many-epochs"), hyper={"epochs": 100})
+    jobs = (replace(waits("a"), spec=long), waits("next", "2"))
+    found = whole(*jobs, views=[view("workstation")], known=known)
+    _print_times(render.console(), found, 10)
+    line = capsys.readouterr().out.splitlines()[2]
+    end = found.outlooks[long.job_id].end
+    assert end is not None
+    assert line.startswith("gbt-oracle-of-many-epochs  workstation  now ")
+    assert at(end.median_s) in line
+    assert "2 runs of gbt-oracle of" in line
+    assert "scaled to 100" not in line

@@ -35,7 +35,7 @@ def _print(thing: Any, width: int = 80, **console: Any) -> str:
         ("2026-01-02T11:57:00.000Z", "3 min ago"),
         ("2026-01-02T09:30:00.000Z", "2.5 h ago"),
         ("2025-12-29T12:00:00.000Z", "4 d ago"),
-        (None, "-"),
+        (None, ""),
     ],
 )
 def test_times_are_relative(at: str | None, said: str) -> None:
@@ -116,15 +116,15 @@ def test_how_long_a_job_took() -> None:
     """From its start to its end; nothing before it started."""
     row = {"started_at": "2026-01-02T11:00:00Z", "finished_at": "2026-01-02T11:02:05Z"}
     assert render.took(row) == "2 min"
-    assert render.took({"started_at": None, "finished_at": None}) == "-"
+    assert render.took({"started_at": None, "finished_at": None}) == ""
 
 
 def test_a_metric_has_its_interval_where_there_is_one() -> None:
-    """And a metric that is missing is a dash."""
+    """And a metric that is missing is nothing."""
     metrics = {"auroc": 0.91239, "auroc_ci": [0.9, 0.95], "f1": 0.5, "f1_ci": [None, None]}
     assert render.figure(metrics, "auroc") == "0.912 [0.90, 0.95]"
     assert render.figure(metrics, "f1") == "0.500"
-    assert render.figure(metrics, "accuracy") == render.figure(None, "f1") == "-"
+    assert render.figure(metrics, "accuracy") == render.figure(None, "f1") == ""
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -13,6 +13,8 @@ from rich.console import Console
 from broker.clock import Now
 from broker.messages import Gpu, Heartbeat, HeldJob, JobRow, Progress, Status, encode
 from broker.topics import Topics
+from coordinator.cli import words
+from coordinator.cli.list_ import _by_activity
 from coordinator.cli.screen import headline, hosts, jobs, layout, pages
 from coordinator.cli.screen.dialogs import KEYS, _keys
 from coordinator.cli.screen.headline import Connection
@@ -170,20 +172,27 @@ def test_a_curve_falls_from_its_highest_to_its_lowest() -> None:
     assert long.endswith("▁")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (0, "0s"),
-        (65, "1m05s"),
-        (3 * 3600 + 60, "3h01m"),
-        (10 * 86400, "10d"),
-        (14.6, "15s"),
-        (59.7, "1m00s"),
-    ],
-)
-def test_durations_are_short(seconds: float, said: str) -> None:
-    """At most six characters, and rounded as `fleet list` does it."""
-    assert layout.clock(seconds) == said
+def test_a_row_says_what_the_list_says_of_it() -> None:
+    """How long it took and will take, its result, its host; and nothing where there is nothing."""
+    fleet = _Fleet()
+    fleet.host("pi", "at-work")
+    fleet.job("waits", attempt=0)
+    fleet.job("at-work", "running", host="pi", started_at="2026-01-02T12:00:00Z")
+    fleet.progress("at-work", "pi", 5, 0.1)
+    for name, ran_s in (("short", 14.6), ("longer", 108.0), ("long", 3 * 3600.0)):
+        fleet.job(name, "completed", host="pi", ran_s=ran_s, metrics={"auroc": 0.91239})
+    seen = {}
+    for line in jobs.lines(fleet.seen):
+        row = line.row.model_dump(mode="json")
+        row["progress"] = line.progress and line.progress.model_dump(mode="json")
+        cells = _cells(line, jobs.COLUMNS, 160)
+        seen[line.row.name] = [cells[name] for name in ("HOST", "AUROC", "TOOK", "ETA")]
+        assert seen[line.row.name] == [
+            words.host(row), words.score(row["metrics"]), words.took(row), words.left(row)
+        ]  # fmt: skip
+    assert seen["waits"] == ["", "", "", ""]
+    assert seen["at-work"][3] == "2 min"
+    assert [seen[name][2] for name in ("short", "longer", "long")] == ["15 s", "2 min", "3.0 h"]
 
 
 def test_a_job_that_was_cancelled_has_no_progress_to_show() -> None:
@@ -193,7 +202,7 @@ def test_a_job_that_was_cancelled_has_no_progress_to_show() -> None:
               finished_at="2026-01-02T12:00:14.600Z")  # fmt: skip
     fleet.job("waited", "cancelled", finished_at="2026-01-02T12:00:15Z")
     said = {line.row.name: line.remark for line in jobs.lines(fleet.seen)}
-    assert said == {"begun": ("took 15s", layout.DIM), "waited": ("", layout.DIM)}
+    assert said == {"begun": ("took 15 s", layout.DIM), "waited": ("", layout.DIM)}
 
 
 def test_what_runs_stands_first_and_what_is_done_last() -> None:
@@ -203,8 +212,14 @@ def test_what_runs_stands_first_and_what_is_done_last() -> None:
     fleet.job("new", "completed", finished_at="2026-01-02T13:00:00Z")
     fleet.job("second")
     fleet.job("broken", "failed", finished_at="2026-01-02T13:00:00Z", error="no memory\nTraceback")
+    fleet.job("stopped", "cancelled", finished_at="2026-01-02T12:30:00Z")
+    fleet.job("urgent", priority=5)
     fleet.job("at-work", "running", host="pi")
-    assert fleet.names() == ["at-work", "second", "broken", "new", "old"]
+    assert fleet.names() == [
+        "at-work", "urgent", "second", "broken", "new", "stopped", "old"
+    ]  # fmt: skip
+    rows = [row.model_dump(mode="json") for row in fleet.seen.jobs.values()]
+    assert [row["name"] for row in _by_activity(rows)] == fleet.names(), "as in `fleet list`"
     assert fleet.names("name") == sorted(fleet.names())
     assert fleet.names(kind="failed") == ["broken"]
     assert fleet.names(kind="active") == ["at-work"]
@@ -222,7 +237,7 @@ def test_a_running_job_shows_how_far_it_is() -> None:
     (line,) = jobs.lines(fleet.seen)
     cells = _cells(line, jobs.COLUMNS, 80)
     assert cells["PROGRESS"] == "━━━━╌╌╌╌ 5/10"
-    assert cells["ETA"] == "2m05s"
+    assert cells["ETA"] == "2 min"
     assert cells["LOSS"] == "0.1000"
     assert cells["CURVE"] == "█▅▁"
     assert "0.9000 → 0.1000, best 0.1000" in pages.job_facts(line.row, fleet.seen, 76).plain
@@ -293,11 +308,12 @@ def test_trouble_is_told_and_nothing_else_is() -> None:
     fleet.hears(TOPICS.coordinator_status(), _status())
     assert headline.trouble(fleet.seen, LINK, 9.0) == ""
     silent = replace(LINK, silent_s=70.0)
-    assert "COORDINATOR SILENT for 1m10s" in headline.trouble(fleet.seen, silent, 9.0)
+    assert "COORDINATOR SILENT for 70 s" in headline.trouble(fleet.seen, silent, 9.0)
     fleet.hears(TOPICS.coordinator_status(), _status("offline", "lost"))
     assert "COORDINATOR OFFLINE" in headline.trouble(fleet.seen, LINK, 9.0)
     away = Connection("mqtt://pi.lan:1883", "fleet", "operator:local", False, "refused", 0.0)
-    assert "NOT CONNECTED to the broker for 9s (refused)" in headline.trouble(fleet.seen, away, 9.0)
+    lost = headline.trouble(fleet.seen, away, 9.0)
+    assert "NOT CONNECTED to the broker for 9 s (refused)" in lost
 
 
 def test_reasons_are_told_once_with_their_hosts() -> None:

@@ -38,7 +38,7 @@ def test_a_crash_is_told_with_what_comes_of_the_job() -> None:
     """By why, list and status alike; and what its trainer said last is of no use."""
     fleet = _runs_at_a_host_that_goes()
     expected = (
-        "the agent of pi crashed; unless it comes back, in 110 s the job goes back into the queue"
+        "the agent of pi crashed; unless it comes back, in 2 min the job goes back into the queue"
     )
     why = fleet.asks(m.AskWhy(id="w", job="job")).data
     assert why["summary"] == f"it is running on pi, but {expected}"
@@ -58,7 +58,7 @@ def test_the_last_loss_is_told_as_what_it_is() -> None:
     """The job will not go back into the queue any more."""
     fleet = _runs_at_a_host_that_goes(max_attempts=1)
     summary = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
-    assert "unless it comes back, in 110 s the job fails, lost once too often" in summary
+    assert "unless it comes back, in 2 min the job fails, lost once too often" in summary
 
 
 def test_nothing_is_said_of_a_host_that_is_there() -> None:

@@ -65,7 +65,11 @@ def test_jobs_stand_by_what_they_do_and_not_by_their_priority_alone() -> None:
         ("given", "claimed", None), ("at-work", "running", None),
         ("broken", "failed", "2026-01-02T11:30:00.000Z"),
     ]  # fmt: skip
-    rows = [{"name": name, "state": state, "finished_at": at} for name, state, at in came]
+    rows = [
+        {"name": name, "state": state, "finished_at": at, "created_at": f"{place}",
+         "priority": 9 if name == "urgent" else 0}
+        for place, (name, state, at) in enumerate(came)
+    ]  # fmt: skip
     assert [row["name"] for row in _by_activity(rows)] == [
         "at-work", "given", "next", "later", "done", "broken", "urgent"
     ]  # fmt: skip
@@ -167,7 +171,7 @@ def test_how_far_a_job_is() -> None:
     assert (words.done(JOB), words.left(JOB)) == ("40%", "3 min")
     assert words.done({**JOB, "held": {"phase": "uploading", "progress": 0.5}}) == "uploading 50%"
     assert words.done({**JOB, "held": {"phase": "bundling", "progress": None}}) == "bundling"
-    assert (words.done({"progress": None}), words.left({})) == ("-", "-")
+    assert (words.done({"progress": None}), words.left({})) == ("", "")
 
 
 def test_a_window_says_what_it_does_not_show() -> None:
@@ -242,3 +246,18 @@ def test_a_head_that_is_longer_than_the_window_goes_on_below() -> None:
     lines = file.getvalue().splitlines()
     assert "this is as of 12:00:00" in " ".join(file.getvalue().split())
     assert len(lines) == 10
+
+
+def test_no_figure_is_parted_from_its_unit() -> None:
+    """In a line, and in a cell that goes on in the next one; what is read or copied has blanks."""
+    said = "pi: the job goes back into the queue in 12 s, and 46.2 GiB were free `fleet why job`"
+    for window in range(24, 90):
+        table = make_table([Column("WHY", wrap=True)], [[said]], window)
+        for shown in (Line(said, indent=2), table):
+            text = _text([shown], window)
+            lines = [line.strip() for line in text.splitlines()]
+            assert any("12 s" in line for line in lines), text
+            assert any("46.2 GiB" in line for line in lines), text
+            assert any("`fleet why job`" in line for line in lines), text
+            assert said in " ".join(lines)
+            assert max(map(len, text.splitlines())) <= window

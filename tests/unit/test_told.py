@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.bundle import BundleInfo
 from agent.checkpoints import Checkpoints
-from agent.effects import TrainerExited
+from agent.effects import TrainerExited, TrainerLine, Vitals
 from agent.shell import Shell, Surroundings
 from agent.spool import Spool
 from broker import messages as m
 from broker.clock import Now
 from broker.errors import plain
+from broker.wire import Incoming
 from coordinator.cli.show import _event
-from tests.harness.agent import JOB, Agent
+from tests.harness.agent import GIB, HEX, JOB, Agent
 from tests.harness.coordinator import Fleet, spec
 
 
@@ -93,9 +96,60 @@ def test_a_trainer_that_was_told_to_end_is_no_warning(
     )  # fmt: skip
     shell = Shell(agent.core, around, Spool(tmp_path), Checkpoints(tmp_path))
     agent.runs()
-    shell._names[(JOB, 1)] = "job, attempt 1"
+    shell._children[(JOB, 1)] = _Trainer()
     agent.hears(request_)
     with caplog.at_level(logging.INFO):
         shell.turn([TrainerExited(JOB, 1, 75)], Now(600.0, 600.0))
     (told,) = [one for one in caplog.records if "its trainer" in one.getMessage()]
     assert (told.levelno, words in told.getMessage()) == (logging.INFO, True)
+
+
+class _Trainer:
+    """A trainer's process that never has to be ended."""
+
+    trainer_pid = 77
+
+    def send_signal(self, *, kill: bool) -> None:
+        assert not kill
+
+
+def _bundled(_folder: Path, path: Path) -> BundleInfo:
+    path.write_bytes(b"x")
+    return BundleInfo(HEX, 1)
+
+
+def test_every_line_of_an_agents_log_names_a_job_alike(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its name and its id, from its start to when nothing of it is left: a search finds all."""
+    agent, now = Agent(), Now(600.0, 600.0)
+    events: deque[Any] = deque()
+    around = Surroundings(
+        agent.topics, publish=lambda _: True, put=events.append, background=lambda work: work(),
+        measure=lambda _: Vitals(8 * GIB), look=lambda _: None, start=lambda _: _Trainer(),
+    )  # fmt: skip
+    shell = Shell(agent.core, around, Spool(tmp_path, bundler=_bundled), Checkpoints(tmp_path))
+
+    def happens(event: Any) -> None:
+        events.append(event)
+        while events:
+            shell.turn([events.popleft()], now)
+
+    def hears(request: Any) -> None:
+        happens(Incoming(agent.topics.request("pi"), m.encode(request)))
+
+    with caplog.at_level(logging.INFO):
+        hears(m.Assign(
+            id="a", job_id=JOB, attempt=1, instance="i1", name="gru-oracle", model="gbt",
+            mode="oracle", lease_s=60.0,
+        ))  # fmt: skip
+        happens(TrainerLine(JOB, 1, '{"event":"result","metrics":{"auroc":0.9},"files":[]}'))
+        happens(TrainerExited(JOB, 1, 0))
+        report = agent.core.state.owed[JOB].report
+        hears(m.Noted(id="n", report_id=report.id, job_id=JOB, attempt=1, verdict="stored"))
+    told = [one.getMessage() for one in caplog.records if one.name == "fleet.agent"]
+    about = f"job gru-oracle ({JOB[:12]}), attempt 1: "
+    assert [one.removeprefix(about) for one in told if "job" in one] == [
+        "started", "its trainer is done", "finished, 0.0 MiB to hand over",
+        "over, nothing of it is left here",
+    ]  # fmt: skip

@@ -62,7 +62,7 @@ def test_a_wait_for_the_report_is_no_training(wait_s: float, is_lost: bool) -> N
     assert ended(fleet, Event.COMPLETED).ran_s == 590.0
     assert (row.state, row.ran_s) == ("completed", 590.0)
     assert words_of(row.model_dump()) == "10 min"
-    assert took(row) == "9m50s"
+    assert took(row) == "10 min"
     assert job_row(row, None, None, fleet.now)["ran"] == 590_000
     tally = Tally()
     tally.on_commit([ended(fleet, Event.COMPLETED)], 0.001)

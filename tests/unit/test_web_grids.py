@@ -11,7 +11,10 @@ grids = pytest.importorskip("coordinator.web.grids", reason="the web page is not
 PHONE_PX = 338  # a card's inside in a window of 360 pixels
 
 
-@pytest.mark.parametrize("make", [grids.job_columns, grids.running_columns, grids.host_columns])
+@pytest.mark.parametrize(
+    "make",
+    [grids.job_columns, grids.running_columns, grids.host_columns, grids.attempt_columns],
+)
 def test_columns_fit_wherever_one_more_of_them_appears(
     make: Callable[[], list[dict[str, Any]]],
 ) -> None:

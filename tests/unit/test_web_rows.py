@@ -195,3 +195,15 @@ def test_a_text_means_a_job_as_at_the_command_line() -> None:
     ]  # fmt: skip
     found = [[row["id"] for row in meant(rows, text)] for text in ("gbt", "ab1", "ab", "gbt-", "")]
     assert found == [["cd2"], ["ab1"], ["ab1", "ab3"], ["ab3"], []]
+
+
+def test_a_job_that_no_host_can_run_is_news_until_one_can() -> None:
+    """Its row is made anew though nothing was published of it."""
+    fleet = _Fleet()
+    fleet.job(state="pending", host=None)
+    said = {"count": 1, "jobs": [{"job_id": JOB, "name": "gbt-oracle"}]}
+    for status, is_so in ((said, True), ({"count": 0, "jobs": []}, False)):
+        fleet.update()
+        fleet.mirror.load_status({"unplaceable": status})
+        jobs, _ = fleet.update()
+        assert [row["unplaceable"] for row in jobs.update] == [is_so]

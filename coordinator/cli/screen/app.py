@@ -24,6 +24,7 @@ from broker.errors import FleetError
 from broker.machine import new_id, system_clock
 from broker.messages import AskCancel, AskDrain, AskRequeue, AskResume, Command
 from coordinator.cli import printable
+from coordinator.cli.render import Line
 from coordinator.cli.screen import headline, hosts, jobs
 from coordinator.cli.screen.detail import Detail, HostDetail, JobDetail
 from coordinator.cli.screen.dialogs import Confirm, Filter, Help
@@ -140,7 +141,7 @@ class Top(App[None]):
         ):
             banner = base.query_one(name, Static)
             banner.display = bool(words)
-            banner.update(printable(words))
+            banner.update(Line(words, indent=0))
         self.hosts.show(hosts.lines(seen))
         self.jobs.show(jobs.lines(seen))
         self._share_the_height()

@@ -17,6 +17,7 @@ from textual.widgets import Static, TabbedContent, TabPane
 from broker.errors import FleetError
 from broker.machine import new_id, system_clock
 from broker.messages import AskEvents, AskLogs, AskShow, AskWhy, JobRow
+from coordinator.cli.render import Line
 from coordinator.cli.screen import pages
 from coordinator.cli.screen.keys import Keys
 from coordinator.live.mirror import HostSeen, Snapshot
@@ -80,7 +81,8 @@ class Detail(ModalScreen[None]):
     def refresh_facts(self) -> None:
         """Show what is known now."""
         width = self.query_one("#facts").content_size.width
-        self.query_one("#facts", Static).update(self.facts(self.watcher.snapshot(), width))
+        facts = self.facts(self.watcher.snapshot(), width)
+        self.query_one("#facts", Static).update(Line(facts, indent=pages.TITLE))
 
     def action_page(self, index: int) -> None:
         """Turn to a page."""
@@ -110,7 +112,8 @@ class Detail(ModalScreen[None]):
             self._loading.discard(index)
         scroll = self.query_one(f"#scroll-{index}", VerticalScroll)
         was_at_end = scroll.scroll_offset.y >= scroll.max_scroll_y
-        self.query_one(f"#text-{index}", Static).update(text)
+        shown = Line(text, indent=0) if isinstance(text, Text) else text
+        self.query_one(f"#text-{index}", Static).update(shown)
         if was_at_end and list(self.loaders)[index] == "Log":
             scroll.scroll_end(animate=False)
 

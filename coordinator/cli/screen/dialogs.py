@@ -13,6 +13,8 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from coordinator.cli.render import Line
+
 KEYS: Final = (
     ("Enter", "show what is selected: history, log, why"),
     ("c", "cancel the job"),
@@ -51,7 +53,7 @@ class Confirm(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """A question with two buttons."""
         with Vertical(classes="dialog"):
-            yield Static(self._question, markup=False, id="question")
+            yield Static(Line(self._question, indent=0), id="question")
             with Horizontal(classes="buttons"):
                 yield Button("No (n)", id="no", compact=True)
                 yield Button(f"{self._deed} (y)", id="yes", variant="error", compact=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
+from broker.prose import span
 from coordinator.cli.screen.jobs import STYLES
-from coordinator.cli.screen.layout import BAD, DIM, GOOD, PLAIN, WARN, Cell, clock
+from coordinator.cli.screen.layout import BAD, DIM, GOOD, PLAIN, WARN, Cell
 from coordinator.live.contact import SILENT_S
 from coordinator.live.mirror import Snapshot
 
@@ -93,7 +94,7 @@ def trouble(seen: Snapshot, link: Connection, now_s: float) -> str:
         if since_s < PATIENCE_S and not seen.version:
             return ""
         return (
-            f"NOT CONNECTED to the broker for {clock(since_s)} ({link.why}); trying again."
+            f"NOT CONNECTED to the broker for {span(since_s)} ({link.why}); trying again."
             " What you see is old"
         )
     if seen.coordinator is None:
@@ -104,7 +105,7 @@ def trouble(seen: Snapshot, link: Connection, now_s: float) -> str:
         return f"COORDINATOR OFFLINE ({how}); what runs goes on, nothing new begins"
     if link.silent_s > SILENT_S:
         return (
-            f"COORDINATOR SILENT for {clock(link.silent_s)}, though it is online by its status;"
+            f"COORDINATOR SILENT for {span(link.silent_s)}, though it is online by its status;"
             " its log says what keeps it. What you see may be old"
         )
     return ""

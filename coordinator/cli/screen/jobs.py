@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from broker.messages import HeldJob, JobRow, Progress
+from broker.prose import span
 from coordinator import howfar
 from coordinator.cli import printable
-from coordinator.cli.follow import FINAL
+from coordinator.cli.order import by_activity
 from coordinator.cli.screen.layout import (
     BAD,
     BUSY,
     DIM,
     GOOD,
-    NOTHING,
     PLAIN,
     WARN,
     Cell,
     Column,
     bar,
-    clock,
     spark,
 )
-from coordinator.cli.words import first_line
+from coordinator.cli.words import NO_HOST, first_line, score, seconds
+from coordinator.cli.words import took as took_by
 from coordinator.live.mirror import Curve, Snapshot
 
 STYLES: Final = {
@@ -39,7 +38,7 @@ STYLES: Final = {
 ACTIVE: Final = frozenset({"claimed", "running"})
 # What the filter by state leads through.
 KINDS: Final = ("all", "active", "pending", "failed", "completed", "cancelled")
-_RANK: Final = ("running", "claimed", "pending", "failed", "cancelled", "completed")
+_HOPELESS: Final = "no known host can; why: Enter, 3"  # whole in a window of 80 columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,6 @@ class JobLine:
     progress: Progress | None
     curve: Curve | None
     held: HeldJob | None
-    place: int  # in the order in which the coordinator claims
     is_away: bool = False  # whether the host that holds it is
 
     @property
@@ -62,22 +60,29 @@ class JobLine:
     def remark(self) -> Cell | None:
         """What is said of it where it has neither progress nor a curve."""
         row = self.row
+        ran = f"took {said}" if (said := took(row)) else ""
         if row.state == "failed":
             return first_line(row.error, 2000), BAD
         if row.state == "completed":
-            auroc = (row.metrics or {}).get("auroc")
-            said = f"AUROC {auroc:.3f}, " if isinstance(auroc, int | float) else ""
-            return f"{said}took {took(row)}", PLAIN
+            auroc = score(row.metrics)
+            return ", ".join(filter(None, (auroc and f"AUROC {auroc}", ran))), PLAIN
         if row.state == "cancelled":
-            return (f"took {took(row)}" if row.started_at else ""), DIM
+            return ran, DIM
         if row.state == "pending":
-            return ("" if row.in_plan else "no longer in the manifest"), DIM
+            return _waits(row)
         return None
 
     @property
     def share(self) -> float | None:
         """How much of it is done, between 0 and 1, where that is known."""
         return howfar.share(self.progress, self.held)
+
+
+def _waits(row: JobRow) -> Cell:
+    """Return what keeps a pending job from ever being run, if anything does."""
+    if not row.in_plan:
+        return "no longer in the manifest", DIM
+    return (_HOPELESS, BAD) if row.unplaceable else ("", DIM)
 
 
 def lines(seen: Snapshot) -> list[JobLine]:
@@ -94,10 +99,9 @@ def lines(seen: Snapshot) -> list[JobLine]:
             seen.progress.get(job_id) if row.state in ACTIVE else None,
             seen.curves.get(job_id),
             held.get((job_id, row.attempt)) if row.state in ACTIVE else None,
-            place,
             row.state in ACTIVE and row.host in away,
         )
-        for place, (job_id, row) in enumerate(seen.jobs.items())
+        for job_id, row in seen.jobs.items()
     ]
 
 
@@ -110,46 +114,35 @@ def is_of(line: JobLine, kind: str) -> bool:
 def bears(line: JobLine, text: str) -> bool:
     """Tell whether a text, in lower case, is in what one may look for a job by."""
     row = line.row
-    words = (row.name, row.model, row.mode, row.host or "", row.error or "")
+    words = (row.name, row.model, row.mode, row.host or "", row.error or "",
+             NO_HOST if row.unplaceable else "")  # fmt: skip
     return any(text in word.lower() for word in words) or row.job_id.startswith(text)
 
 
 def _by_activity(line: JobLine) -> tuple[Any, ...]:
     row = line.row
-    if row.state in ACTIVE:
-        return _RANK.index(row.state), row.started_at or "", row.name
-    if row.state in FINAL:
-        return _RANK.index(row.state), _backwards(row.finished_at), row.name
-    return _RANK.index(row.state), line.place, row.name
+    return by_activity(row.state, row.finished_at, row.priority, row.created_at, row.name)
 
 
-def _backwards(at: str | None) -> float:
-    return -_seconds(at) if at else 0.0
+def _newest(line: JobLine) -> tuple[Any, ...]:
+    """Return what puts first what began or ended last, and then what waits in its turn."""
+    row = line.row
+    return -seconds(row.finished_at or row.started_at), _by_activity(line)
 
 
 ORDERS: Final[Mapping[str, Callable[[JobLine], Any]]] = {
     "activity": _by_activity,
     "name": lambda line: line.row.name,
     "host": lambda line: (line.row.host is None, line.row.host or "", line.row.name),
-    "newest": lambda line: (_backwards(line.row.finished_at or line.row.started_at), line.place),
+    "newest": _newest,
 }
 
 
 def took(row: JobRow) -> str:
-    """Return how long a job ran (its trainer, where that was measured), or has been running."""
-    if row.ran_s is not None:
-        return clock(row.ran_s)
-    if row.started_at is None:
-        return "-"
-    end_s = _seconds(row.finished_at) if row.finished_at else datetime.now(UTC).timestamp()
-    return clock(max(0.0, end_s - _seconds(row.started_at)))
-
-
-def _seconds(at: str | None) -> float:
-    try:
-        return datetime.fromisoformat(at or "").timestamp()
-    except ValueError:
-        return 0.0
+    """Return how long a job ran, as `fleet list` says it."""
+    return took_by(
+        {"ran_s": row.ran_s, "started_at": row.started_at, "finished_at": row.finished_at}
+    )  # fmt: skip
 
 
 def losses(curve: Curve | None) -> list[float]:
@@ -157,6 +150,10 @@ def losses(curve: Curve | None) -> list[float]:
     points = curve.points if curve else ()
     held_out = [point.val_loss for point in points if point.val_loss is not None]
     return held_out or [point.train_loss for point in points if point.train_loss is not None]
+
+
+def _host(line: JobLine, _width: int) -> Cell:
+    return (NO_HOST, BAD) if line.row.unplaceable else (line.row.host or "", PLAIN)
 
 
 def _progress(line: JobLine, width: int) -> Cell:
@@ -177,25 +174,24 @@ def _eta(line: JobLine, _width: int) -> Cell:
     now = line.progress
     if line.is_away:
         return "?", PLAIN  # what its trainer said last is of no use
-    return NOTHING if now is None or now.eta_s is None else (clock(now.eta_s), PLAIN)
+    return ("" if now is None or now.eta_s is None else span(now.eta_s)), PLAIN
 
 
 def _loss(line: JobLine, _width: int) -> Cell:
     now = line.progress
     values = (now.val_loss, now.train_loss) if now else ()
     known = next((value for value in values if value is not None), None)
-    return NOTHING if known is None else (f"{known:.4f}"[:6], PLAIN)
+    return ("" if known is None else f"{known:.4f}"[:6]), PLAIN
 
 
 def _result(line: JobLine, _width: int) -> Cell:
-    value = (line.row.metrics or {}).get("auroc")
-    return (f"{value:.3f}", PLAIN) if isinstance(value, int | float) else NOTHING
+    return score(line.row.metrics), PLAIN
 
 
 COLUMNS: Final[tuple[Column[JobLine], ...]] = (
     Column("JOB", 19, lambda line, _: (printable(line.row.name), PLAIN), grows=3, most=40),
     Column("STATE", 9, lambda line, _: (line.row.state, STYLES[line.row.state])),
-    Column("HOST", 11, lambda line, _: (line.row.host or "-", PLAIN), grows=2, most=24, rank=2),
+    Column("HOST", 11, _host, grows=2, most=24, rank=2),
     Column("MODEL", 8, lambda line, _: (line.row.model, DIM), since=110, most=16, grows=1),
     Column("PRIO", 4, lambda line, _: (str(line.row.priority), PLAIN), right=True, since=130),
     Column("TRY", 3, lambda line, _: (str(line.row.attempt), PLAIN), right=True, since=110),

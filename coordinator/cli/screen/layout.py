@@ -112,18 +112,6 @@ def spark(values: Sequence[float], width: int) -> str:
     return "".join(_LEVELS[round((value - low) / (high - low) * top)] for value in values)
 
 
-def clock(seconds: float) -> str:
-    """Return a duration in at most six characters: `45s`, `12m05s`, `3h07m`, `12d`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 48 * 3600:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86_400}d"
-
-
 def used(free_bytes: int | None, total_bytes: int | None) -> Cell:
     """Return how much memory is taken, of how much, in GiB: `9.6/32G`."""
     if not total_bytes or free_bytes is None:

@@ -9,41 +9,41 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from broker.messages import JobRow
+from broker.prose import span
 from coordinator import howfar
 from coordinator.against import alike, wished
 from coordinator.cli import printable
 from coordinator.cli.render import ago, by, figure, local, short, size, state, told
 from coordinator.cli.screen.jobs import losses, took
-from coordinator.cli.screen.layout import clock, spark
+from coordinator.cli.screen.layout import spark
+from coordinator.cli.tables import Sentence
 from coordinator.live.mirror import HostSeen, Snapshot
 
-_TITLE: Final = 10
+TITLE: Final = 10
 _LEAST: Final = 20  # characters for the words at the end of a row
 _NAMED: Final = 6  # hosts of one reason that are named
 
 
 def job_facts(row: JobRow, seen: Snapshot, width: int) -> Text:
     """Return how a job is, in a few lines."""
-    at = f" on {row.host}" if row.host else ""
-    tries = f", attempt {row.attempt}" if row.attempt else ""
     lines: list[tuple[str, str | Text]] = [
         ("Job", Text(printable(row.name), style="bold")),
-        ("Id", row.job_id if width >= _TITLE + len(row.job_id) else short(row.job_id)),
-        ("State", Text().append(state(row.state)).append(f"{at}{tries}, priority {row.priority}")),
+        ("Id", row.job_id if width >= TITLE + len(row.job_id) else short(row.job_id)),
+        ("State", _state(row)),
     ]
     if row.started_at:
         lines.append(("Took", f"{took(row)}, begun {local(row.started_at)}"))
     now = seen.progress.get(row.job_id) if row.state in {"running", "claimed"} else None
     if now is not None:
         epochs = f", epoch {now.epoch} of {now.epochs}" if now.epochs else ""
-        eta = f", {clock(now.eta_s)} left" if now.eta_s is not None else ""
+        eta = f", {span(now.eta_s)} left" if now.eta_s is not None else ""
         lines.append(("Progress", f"{now.phase}{epochs}{eta}"))
     values = losses(seen.curves.get(row.job_id))
     if values:
         said = f"{values[0]:.4f} → {values[-1]:.4f}, best {min(values):.4f}  "
-        lines.append(("Loss", said + spark(values, max(8, width - _TITLE - len(said)))))
+        lines.append(("Loss", said + spark(values, max(8, width - TITLE - len(said)))))
     metrics = row.metrics or {}
-    known = [name for name in metrics if not name.endswith("_ci") and figure(metrics, name) != "-"]
+    known = [name for name in metrics if not name.endswith("_ci") and figure(metrics, name)]
     if known:
         shown = [f"{name} {figure(metrics, name)}" for name in known[:4]]
         lines.append(("Metrics", "  ".join(shown)))
@@ -52,6 +52,14 @@ def job_facts(row: JobRow, seen: Snapshot, width: int) -> Text:
     if row.error:
         lines.append(("Error", Text(told(row.error).strip(), style="red")))
     return _facts(lines)
+
+
+def _state(row: JobRow) -> Text:
+    """Return a job's state, and what there is to say beside it."""
+    at = f" on {row.host}" if row.host else ""
+    tries = f", attempt {row.attempt}" if row.attempt else ""
+    never = "; no known host can run it, 3 says why" if row.unplaceable else ""
+    return Text().append(state(row.state)).append(f"{at}{tries}, priority {row.priority}{never}")
 
 
 def host_facts(host: HostSeen, seen: Snapshot) -> Text:
@@ -129,9 +137,10 @@ class Rows:
             cells = zip(row[:count], self._widths)
             first = "  ".join(f"{cell:<{width}}" for cell, width in cells)
             rest = "  ".join(cell for cell in row[count:] if cell)
-            hanging = " " * (indent if beside else _TITLE // 2)
+            hanging = " " * (indent if beside else TITLE // 2)
             room = max(_LEAST // 2, options.max_width - len(hanging))
-            parts = [one.plain.rstrip() for one in Text(rest).wrap(console, room)] if rest else []
+            wrapped = Sentence(rest).wrap(console, room) if rest else ()
+            parts = [one.plain.rstrip() for one in wrapped]
             if beside and parts:
                 first += f"  {parts.pop(0)}"
             for line in (first, *(hanging + part for part in parts)):
@@ -191,6 +200,6 @@ def _facts(lines: Iterable[tuple[str, str | Text]]) -> Text:
     text = Text()
     for title, said in lines:
         text.append("\n" if text.plain else "")
-        text.append(f"{title:<{_TITLE}}", style="dim")
+        text.append(f"{title:<{TITLE}}", style="dim")
         text.append(said)
     return text

@@ -34,7 +34,7 @@ from coordinator.web.parts import (
     size,
 )  # fmt: skip
 from coordinator.web.report import metric_rows
-from coordinator.web.rows import HELD, Row, epoch_ms, meant
+from coordinator.web.rows import HELD, NO_HOST, Row, epoch_ms, meant
 from coordinator.web.site import Site, Visit, frame
 
 JOB_ID: Final = re.compile(r"[0-9a-f]{64}")
@@ -45,6 +45,7 @@ MAX_CHANGES: Final = 10
 MAX_HYPER: Final = 60
 SETTLE_S: Final = 0.3
 BRINGS: Final = ("completed", "kept")
+MOVES: Final = ("state", "attempt", "host", "unplaceable")  # what changes more than the facts
 WAIT: Final = "asking the coordinator …"
 
 
@@ -90,6 +91,7 @@ class _Page:
         with Tag("div", classes="head"):
             Tag("h1", self.row["name"])
             self._state = Tag("span", "", "state big", role="status", aria_live="polite")
+            self._hopeless = Tag("span", NO_HOST, "bad", role="status")
             Tag("span", "", "grow")
             self._buttons = Tag("div", classes="filters")
         self._note = Tag("p", "", "warn")
@@ -128,7 +130,7 @@ class _Page:
         self._tell_curve(news.seen)
         if found is None:
             return
-        moved = any(found[name] != self.row[name] for name in ("state", "attempt", "host"))
+        moved = any(found[name] != self.row[name] for name in MOVES)
         self.row = found
         self._tell_row(moved=moved)
         if moved:
@@ -144,6 +146,7 @@ class _Page:
         row = self.row
         self._state.set_text(row["state"])
         self._state.classes(replace=f"state big {css_word(row['state'])}")
+        self._hopeless.set_visibility(row["unplaceable"])
         self._tell_facts()
         if not moved:
             return

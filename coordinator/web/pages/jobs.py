@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from nicegui import ui
@@ -10,10 +10,11 @@ from nicegui import ui
 from coordinator.web.grids import feed, grid, job_columns
 from coordinator.web.hub import News
 from coordinator.web.parts import Tag
-from coordinator.web.rows import STATES, Row
+from coordinator.web.rows import NO_HOST, STATES, UNPLACEABLE, Row
 from coordinator.web.site import Site, Visit, frame
 
 MAX_TEXT = 100
+CHOICES = {state: state for state in STATES} | {UNPLACEABLE: NO_HOST}
 
 
 def register(site: Site) -> None:
@@ -46,7 +47,7 @@ def _wanted(visit: Visit) -> dict[str, Any]:
     """Return the filters in the address."""
     query = visit.client.request.query_params
     return {
-        "states": [state for state in query.getlist("state") if state in STATES],
+        "states": [state for state in query.getlist("state") if state in CHOICES],
         **{name: (query.get(name) or "")[:MAX_TEXT] for name in ("model", "mode", "host", "text")},
     }
 
@@ -55,10 +56,10 @@ def _filters(rows: list[Row], wanted: dict[str, Any]) -> None:
     with Tag("form", classes="filters head", role="search", onsubmit="return false"):
         _text(wanted["text"])
         state = wanted["states"][0] if len(wanted["states"]) == 1 else ""
-        _choice("State", STATES, state, "states")
+        _choice("State", CHOICES, state, "states")
         for label, name in (("Model", "model"), ("Mode", "mode"), ("Host", "host")):
             found = sorted({row[name] for row in rows if row[name]} | ({wanted[name]} - {""}))
-            _choice(label, found, wanted[name], name)
+            _choice(label, {one: one for one in found}, wanted[name], name)
 
 
 def _text(value: str) -> None:
@@ -69,12 +70,12 @@ def _text(value: str) -> None:
     box.props["oninput"] = "fleet.filter({text: this.value.slice(0, 100)})"
 
 
-def _choice(label: str, choices: Iterable[str], value: str, name: str) -> None:
+def _choice(label: str, choices: Mapping[str, str], value: str, name: str) -> None:
     with Tag("label", classes="field"):
         Tag("span", label)
         with Tag("select") as select:
-            for choice in ("", *choices):
+            for choice, words in {"": "all", **choices}.items():
                 chosen = "selected" if choice == value else None
-                Tag("option", choice or "all", value=choice, selected=chosen)
+                Tag("option", words, value=choice, selected=chosen)
     given = "this.value ? [this.value] : []" if name == "states" else "this.value"
     select.props["onchange"] = f"fleet.filter({{{name}: {given}}})"

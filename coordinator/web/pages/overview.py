@@ -10,7 +10,7 @@ from coordinator.web.bands import ask_pause
 from coordinator.web.grids import Part, feed, grid, host_columns, rows_height, running_columns
 from coordinator.web.hub import Hub, News
 from coordinator.web.parts import Tag
-from coordinator.web.rows import HELD, STATES, Row, counts
+from coordinator.web.rows import HELD, STATES, UNPLACEABLE, Row, counts
 from coordinator.web.site import Site, frame
 
 RUNNING_ROWS = 10
@@ -26,6 +26,7 @@ def register(site: Site) -> None:
             Tag("h1", "Overview", "hidden-text")
             hub = site.hub
             tell_counts = _tiles(hub)
+            tell_hopeless = _hopeless(hub)
             jobs, hosts = hub.tables.jobs.rows, hub.tables.hosts.rows
             part = Part(_is_held, list(jobs.values()))
             with Tag("section", classes="card flush", aria_labelledby="running-title"):
@@ -52,6 +53,7 @@ def register(site: Site) -> None:
 
             def tell() -> None:
                 tell_counts()
+                tell_hopeless()
                 _say(running, f" {len(part.rows)}" if part.rows else " nothing")
                 now.style(f"height: {_height(len(part.rows), RUNNING_ROWS)}")
                 alive = sum(row["online"] for row in hosts.values())
@@ -85,6 +87,19 @@ def _hosts_height(rows: int) -> str:
 def _say(tag: Tag, text: str) -> None:
     if tag.text != text:
         tag.set_text(text)
+
+
+def _hopeless(hub: Hub) -> Callable[[], None]:
+    """Lead to the jobs that no host can run, if any; return what brings that up to date."""
+    with Tag("p", classes="warn", role="status") as note:
+        link = Tag("a", href=f"/jobs?state={UNPLACEABLE}")
+
+    def tell() -> None:
+        count = sum(row["unplaceable"] for row in hub.tables.jobs.rows.values())
+        note.set_visibility(count > 0)
+        _say(link, f"{count} job{'s' if count > 1 else ''} that no host can run")
+
+    return tell
 
 
 def _tiles(hub: Hub) -> Callable[[], None]:

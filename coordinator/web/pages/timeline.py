@@ -8,14 +8,15 @@ from typing import Any, Final
 from nicegui import ui
 
 from coordinator.web.attempts import MOST, Attempt, Attempts, Told
+from coordinator.web.grids import attempt_columns, grid, rows_height
 from coordinator.web.hub import News
 from coordinator.web.parts import Tag, call
 from coordinator.web.rows import Row
 from coordinator.web.site import Site, Visit, frame
 
 HINT: Final = (
-    "Every attempt, on the host that had it, by how it ended. Press a bar for its job; the slider "
-    "chooses the time."
+    "Every attempt, on the host that had it, by how it ended; the table below has them, too. "
+    "Press a bar for its job; the slider chooses the time."
 )
 ASKING: Final = "Asking the coordinator for the attempts that have ended …"
 UNTOLD: Final = (
@@ -25,6 +26,7 @@ UNTOLD: Final = (
 OLD: Final = "Attempts that ended since it was last asked may be missing ({}). It is asked again."
 LEFT_OUT: Final = f"The newest {MOST:,} attempts are drawn; the oldest of them ended "
 HISTORY: Final = ". The history on a job's page has the earlier ones, too."
+EMPTY: Final = "no job has begun in this time"
 ENDS: Final = ("running", "completed", "failed", "lost", "released", "cancelled")
 FIELDS: Final = ("id", "name", "state", "host", "attempt", "started", "finished", "ran", "error")
 SPANS: Final = (
@@ -55,16 +57,30 @@ def register(site: Site) -> None:
                         Tag("span", end, f"state {end}")
                 chart = ui.echart({}, renderer="svg").classes("chart")
                 note = Tag("p", classes="note", role="status", aria_live="polite")
+            table = _table()
             _spans(form, chart.id)
-            _follow_jobs(site, visit, chart.id)
+            _follow_jobs(site, visit, chart.id, table.id)
             _follow_attempts(visit, chart.id, attempts, note)
 
 
-def _follow_jobs(site: Site, visit: Visit, chart_id: int) -> None:
+def _table() -> ui.aggrid:
+    """Make the table of what is drawn; the browser fills it when it draws."""
+    with Tag("section", classes="card flush", aria_labelledby="attempts-title"):
+        with Tag("h2", "Attempts", id="attempts-title"):
+            Tag("small", "", id="shown-attempts")
+        return grid(
+            "Attempts", attempt_columns(), [], height=rows_height(0), empty=EMPTY,
+            row_id="fleet.attemptId",
+        )  # fmt: skip
+
+
+def _follow_jobs(site: Site, visit: Visit, chart_id: int, table_id: int) -> None:
     """Feed the chart with the hosts, and with each job's newest attempt."""
     rows = site.hub.tables.jobs.rows.values()
     begun = [_bar(row) for row in rows if row["started"]]
-    call(visit.client, "feedTimeline", chart_id, {"jobs": begun, "hosts": _hosts(site)})
+    call(visit.client, "feedTimeline", chart_id, {
+        "jobs": begun, "hosts": _hosts(site), "table": table_id,
+    })  # fmt: skip
     bars = {row["id"]: _bar(row) for row in rows}
 
     def on_news(news: News) -> None:

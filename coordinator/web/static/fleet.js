@@ -63,9 +63,11 @@ window.fleet = (() => {
   const dim = (text) => make("span", "dim", text);
   const word = (text) => (/^[a-z-]+$/.test(text) ? text : "unknown");
   const state = (text) => make("span", `state ${word(text)}`, text);
+  const NO_HOST = "no host can run it";
   const cells = {
     job: (p) => {
       const node = link(`/job/${encodeURIComponent(p.data.id)}`, p.data.name);
+      node.title = p.data.name; // it may be too long for its column
       if (p.data.planned !== false) return node;
       const both = make("span", "orphaned");
       both.append(dim("orphaned "), node);
@@ -86,9 +88,11 @@ window.fleet = (() => {
       // Where the table is too narrow for the column of progress.
       if (p.data.state === "running" && (p.data.share ?? null) !== null) node.append(make("span", "narrow", `${Math.round(p.data.share * 100)} %`));
       if (p.data.error) node.title = p.data.error;
+      if (p.data.unplaceable) node.append(make("span", "hopeless bad", NO_HOST));
       if (p.data.planned === false) node.title = "no longer in the manifest";
       return node;
     },
+    fate: (p) => state(p.value),
     takes: (p) => {
       // Of a host that is there, what keeps jobs from it is what one looks for.
       const kept = p.data.online && !p.data.takes;
@@ -111,11 +115,10 @@ window.fleet = (() => {
     ago: (p) => timed(ago(p.value), p.value),
     until: (p) => timed(until(p.value), p.value),
     took: (p) => {
-      const { started, finished, ran } = p.data;
-      if (ran !== null && !started) return span(ran / 1000);
-      const end = finished ?? (p.data.state === "running" ? Date.now() : null);
-      if (!started || end === null) return "";
-      return timed(span((ran ?? Math.max(0, end - started)) / 1000), started, "since ");
+      const { started } = p.data;
+      const ms = tookMs(p.data);
+      if (ms === null) return "";
+      return started ? timed(span(ms / 1000), started, "since ") : span(ms / 1000);
     },
     loss: (p) => figure(p.value),
     metric: (p) => {
@@ -125,6 +128,11 @@ window.fleet = (() => {
       node.title = p.data.metric + (p.data.interval ? `, 95 % interval ${p.data.interval}` : "");
       return node;
     },
+  };
+  const tookMs = ({ started, finished, ran, state }) => {
+    if (!started) return ran ?? null;
+    const end = finished ?? (state === "running" ? Date.now() : null);
+    return end === null ? null : ran ?? Math.max(0, end - started);
   };
   const timed = (text, ms, before = "") => {
     if (!text) return "";
@@ -149,6 +157,7 @@ window.fleet = (() => {
     }
     return typeof a === "string" && typeof b === "string" ? inOrder(a, b) : a < b ? -1 : a > b ? 1 : 0;
   };
+  const byTook = (_a, _b, a, b, isDescending) => nullsLast(tookMs(a.data), tookMs(b.data), a, b, isDescending);
   /* What runs, what waits, next to be claimed first, and what is over, newest first. */
   const ACTIVE = ["running", "claimed", "pending"];
   const byActivity = (_a, _b, { data: a }, { data: b }) => {
@@ -232,13 +241,14 @@ window.fleet = (() => {
   for (const name of ["model", "mode", "host", "text"]) wanted[name] = (asked.get(name) ?? "").slice(0, 100);
   const passes = (node) => {
     const row = node.data;
-    if (wanted.states.length && !wanted.states.includes(row.state)) return false;
+    const isOf = (state) => (state === "unplaceable" ? row.unplaceable : row.state === state);
+    if (wanted.states.length && !wanted.states.some(isOf)) return false;
     if (wanted.model && row.model !== wanted.model) return false;
     if (wanted.mode && row.mode !== wanted.mode) return false;
     if (wanted.host && row.host !== wanted.host) return false;
     if (!wanted.text) return true;
     const words = wanted.text.toLowerCase().split(/\s+/).filter(Boolean);
-    const all = `${row.name} ${row.model} ${row.mode} ${row.state} ${row.host} ${row.id} ${row.error}`.toLowerCase();
+    const all = `${row.name} ${row.model} ${row.mode} ${row.state} ${row.host} ${row.id} ${row.error} ${row.unplaceable ? NO_HOST : ""}`.toLowerCase();
     return words.every((one) => all.includes(one));
   };
   const isFiltered = () =>
@@ -310,10 +320,10 @@ window.fleet = (() => {
   // A piece of each line, as it is drawn: who sees no colours goes by the dashes.
   const lineLegend = { itemWidth: 24, itemHeight: 10, itemStyle: { opacity: 0 }, lineStyle: { width: 2 } };
   const dash = (index) => ["solid", [6, 3], [2, 2]][Math.floor(index / 8) % 3];
-  const whenReady = (id, act, tries = 200) => {
-    const chart = window.getElement?.(id)?.chart;
-    if (chart) act(chart);
-    else if (tries) setTimeout(() => whenReady(id, act, tries - 1), 25);
+  const whenReady = (id, act, part = "chart", tries = 200) => {
+    const found = window.getElement?.(id)?.[part];
+    if (found) act(found);
+    else if (tries) setTimeout(() => whenReady(id, act, part, tries - 1), 25);
   };
 
   /* Curves: by chart a map from job to its points; `parts` are "val", "train" or both. */
@@ -415,7 +425,7 @@ window.fleet = (() => {
     const text = width > 46 ? String(it.shown[api.value(4)]?.name ?? "") : "";
     return {
       type: "rect", shape: { x: left, y: start[1] - height / 2, width, height, r: 2 },
-      style: { fill: `var(--${fates[api.value(3)] ?? "cancelled"})`, opacity: 0.85 },
+      style: { fill: `var(--${fates[api.value(3)] ?? "cancelled"})` },
       textContent: text ? { type: "text", style: { text, fill: "var(--raised)", fontSize: 11, overflow: "truncate", ellipsis: "…", width: width - 8 } } : undefined,
       textConfig: { position: "insideLeft", distance: 4 },
     };
@@ -449,6 +459,21 @@ window.fleet = (() => {
     return job.ran == null ? known : Math.min(known, job.started + job.ran);
   };
   const rowName = (row) => (row.endsWith(" 0") ? row.slice(0, -2) : "");
+  /* The same attempts in a table, for who does not see the bars, or has no mouse to press them. */
+  const attemptId = (p) => `${p.data.id} ${p.data.attempt}`;
+  const listAttempts = (it) => whenReady(it.table, (api) => {
+    // One that was given up and is there again is there once, as it is now.
+    const rows = [...new Map(it.shown.map((one) => [attemptId({ data: one }), one])).values()];
+    const isKnown = rows.length === it.listed.length && rows.every((row, at) => row === it.listed[at]);
+    if (isKnown || api.isDestroyed()) return;
+    it.listed = rows;
+    api.setGridOption("rowData", rows);
+    const shown = Math.min(15, Math.max(1, rows.length));
+    const root = document.getElementById(api.getGridOption("context").element);
+    if (root) root.style.height = `calc(var(--table-head) + ${shown} * var(--table-row) + 2px)`;
+    const count = document.getElementById("shown-attempts");
+    if (count) count.textContent = ` ${rows.length || "none"}`;
+  }, "api");
   const drawTimeline = (id) => {
     const it = timelines.get(id);
     it.due = false;
@@ -458,6 +483,7 @@ window.fleet = (() => {
     const jobs = timelineBars(it, from, now);
     const { rows, place } = timelineRows(it.hosts, jobs, now);
     it.shown = jobs;
+    listAttempts(it);
     const first = jobs.reduce((low, j) => Math.min(low, j.started), now - 60e3);
     const root = document.getElementById(`c${id}`);
     const narrow = (root?.clientWidth ?? 1000) < 600;
@@ -466,7 +492,7 @@ window.fleet = (() => {
       chart.resize();
       chart.setOption({
         animation: false, textStyle: { fontFamily: "system-ui, sans-serif" },
-        aria: { enabled: true, label: { description: `Timeline of ${it.hosts.length} hosts and ${jobs.length} attempts. The page of jobs has the newest of each as a table.` } },
+        aria: { enabled: true, label: { description: `Timeline of ${it.hosts.length} hosts and ${jobs.length} attempts. The table below has each of them.` } },
         grid: { left: narrow ? 92 : 140, right: 18, top: 72, bottom: 12 },
         xAxis: { type: "time", position: "top", min: Math.max(from, first), max: now, ...axis },
         yAxis: { type: "category", data: rows, ...axis, axisTick: { show: false }, axisLabel: { color: "var(--ink)", width: narrow ? 84 : 128, overflow: "truncate", interval: 0, formatter: rowName }, splitLine: { show: true, lineStyle: { color: "var(--line)", width: 0.6 } } },
@@ -503,8 +529,9 @@ window.fleet = (() => {
     });
   };
   const feedTimeline = (id, news) => {
-    const it = timelines.get(id) ?? { jobs: new Map(), past: [], hosts: [], shown: [], hours: 0, due: false, wait: 60 };
+    const it = timelines.get(id) ?? { jobs: new Map(), past: [], hosts: [], shown: [], listed: [], table: 0, hours: 0, due: false, wait: 60 };
     timelines.set(id, it);
+    if (news.table) it.table = news.table;
     if (news.hours !== undefined) it.hours = news.hours;
     if (news.hosts) it.hosts = news.hosts;
     for (const job of news.jobs ?? []) it.jobs.set(job.id, job);
@@ -601,5 +628,5 @@ window.fleet = (() => {
     begin();
   });
 
-  return { cells, early, nullsLast, byActivity, ready, fit, open, leave, filter, passes, isFiltered, onlyHeld, changed, feedCurves, feedTimeline, feedBeats, notice, answers, log, ago, at };
+  return { cells, early, nullsLast, byActivity, byTook, attemptId, ready, fit, open, leave, filter, passes, isFiltered, onlyHeld, changed, feedCurves, feedTimeline, feedBeats, notice, answers, log, ago, at };
 })();

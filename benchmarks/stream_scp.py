@@ -1,0 +1,89 @@
+"""scp of a file to this machine: what people carry a model home with who have nothing else.
+
+OpenSSH as it comes, with a key and a configuration of its own; the login is in the time. Nothing of
+this machine's own sshd is touched, nor of anybody's ~/.ssh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.harness.brokers import free_port
+
+START_S: Final = 10.0
+PRIVILEGES: Final = Path("/run/sshd")  # where Debian's sshd wants to be locked in
+
+
+class Programs(NamedTuple):
+    """Where OpenSSH's are."""
+
+    sshd: str
+    scp: str
+    keygen: str
+
+
+def find() -> Programs | None:
+    """Where they are, if all of them are."""
+    folders = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
+    found = [shutil.which(name, path=folders) for name in ("sshd", "scp", "ssh-keygen")]
+    return Programs(*filter(None, found)) if all(found) else None
+
+
+def seconds(programs: Programs, path: Path, folder: Path) -> float:
+    """Copy a file into `folder`; return how long it took, from the command's start to its end."""
+    options = ["-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={folder / 'known'}"]
+    with _served(programs, folder) as port:
+        begun_s = time.monotonic()
+        subprocess.run(
+            [programs.scp, "-q", "-F", "none", "-i", str(folder / "key"), "-P", str(port), *options,
+             str(path), f"{getpass.getuser()}@127.0.0.1:{folder / 'artifact'}"],
+            check=True, timeout=300,
+        )  # fmt: skip
+        took_s = time.monotonic() - begun_s
+    (folder / "artifact").unlink()
+    return took_s
+
+
+@contextlib.contextmanager
+def _served(programs: Programs, folder: Path) -> Iterator[int]:
+    """Have an sshd that lets nobody in but the key in `folder`."""
+    for name in ("host", "key"):
+        subprocess.run(
+            [programs.keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
+        )
+    if not PRIVILEGES.exists():
+        with contextlib.suppress(PermissionError):
+            PRIVILEGES.mkdir()
+    port, settings = free_port(), folder / "sshd_config"
+    settings.write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder / 'host'}\nPidFile none\n"
+        f"AuthorizedKeysFile {folder / 'key.pub'}\nPasswordAuthentication no\nStrictModes no\n"
+        "PermitRootLogin yes\nSubsystem sftp internal-sftp\n"
+    )
+    process = subprocess.Popen(
+        [programs.sshd, "-D", "-e", "-f", str(settings)], stderr=subprocess.DEVNULL
+    )
+    try:
+        _wait_for(port)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(START_S)
+
+
+def _wait_for(port: int) -> None:
+    deadline_s = time.monotonic() + START_S
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return
+        time.sleep(0.05)
+    raise TimeoutError("sshd does not listen")

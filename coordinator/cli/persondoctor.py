@@ -1,0 +1,86 @@
+"""`fleet doctor` of a person: will `fleet` reach the fleet from this machine, and as whom."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from broker.access import PEOPLE, Access, open_access
+from broker.checks import check_clock, check_python
+from broker.errors import ConfigError
+from broker.findings import Finding, fail, ok, warn
+from broker.machine import new_id, system_clock
+from broker.messages import AskStatus
+from broker.reach import DAY_S, WARN_DAYS, check_addresses
+from broker.settings import BrokerSettings
+from coordinator.cli import NotDone, Unreachable
+from coordinator.cli.client import OperatorClient
+from coordinator.cli.common import where
+
+TIMEOUT_S: Final = 12.0
+
+
+def findings(at: dict[str, Any]) -> Iterator[Finding]:
+    """Check one thing after the other; `at` are the options that say where the fleet is."""
+    now = system_clock()
+    yield check_python()
+    yield check_clock(now)
+    try:
+        settings = where(**at)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            yield fail("config", line, "etc/fleet.toml.example explains every key")
+        return
+    try:
+        access = open_access(settings, PEOPLE, now.wall_s)
+    except ConfigError as error:
+        yield fail("identity", str(error), "docs/identity.md tells how to get one")
+        return
+    yield check_identity(access, now.wall_s)
+    reached = yield from check_addresses(access)
+    if reached:
+        yield from check_fleet(settings)
+
+
+def check_identity(access: Access, now_s: float) -> Finding:
+    """Tell as whom `fleet` asks from here, and when that ends; `now_s` since the epoch."""
+    identity = access.identity
+    if identity is None:
+        return ok("identity", "none is needed: this broker is on this machine, or trusted")
+    left_days = (identity.ends_s - now_s) / DAY_S
+    text = f"{identity.name}, for {left_days:.0f} more days"
+    if left_days < WARN_DAYS:
+        remedy = "renew it: `fleet enroll --replace` on the CA's machine and `fleet join` here"
+        return warn("identity", text, remedy)
+    return ok("identity", text)
+
+
+def check_fleet(settings: BrokerSettings) -> Iterator[Finding]:
+    """Tell whether the broker lets this person in, and whether a coordinator answers."""
+    with contextlib.ExitStack() as stack:
+        try:
+            client = stack.enter_context(OperatorClient(settings, TIMEOUT_S))
+        except (Unreachable, ConfigError) as error:
+            yield _failed("session", error)
+            return
+        yield ok("session", f"the broker lets {client.name.partition('/')[0]} in")
+        begun_s = time.monotonic()
+        try:
+            data = client.ask(AskStatus(id=new_id()))
+        except Unreachable as error:
+            text, _, remedy = str(error).partition("\n")
+            yield warn("coordinator", text, remedy)
+            return
+        except (NotDone, ConfigError) as error:
+            yield _failed("coordinator", error)
+            return
+        took_ms = (time.monotonic() - begun_s) * 1000
+        who = data["coordinator"]
+        yield ok("coordinator", f"that of {who['host']} answered in {took_ms:.0f} ms")
+
+
+def _failed(check: str, error: Exception) -> Finding:
+    text, _, remedy = str(error).partition("\n")
+    return fail(check, text, remedy or "docs/identity.md tells who may do what")

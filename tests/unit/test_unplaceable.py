@@ -1,0 +1,192 @@
+"""Pending jobs that no known host could ever run: how they are found, and where that is seen."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from broker import messages as m
+from broker.clock import Now
+from broker.topics import Topics
+from coordinator import prospects
+from coordinator.cli import list_, render, status
+from coordinator.cli.screen import jobs, layout
+from coordinator.effects import AnswerWithEvents, ManifestRead
+from coordinator.live.mirror import Mirror
+from coordinator.plan import HostPolicy, JobSpec, Plan
+from tests.harness.coordinator import Fleet, spec
+
+AT = Now(1.0, 1.0)
+
+
+def rows(fleet: Fleet, **wanted: Any) -> Any:
+    """A page of the jobs."""
+    return fleet.asks(m.AskList(id=fleet.new_id(), **wanted)).data["jobs"]
+
+
+def marked(fleet: Fleet) -> set[str]:
+    """The jobs that are told to be for no host; `why` says the same, and `status` counts them."""
+    found = {row["name"] for row in rows(fleet) if row["unplaceable"]}
+    said = fleet.asks(m.AskStatus(id=fleet.new_id())).data["unplaceable"]
+    assert {one["name"] for one in said["jobs"]} == found
+    assert said["count"] == len(found)
+    world = fleet.core.world
+    waiting = [job for job in world.book.all() if job.state == "pending" and job.in_plan]
+    known = any(host.capability for host in world.hosts.values())
+    why = {one.spec.name: prospects.why(world, one, fleet.now) for one in waiting}
+    assert found == {name for name, one in why.items() if known and one["hopeless"]}
+    return found
+
+
+def test_a_job_that_no_host_could_run_is_told_apart_from_one_that_waits() -> None:
+    """By what it needs, by its hosts, its name, its hyperparameters; not by what will pass."""
+    schema = {"type": "object", "properties": {"epochs": {"type": "integer", "maximum": 5}}}
+    fleet = Fleet()
+    pi = fleet.host("pi").joins(trainers={"gbt": m.TrainerInfo(hyper_schema=schema)})
+    pc = fleet.host("pc").joins(trainers={"gbt": m.TrainerInfo(hyper_schema=schema)})
+    specs: list[JobSpec] = [
+        spec("first", priority=9), spec("second", priority=9), spec("waits"),
+        spec("big", min_ram_gib=900), spec("just-now", min_ram_gib=7),
+        spec("cuda", require_cuda=True), spec("grace", prefer_cuda=True),
+        replace(spec("elsewhere"), allowed_hosts=("attic",)),
+        replace(spec("here"), allowed_hosts=("pi",)), replace(spec("long"), hyper={"epochs": 9}),
+        spec("banned"), replace(spec("other"), model="cnn"),
+    ]  # fmt: skip
+    policies = {name: HostPolicy(name, deny_jobs=("banned",)) for name in ("pi", "pc")}
+    fleet.handle(ManifestRead(Plan(tuple(specs), hosts=policies)))
+    never = {"big", "cuda", "elsewhere", "long", "banned", "other"}
+    assert marked(fleet) == never
+    pi.status("offline", "lost")
+    pc.status("offline", "lost")
+    assert marked(fleet) == never, "a host that is away may come back"
+    fleet.asks(m.AskPause(id="pause"))
+    assert marked(fleet) == never, "a pause has an end"
+    fleet.host("attic").joins(gpus=(m.Gpu(index=0, vram_total_bytes=2**33),))
+    assert marked(fleet) == {"big", "other"}, "somebody has come who can"
+
+
+def test_what_can_run_again_loses_its_mark() -> None:
+    """A drained host is given nothing until somebody resumes it, and `why` says so, too."""
+    fleet = Fleet()
+    assert marked(fleet) == set()
+    fleet.plan(spec("a"))
+    assert marked(fleet) == set(), "no host is known: whoever comes may take it"
+    fleet.host("pi").joins()
+    fleet.asks(m.AskDrain(id="d", host="pi"))
+    fleet.plan(spec("a"), spec("b"), spec("c", min_cores=64))
+    assert marked(fleet) == {"b", "c"}, "a is with its host"
+    fleet.asks(m.AskResume(id="r", host="pi"))
+    assert marked(fleet) == {"c"}
+    fleet.plan(spec("a"), spec("b"), spec("c", min_cores=2))
+    assert marked(fleet) == set()
+    fleet.plan(spec("a"), spec("b", min_cores=64))
+    assert marked(fleet) == {"b"}
+    fleet.plan(spec("a"))
+    assert marked(fleet) == set(), "what left the manifest has a mark of its own"
+    fleet.asks(m.AskShow(id="s", job="a"))
+    assert fleet.took(AnswerWithEvents)[0].data["unplaceable"] is False
+
+
+def test_a_page_of_a_long_list_is_judged_alone() -> None:
+    """Of thousands of jobs only those that are asked for; of a published row nobody says it."""
+    fleet = Fleet()
+    fleet.host("pi").joins().status("offline", "lost")
+    fleet.sent.clear()
+    fleet.plan(*(spec(f"job-{number:03}", seed=number) for number in range(300)))
+    assert not any("unplaceable" in m.encode(said).decode() for _, said in fleet.sent if said)
+    assert len(rows(fleet, limit=5)) == 5
+    judged = {one for known in fleet.core.world.board._verdicts.values() for one in known}
+    assert len(judged) == 5
+
+
+def _row(name: str, **more: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "job_id": name.encode().hex().ljust(64, "0"), "name": name, "model": "gbt",
+        "mode": "oracle", "state": "pending", "priority": 0, "attempt": 0, "host": None,
+        "error": None, "artifact_id": None, "metrics": None, "created_at": "2026-01-02T12:00:00Z",
+        "started_at": None, "finished_at": None,
+    }  # fmt: skip
+    row = m.JobRow(**(fields | more)).model_dump(mode="json")
+    return row | {"unplaceable": more.get("unplaceable", False)}
+
+
+def _said(count: int, *names: str) -> dict[str, Any]:
+    jobs = [{"job_id": _row(name)["job_id"], "name": name} for name in names]
+    return {"unplaceable": {"count": count, "jobs": jobs}}
+
+
+def _marked(mirror: Mirror) -> set[str]:
+    return {row.name for row in mirror.snapshot().jobs.values() if row.unplaceable}
+
+
+def test_a_live_view_learns_of_it_by_the_list_and_by_each_status() -> None:
+    """Hosts come and go between two lists; a row that is published in between does not know."""
+    mirror, topics = Mirror(), Topics()
+    mirror.load_jobs([_row("a", unplaceable=True), _row("b"), _row("c")])
+    assert _marked(mirror) == {"a"}
+
+    def hears(row: dict[str, Any]) -> None:
+        said = m.encode(m.JobRow.model_validate(row | {"unplaceable": False}))
+        mirror.apply(topics.parse(topics.job(row["job_id"])), said, AT)
+
+    hears(_row("a", priority=3))
+    assert _marked(mirror) == {"a"}
+    mirror.load_status(_said(2, "a", "b"))
+    assert _marked(mirror) == {"a", "b"}
+    hears(_row("b", state="claimed", host="pi", attempt=1))
+    assert _marked(mirror) == {"a"}
+    mirror.load_status(_said(2, "a", "b"))
+    assert _marked(mirror) == {"a"}, "it is with a host by now"
+    mirror.load_status(_said(300, "c"))
+    assert _marked(mirror) == {"a", "c"}, "not all of 300 are named"
+    mirror.load_status(_said(0))
+    assert _marked(mirror) == set()
+    mirror.load_status({})  # of an older coordinator
+    assert _marked(mirror) == set()
+
+
+def _text(parts: Any, width: int) -> str:
+    out = Console(file=io.StringIO(), width=width)
+    render.put(out, parts)
+    return str(out.file.getvalue())  # type: ignore[attr-defined] # it is a StringIO
+
+
+def test_the_list_says_beside_pending_that_no_host_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the host's place, and below with what tells why; nothing of what only waits."""
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("gru", "cnn", "mlp", "ssl")
+    drawn = [_row("gbt"), *(_row(name, unplaceable=True) for name in names)]
+    lines = _text(list_._draw(drawn), 80).splitlines()
+    assert lines[2].split()[:2] == ["gbt", "pending"]
+    assert all(line.split()[1:5] == ["pending", "no", "host", "can"] for line in lines[3:7])
+    assert lines[-1] == "no known host can run gru, cnn, mlp and 1 more; `fleet why gru` says why"
+    assert "no known host" not in _text(list_._draw([_row("gbt")]), 80)
+
+
+def test_the_status_names_those_that_no_host_can_run() -> None:
+    """Below the counts, of which pending jobs alone say nothing."""
+    fleet = Fleet(spec("a", min_cores=64), spec("b", min_cores=64), spec("c"))
+    fleet.host("pi").joins()
+    data = {**fleet.asks(m.AskStatus(id="s")).data, "forecast": None}
+    said = "no known host can run a, b; `fleet why a` says why"
+    assert said in _text(status._draw(data), 200)
+    assert data["unplaceable"]["count"] == 2
+    del data["unplaceable"]  # an older coordinator
+    assert "no known host" not in _text(status._draw(data), 200)
+
+
+def test_top_says_beside_pending_that_no_host_can() -> None:
+    """In the host's place, and where the progress would stand which keys lead to the reasons."""
+    mirror = Mirror()
+    mirror.load_jobs([_row("gbt"), _row("gru", unplaceable=True)])
+    waits, never = jobs.lines(mirror.snapshot())
+    (column,) = [column for column in jobs.COLUMNS if column.title == "HOST"]
+    assert column.cell(never, 11) == ("no host can", layout.BAD)
+    assert column.cell(waits, 11)[0] == ""
+    assert never.remark == ("no known host can; why: Enter, 3", layout.BAD)
+    assert waits.remark == ("", layout.DIM)
+    assert (jobs.bears(never, "no host"), jobs.bears(waits, "no host")) == (True, False)
