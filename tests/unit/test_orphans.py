@@ -58,7 +58,7 @@ class Family:
             name, pid = self.process.stdout.readline().split()
             self.members[name.decode()] = psutil.Process(int(pid))
         # One that has just been started shows no environment before its program is loaded.
-        assert until(lambda: all(MARK in one.environ() for one in self.members.values()))
+        assert until(lambda: all(one.environ() for one in self.members.values()))
 
     def kill_agent(self) -> None:
         """SIGKILL it; nothing of its own can run any more."""
