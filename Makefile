@@ -13,6 +13,9 @@ MANIFEST ?= etc/training_manifest.toml.example
 AGENTS ?= 2
 SET ?= servers
 
+# What is long is broken between words, as all that the fleet says.
+SAY := $(BIN)/python -m broker.prose
+
 .PHONY: sim chaos fuzz mutants help setup demo demo-real test test-slow lint types imports check generate bench clean
 
 help: ## what there is to make
@@ -31,7 +34,7 @@ $(STAMP): pyproject.toml etc/constraints.txt
 	@touch $(STAMP)
 
 $(DEMO)/data/feature_schema_v1.json: $(STAMP)
-	@echo "Simulating a small data set (8 hosts, seeded) in $(DEMO)/data ..."
+	@$(SAY) "Simulating a small data set (8 hosts, seeded) in $(DEMO)/data ..."
 	@mkdir -p $(DEMO)
 	@$(BIN)/python -m agent.trainer.simulate --out-dir $(DEMO)/raw >$(DEMO)/prepare.log
 	@$(BIN)/python -m agent.trainer.prepare --raw $(DEMO)/raw/simulated.parquet \
@@ -39,22 +42,22 @@ $(DEMO)/data/feature_schema_v1.json: $(STAMP)
 
 demo: $(DEMO)/data/feature_schema_v1.json ## train every job of the example plan that a CPU may run
 	@rm -rf $(DEMO)/state
-	@echo "Training $(MANIFEST) on simulated telemetry, with $(AGENTS) agents ..."
+	@$(SAY) "Training $(MANIFEST) on simulated telemetry, with $(AGENTS) agents ..."
 	@$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/data \
 		--state $(DEMO)/state --port 0 --prefer-cuda-grace 5 --until-idle
 	@echo
-	@echo "Next: $(BIN)/fleet up --manifest PLAN.toml --data $(DEMO)/data with a plan of your own"
-	@echo "(docs/manifest.md), or your machines: README.md, \"A fleet of several machines\"."
+	@$(SAY) 'Next: `$(BIN)/fleet up --manifest PLAN.toml --data $(DEMO)/data` with a plan of your own' \
+		'(docs/manifest.md), or your machines: README.md, "A fleet of several machines".'
 
 demo-real: $(STAMP) ## the same on real telemetry: make demo-real DATA=FOLDER [SET=servers]
-	@test -f "$(DATA)/$(SET).parquet" -a -f "$(DATA)/$(SET).schema.json" || { echo \
+	@test -f "$(DATA)/$(SET).parquet" -a -f "$(DATA)/$(SET).schema.json" || { $(SAY) \
 		"make demo-real DATA=FOLDER SET=NAME: needs FOLDER/NAME.parquet and FOLDER/NAME.schema.json"; \
 		exit 2; }
 	@rm -rf $(DEMO)/$(SET)-state $(DEMO)/$(SET)-data && mkdir -p $(DEMO)
-	@echo "Preparing $(DATA)/$(SET).parquet in $(DEMO)/$(SET)-data ..."
+	@$(SAY) "Preparing $(DATA)/$(SET).parquet in $(DEMO)/$(SET)-data ..."
 	@$(BIN)/python -m agent.trainer.prepare --raw $(DATA)/$(SET).parquet \
 		--schema $(DATA)/$(SET).schema.json --out-dir $(DEMO)/$(SET)-data >$(DEMO)/prepare.log
-	@echo "Training $(MANIFEST) on it, with $(AGENTS) agents ..."
+	@$(SAY) "Training $(MANIFEST) on it, with $(AGENTS) agents ..."
 	@$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/$(SET)-data \
 		--state $(DEMO)/$(SET)-state --port 0 --prefer-cuda-grace 5 --until-idle
 

@@ -73,6 +73,7 @@ class Certificate:
         self._topics = topics
         self._publish = publish
         self._prepare = prepare
+        self._mark = identity.mark()
         self._renewal = Renewal(identity.begins_s, identity.ends_s, rng, new_id)
         self._connected = False
         self._is_making = False  # a request
@@ -96,6 +97,7 @@ class Certificate:
             match event:
                 case Connected():
                     self._connected = True
+                    changed |= self._read_again(now)
                     self._renewal.ask_at_once()
                 case Disconnected():
                     self._connected = False
@@ -110,6 +112,23 @@ class Certificate:
         if self._connected and self._renewal.due(now):
             self._ask()
         return changed
+
+    def _read_again(self, now: Now) -> bool:
+        """Take a certificate that `fleet join --replace` has put there; return whether it has."""
+        mark = self._identity.mark()
+        if mark == self._mark:
+            return False
+        self._mark = mark
+        try:
+            new = ids.load_identity(self._identity.folder, now.wall_s)
+        except ConfigError:
+            return False  # it is being replaced just now
+        if new.name != self._identity.name:
+            return False
+        self._identity = new
+        self._renewal.renewed(new.begins_s, new.ends_s)
+        log.info("another certificate was put there; it ends on %s", ids.day(new.ends_s))
+        return True
 
     def _made(self, pem: str, why: str) -> None:
         self._is_making = False
@@ -138,6 +157,7 @@ class Certificate:
         except (ConfigError, OSError) as error:
             log.warning("the new certificate cannot be used: %s", plain(error))
             return False
+        self._mark = self._identity.mark()
         self._renewal.renewed(self._identity.begins_s, self._identity.ends_s)
         log.info("the certificate was renewed; it ends on %s", ids.day(self._identity.ends_s))
         return True

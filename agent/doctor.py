@@ -10,9 +10,12 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from agent import contact
 from agent.beside import Beside, find
 from agent.capability import answer_of, probe_torch
 from agent.command import trainer_environment
@@ -24,10 +27,10 @@ from agent.trainer.config import TRAINERS
 from agent.trainer.schema import SCHEMA_FILE
 from agent.usage import sources
 from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
-from broker.findings import Finding, Level, fail, ok, skip, tell, warn
+from broker.findings import Finding, Level, fail, ok, skip, skipped, tell, warn
 from broker.machine import system_clock
 from broker.options import add_options
-from broker.reach import check_broker
+from broker.reach import NO_SETTINGS, check_broker, denied, refused
 from broker.settings import BrokerSettings
 from broker.trainers import OwnTrainer
 
@@ -64,13 +67,18 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         beside = None if arguments.data is not None else find(settings.state, settings.host)
         yield check_data(settings.data) if beside is None else check_its_data(beside, settings.data)
         yield check_owner(settings, sources())
+    else:
+        yield from skipped(("host", "state", "disk", "lock", "data", "owner"), *NO_SETTINGS)
     torch = probe_torch()
     yield from check_trainers(torch, own)
     yield check_gpu(torch, wanted=settings is None or settings.cuda)
     if settings is not None and broker is not None:
         # A broker that takes its clients' names from certificates would throw the agent off.
         now_s, named = system_clock().wall_s, "host" in settings.model_fields_set
-        yield from check_broker(broker, settings.host, now_s, named=named, session=not running)
+        ask = partial(check_its_session, settings.state) if running else None
+        yield from check_broker(broker, settings.host, now_s, named=named, beside=ask)
+    else:
+        yield from skipped(("identity", "broker", "session", "coordinator"), *NO_SETTINGS)
 
 
 def _named(
@@ -101,6 +109,36 @@ def check_its_data(beside: Beside, named: Path | None) -> Finding:
     return replace(found, text=f"{found.text} ({who} has it)")
 
 
+def check_its_session(state: Path, name: str) -> Iterator[Finding]:
+    """Tell how the agent of `state`, which runs here as `name`, is connected: by its own word."""
+    who = "the agent that runs here"
+    try:
+        word = contact.read(state)
+    except OSError:
+        text = f"this user may not see whether {who} is connected"
+        yield skip("session", text, "run this as the user that runs the agent")
+        word = None
+    else:
+        yield _session(word, who, name)
+    if word is None or word.connected or not word.why:
+        why = f"not asked: {who} uses this name"
+        yield skip("coordinator", why, "`fleet status` tells, of an operator")
+    else:
+        yield skip("coordinator", f"not asked: {who} is not connected", "mend that first")
+
+
+def _session(word: contact.Word | None, who: str, name: str) -> Finding:
+    if word is None:
+        return skip("session", f"{who} does not say whether it is connected", "its log does")
+    since = f"{datetime.fromisoformat(word.since).astimezone():%Y-%m-%d %H:%M:%S}"
+    if word.connected:
+        return ok("session", f"{who} has been connected since {since}")
+    if not word.why:
+        return skip("session", f"{who} connects for the first time", "look again in some seconds")
+    why = f"{who} has not been connected since {since}: {word.why}"
+    return denied(why) if word.denied else refused(why, name)
+
+
 def check_owner(settings: AgentSettings, sources: tuple[list[str], list[str]]) -> Finding:
     """Tell how this host finds out whether somebody uses it: `agent.usage.sources`."""
     known, unknown = sources
@@ -120,37 +158,56 @@ def check_trainers(torch: Mapping[str, Any], own: Mapping[str, OwnTrainer]) -> I
     if not any(has.values()) and not own:
         yield fail("trainers", "neither torch nor xgboost is installed", _INSTALL)
         return
+    starts: list[str] = []
+    for names, command, is_own in _programs(has, own):
+        if fault := _fault(command, own=is_own):
+            remedy = f"mend command of [trainers.{names[0]}]" if is_own else _INSTALL
+            yield fail("trainers", f"{', '.join(names)}: {fault}", remedy)
+        else:
+            starts += names
+    for package in (name for name in has if not has[name]):
+        missing = [name for name in TRAINERS if _NEEDS.get(name, "torch") == package]
+        text = f"{', '.join(missing)}: {package} is not installed"
+        yield warn("trainers", text, f"{_INSTALL}, if this host is to train them")
+    if starts:
+        yield ok("trainers", _start(starts))
+
+
+def _programs(
+    has: Mapping[str, Any], own: Mapping[str, OwnTrainer]
+) -> Iterator[tuple[list[str], list[str], bool]]:
+    """Yield each program that trains: its models, its command, whether it is the host's own."""
     for module in sorted({spec.module for spec in TRAINERS.values()}):
         models = [name for name, spec in TRAINERS.items() if spec.module == module]
-        there = [name for name in models if has[_NEEDS.get(name, "torch")]]
-        missing = [name for name in models if name not in there]
-        if there:
-            started = [sys.executable, "-m", module, "--help"]
-            yield _start(", ".join(there), started, START_S, _INSTALL)
-        if missing:
-            lacks = " and ".join(sorted({_NEEDS.get(name, "torch") for name in missing}))
-            text = f"{', '.join(missing)}: {lacks} is not installed"
-            yield warn("trainers", text, f"{_INSTALL}, if this host is to train them")
+        if there := [name for name in models if has[_NEEDS.get(name, "torch")]]:
+            yield there, [sys.executable, "-m", module, "--help"], False
     for name, trainer in own.items():
-        remedy = f"mend command of [trainers.{name}]"
-        yield _start(name, [*trainer.command, "--help"], OWN_START_S, remedy, own=True)
+        yield [name], [*trainer.command, "--help"], True
 
 
-def _start(
-    what: str, command: Sequence[str], timeout_s: float, remedy: str, *, own: bool = False
-) -> Finding:
-    """Start a trainer as the agent would; one of the host's own may not understand `--help`."""
+def _start(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} starts"
+    return f"{', '.join(names[:-1])} and {names[-1]} start"
+
+
+def _fault(command: Sequence[str], *, own: bool) -> str:
+    """Start a trainer as the agent would; return what is wrong with it, or nothing.
+
+    One of the host's own may not understand `--help`.
+    """
+    timeout_s = OWN_START_S if own else START_S
     try:
         done = answer_of(command, timeout_s, trainer_environment(os.environ, None, 1))
     except TimeoutError:
-        return fail("trainers", f"{what}: did not answer --help in {timeout_s:.0f} s", remedy)
+        return f"did not answer --help in {timeout_s:.0f} s"
     except OSError as error:
-        return fail("trainers", f"{what}: {command[0]}: {error.strerror}", remedy)
+        return f"{command[0]}: {error.strerror}"
     code = done.returncode
     if code == 0 or (own and code > 0 and code not in _CANNOT_START):
-        return ok("trainers", f"{what}: start{'s' * (', ' not in what)}")
+        return ""
     last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:300]
-    return fail("trainers", f"{what}: ends with exit code {code}: {last}", remedy)
+    return f"ends with exit code {code}: {last}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -126,11 +126,15 @@ class SpoolReport:
 
 @dataclass(frozen=True, slots=True)
 class ClearJob:
-    """Delete the work folder of an attempt and what the spool holds of it, with its bundle."""
+    """Delete the work folder of an attempt and what the spool holds of it, with its bundle.
+
+    `in_vain`: that what the coordinator was told of it was not taken, and why.
+    """
 
     job_id: str
     attempt: int
     artifact_id: str | None = None
+    in_vain: str = ""
 
 
 @dataclass(frozen=True, slots=True)

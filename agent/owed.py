@@ -37,6 +37,7 @@ REFUSED_CAP_S: Final = 120.0
 ASK_AGAIN_S: Final = 60.0
 MAX_WITH_BUNDLE: Final = 256
 CUTS: Final = 2
+ANOTHERS: Final = "the job is another attempt's by now"
 _UNFINISHED: Final = frozenset({"pending", "claimed", "running"})
 
 
@@ -139,7 +140,7 @@ def on_noted(state: State, noted: Noted, now: Now) -> None:
     elif noted.verdict in {"stored", "superseded", "recorded"}:
         if not isinstance(owed.report, Released) and noted.state not in _UNFINISHED:
             state.do(DropCheckpoint(noted.job_id))
-        forget(state, noted.job_id)
+        forget(state, noted.job_id, _why_not_taken(noted))
         state.beat_soon(now)
         upload_next(state, now)
 
@@ -195,20 +196,38 @@ def on_checked(state: State, event: BundleChecked, now: Now) -> None:
     owe(state, Failed(**about, error=error), now)
 
 
-def forget(state: State, job_id: str) -> None:
-    """Put away what was owed for a job, on disk as well."""
+def _why_not_taken(noted: Noted) -> str:
+    """Say why a report is void; empty where it counts."""
+    if noted.verdict != "superseded":
+        return ""
+    if noted.state is None:
+        return "the coordinator does not know the job"
+    if noted.state in _UNFINISHED:
+        return ANOTHERS
+    return f"the job is {noted.state} already"
+
+
+def forget(state: State, job_id: str, not_taken: str = "") -> None:
+    """Put away what was owed for a job, on disk as well; `not_taken`: why, where it is in vain."""
     owed = state.owed.pop(job_id)
     state.timers.cancel(("report", job_id))
     state.timers.cancel(("upload", job_id))
     state.end(job_id, owed.report.attempt)
-    clear(state, job_id, owed.report.attempt, owed.artifact_id)
+    what = "result" if isinstance(owed.report, Finished) else "report"
+    in_vain = f"its {what} was not taken: {not_taken}" if not_taken else ""
+    clear(state, job_id, owed.report.attempt, owed.artifact_id, in_vain)
 
 
-def clear(state: State, job_id: str, attempt: int, artifact_id: str | None) -> None:
-    """Delete what there is of an attempt; a bundle that another job owes as well stays."""
+def clear(
+    state: State, job_id: str, attempt: int, artifact_id: str | None, in_vain: str = ""
+) -> None:
+    """Delete what there is of an attempt; a bundle that another job owes as well stays.
+
+    `in_vain` says so of what was finished, and why.
+    """
     if any(other.artifact_id == artifact_id for other in state.owed.values()):
         artifact_id = None
-    state.do(ClearJob(job_id, attempt, artifact_id))
+    state.do(ClearJob(job_id, attempt, artifact_id, in_vain))
 
 
 def _perform(state: State, job_id: str, owed: Owed, effects: Sequence[object], now: Now) -> None:

@@ -239,7 +239,7 @@ def on_cancel(state: State, cancel: Cancel, now: Now) -> None:
     state.end(cancel.job_id, cancel.attempt)
     held = state.owed.get(cancel.job_id)
     if held is not None and held.report.attempt <= cancel.attempt and not cancel.keep_finished:
-        owed.forget(state, cancel.job_id)
+        owed.forget(state, cancel.job_id, cancel.why or "it was called off")
     run = state.runs.get(cancel.job_id)
     done = run is not None and run.phase == "bundling" and cancel.keep_finished
     if run is None or run.attempt > cancel.attempt or done:
@@ -322,7 +322,7 @@ def on_kill_timer(state: State, job_id: str) -> None:
 def _start(state: State, assign: Assign, now: Now) -> None:
     older = state.owed.get(assign.job_id)
     if older is not None:
-        owed.forget(state, assign.job_id)
+        owed.forget(state, assign.job_id, owed.ANOTHERS)
     slot = _free_slot(state, assign)
     if slot is None:
         raise AssertionError("the objections have looked for a slot")

@@ -22,6 +22,7 @@ from agent.capability import measure, physical_cores, probe_capability
 from agent.certificate import Certificate, RequestMade, make_request
 from agent.checkpoints import Checkpoints
 from agent.command import Place, is_resumable, trainer_command, trainer_environment
+from agent.contact import Contact
 from agent.core import Core
 from agent.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
 from agent.loading import agent_settings, load
@@ -45,6 +46,7 @@ from broker.memory import give_back_memory, keep_freed_memory
 from broker.messages import Capability
 from broker.options import add_options
 from broker.parent import end_with_parent
+from broker.prose import complain
 from broker.settings import BrokerSettings
 from broker.systemd import Notifier
 from broker.topics import Topics
@@ -83,6 +85,8 @@ class Service:
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "agent")
+        folder = None if access.identity is None else access.identity.folder
+        self._contact = Contact(settings.state, folder, system_clock())
         self._spool = Spool(settings.state)
         for work in self._spool.work_folders():
             end_orphan(work)
@@ -105,6 +109,7 @@ class Service:
                 topics.client_id(settings.host),
                 topics.for_agent(settings.host),
                 tls=access.tls,
+                mark=access.mark,
             ),
             feed(self.mailbox),
             will=self._will,
@@ -181,6 +186,7 @@ class Service:
     ) -> None:
         if isinstance(event, Disconnected):
             log.warning("not connected: %s; trying again", event.why)
+            self._contact.tell(system_clock(), why=event.why, denied=event.denied)
             if self._advice and not event.answered:
                 log.warning("%s", self._advice)
                 self._advice = ""
@@ -190,6 +196,7 @@ class Service:
             self._manager.stopping()
         if isinstance(event, Connected):
             self._advice = ""
+            self._contact.tell(system_clock(), connected=True)
             log.info("connected to the broker as %s", self._settings.host)
             self._manager.status(f"connected to the broker as {self._settings.host}")
         name = {Connected: "connected", Probed: "probed"}.get(type(event), "")
@@ -299,7 +306,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         manager = Notifier.take(os.environ, os.getpid())
         service = Service(settings, broker, access, own, manager)
     except (ConfigError, OSError) as error:
-        sys.stderr.write(f"error: {plain(error)}\n")
+        complain(plain(error))
         return 2 if isinstance(error, ConfigError) else 1
     for name in ("SIGTERM", "SIGINT"):
         # The mailbox's lock is re-entrant, so a handler may put while its thread is in `take`.

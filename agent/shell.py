@@ -191,7 +191,10 @@ class Shell:
                 self._keep(effect, now)
             case ClearJob():
                 about = self._about(effect.job_id, effect.attempt)
-                log.info("job %s: over, nothing of it is left here", about)
+                if effect.in_vain:
+                    log.warning("job %s: %s; nothing of it is left here", about, effect.in_vain)
+                else:
+                    log.info("job %s: over, nothing of it is left here", about)
                 self._names.pop((effect.job_id, effect.attempt), None)
                 self._unkept.pop(effect.job_id, None)
                 self._clear(effect, now)

@@ -19,6 +19,7 @@ from agent.state import LOOK_S
 from broker.errors import ConfigError, plain
 from broker.hours import seconds_until, told
 from broker.lock import holder
+from broker.prose import complain, laid_out
 from broker.settings import BrokerSettings
 from broker.topics import is_host
 
@@ -32,12 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         state, whose = _agent(arguments)
         text = _end(state, whose) if arguments.end else _begin(state, whose, arguments)
     except ConfigError as error:
-        sys.stderr.write(f"error: {error}\n")
+        complain(str(error))
         return 2
     except OSError as error:
-        sys.stderr.write(f"error: {plain(error)}\n")
+        complain(plain(error))
         return 1
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(laid_out(text, sys.stdout) + "\n")
     return 0
 
 

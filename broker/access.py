@@ -51,6 +51,11 @@ class Access:
         """Who asks the coordinator, as operators' topics have it."""
         return LOCAL_USER if self.identity is None else self.identity.name
 
+    @property
+    def mark(self) -> Callable[[], object] | None:
+        """What tells the certificate that is there from the next one, for `LinkSettings`."""
+        return None if self.identity is None else self.identity.mark
+
 
 def open_access(
     settings: BrokerSettings, accepts: frozenset[Role], now_s: float, name: str | None = None

@@ -170,7 +170,8 @@ TABLE: Final[dict[Role, Rights]] = {
     ),
 }
 REWRITE_RIGHTS: Final = (
-    "after an update a broker may need its files written anew: `fleet broker config mosquitto`, "
+    "`fleet broker` gives rights below its own topic root alone: see that --root names it; after "
+    "an update another broker may need its files written anew: `fleet broker config mosquitto`, "
     "`nats` or `rabbitmq` (acl, nats.conf, definitions.json), then restart it; docs/brokers.md"
 )
 MAY_CHANGE: Final = frozenset({Role.OPERATOR, Role.HOMEASSISTANT})

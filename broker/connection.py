@@ -23,10 +23,11 @@ CONNECT_TIMEOUT_S: Final = 10.0
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
 _MOST_NUMBERS: Final = 65_535  # of messages that are not acknowledged yet: MQTT's
-_REFUSED: Final = (
-    "; the broker may not take this certificate: is it revoked, ended, or of another CA? "
-    "`fleet enroll NAME --replace` gives a new one"
+IS_IT_REVOKED: Final = "is it revoked, ended, or of another CA?"
+LET_IN: Final = (
+    f": {IS_IT_REVOKED} `fleet enroll NAME --replace` on the CA's machine lets it in again"
 )
+_REFUSED: Final = f"; the broker may not take this certificate{LET_IN}"
 _WRONG_NAME: Final = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
 MAX_NAMED: Final = 4
 _MUTE: Final = "; does that port want TLS? write mqtts:// then"
@@ -38,10 +39,11 @@ class LinkSettings:
 
     Of several addresses the first is tried first, and after each failure the one that follows.
     `tls` makes the context of one connection, so that a renewed certificate is used at the next.
-    It raises OSError when it cannot. After a connection that failed it waits up to `backoff_cap_s`,
-    after one that was ended up to `return_cap_s`: the broker is there, and had let it in. `if_twin`
-    is what to say when another program seems to connect by the same name; else it is asked, with
-    what helps a host.
+    It raises OSError when it cannot. `mark` tells that certificate from the next: where another one
+    comes while the link waits, it is tried at once. After a connection that failed it waits up to
+    `backoff_cap_s`, after one that was ended up to `return_cap_s`: the broker is there, and had let
+    it in. `if_twin` is what to say when another program seems to connect by the same name; else it
+    is asked, with what helps a host.
     """
 
     addresses: Sequence[Address]
@@ -52,6 +54,7 @@ class LinkSettings:
     backoff_cap_s: float = 30.0
     return_cap_s: float = 4.0
     tls: Callable[[], ssl.SSLContext] | None = None
+    mark: Callable[[], object] | None = None
     if_twin: str = ""
 
 

@@ -31,6 +31,7 @@ DAY_S: Final = 86_400.0
 _NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 _INVALID_PURPOSE: Final = 26  # X509_V_ERR_INVALID_PURPOSE
 REMEDY: Final = "get another with `fleet enroll`, or `fleet init` on the CA's machine"
+HOW_TO_GET: Final = "docs/identity.md tells how to get one"
 
 
 def folder_name(name: str) -> str:
@@ -69,6 +70,17 @@ class Identity:
             raise OSError(f"the identity in {self.folder} cannot be used: {why}") from None
         return made
 
+    def mark(self) -> object:
+        """Return what tells the certificate that is there now from one that takes its place.
+
+        It is what `write_identity` writes last: with it, all the others are there.
+        """
+        try:
+            found = (self.folder / CERTIFICATE_FILE).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
 
 def load_identity(folder: Path, now_s: float) -> Identity:
     """Return the identity in `folder`; `now_s` is the time since the epoch, in seconds.
@@ -87,7 +99,7 @@ def load_with(folder: Path, path: Path, now_s: float) -> Identity:
     for certificate in (path, folder / CA_FILE):
         _check_certificate(certificate)
     private.check_secret(folder / KEY_FILE)
-    private.read(folder / KEY_FILE, MAX_FILE_BYTES)
+    private.read(folder / KEY_FILE, MAX_FILE_BYTES, HOW_TO_GET)
     shown = _show(folder, path)
     begins_s, ends_s = (ssl.cert_time_to_seconds(shown[key]) for key in ("notBefore", "notAfter"))
     check_time(str(folder), begins_s, ends_s, now_s)
@@ -112,7 +124,7 @@ def check_time(source: str, begins_s: float, ends_s: float, now_s: float) -> Non
 
 def _check_certificate(path: Path) -> None:
     try:
-        text = private.read(path, MAX_FILE_BYTES).decode("ascii")
+        text = private.read(path, MAX_FILE_BYTES, HOW_TO_GET).decode("ascii")
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
         raise ConfigError(f"{path}: is not a certificate; {REMEDY}") from None

@@ -38,6 +38,7 @@ GOODBYE_TIMEOUT_S: Final = 3.0
 MOST_QOS: Final = 1  # that any broker has
 STEADY_S: Final = 10.0  # a connection that lasted so long was a good one
 SHORT_LIVED: Final = 3
+LOOK_S: Final = 1.0  # between two looks for another certificate
 
 
 class Link:
@@ -107,7 +108,7 @@ class Link:
         most_qos = MOST_QOS
         addresses = cycle(self._settings.addresses)
         while not self._stopping.is_set():
-            session = self._new_id()
+            session, mark = self._new_id(), self._mark()
             address = next(addresses)
             connection = Connection(
                 self._settings, address, most_qos, session, self._inbox, self._will
@@ -137,15 +138,30 @@ class Link:
             if self._stopping.is_set():
                 break
             self._inbox(Disconnected(why, connection.reached, connection.denied))
-            self._stopping.wait(
-                backoff_s(
-                    failures // len(self._settings.addresses),  # each is tried before longer waits
-                    self._settings.backoff_base_s,
-                    cap_s,
-                    self._rng,
-                )
+            pause_s = backoff_s(
+                failures // len(self._settings.addresses),  # each is tried before longer waits
+                self._settings.backoff_base_s,
+                cap_s,
+                self._rng,
             )
-            failures += 1
+            failures = 0 if self._pause(pause_s, mark) else failures + 1
+
+    def _mark(self) -> object:
+        return None if self._settings.mark is None else self._settings.mark()
+
+    def _pause(self, pause_s: float, mark: object) -> bool:
+        """Wait; end early, and return true, when the certificate is not that of `mark` any more.
+
+        Whoever was refused may be let in with the new one.
+        """
+        step_s = pause_s if self._settings.mark is None else LOOK_S
+        end_s = time.monotonic() + pause_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            if self._stopping.wait(min(left_s, step_s)):
+                break
+            if self._mark() != mark:
+                return True
+        return False
 
     def _twin(self) -> str:
         """Say what it may be when the broker ends one connection after the other."""

@@ -43,13 +43,18 @@ def write(path: Path, data: bytes, mode: int = SECRET) -> None:
     disk.sync_folder(path.parent)
 
 
-def read(path: Path, limit_bytes: int) -> bytes:
-    """Return a small file. Raises `ConfigError` that names it when it is missing or too large."""
+def read(path: Path, limit_bytes: int, remedy: str = "") -> bytes:
+    """Return a small file. Raises `ConfigError` that names it when it is missing or too large.
+
+    `remedy` is what to do about one that is not there.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(limit_bytes + 1)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {why(error)}") from None
+        is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        more = f"; {remedy}" if remedy and is_missing else ""
+        raise ConfigError(f"{path}: cannot be read: {why(error)}{more}") from None
     if len(data) > limit_bytes:
         raise ConfigError(
             f"{path}: is larger than {limit_bytes} bytes; it is not what it should be"

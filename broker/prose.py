@@ -7,9 +7,12 @@ amount any more.
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Sequence
 from typing import Final, TextIO
 
 LEAST: Final = 20  # columns; a narrower window breaks lines by itself
+HANG: Final = 2  # blanks; so much further in a complaint goes on
 _HELD: Final = "\N{NO-BREAK SPACE}"  # where no line may be broken, while lines are
 _COMMAND: Final = re.compile(r"`[^`\n]+`")
 _AMOUNT: Final = re.compile(r"\b\d[\d.,]* (?=(?:ms|s|min|h|d|B|[KMGT]i?B|W|GHz|%)(?![\w%]))")
@@ -18,8 +21,8 @@ _AMOUNT: Final = re.compile(r"\b\d[\d.,]* (?=(?:ms|s|min|h|d|B|[KMGT]i?B|W|GHz|%
 def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> str:
     """Return text as it is to be written to `out`: for a program, a line stays a line.
 
-    On a terminal what does not fit goes on in the next line, after `indent` blanks; a window that
-    has fewer than `least` columns is taken to have as many.
+    On a terminal what does not fit goes on in the next line, `indent` blanks further in than it
+    begins; a window that has fewer than `least` columns is taken to have as many.
     """
     if not out.isatty():
         return text
@@ -27,17 +30,25 @@ def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> 
     import textwrap
 
     width = max(least, shutil.get_terminal_size().columns)
-    lines = [
-        textwrap.fill(
-            held(line, _HELD),
+    lines = []
+    for line in text.split("\n"):
+        words = line.lstrip(" ")
+        before = " " * (len(line) - len(words))
+        broken = textwrap.fill(
+            held(words, _HELD),
             width,
-            subsequent_indent=" " * indent,
+            initial_indent=before,
+            subsequent_indent=before + " " * indent,
             break_long_words=False,
             break_on_hyphens=False,
-        ).replace(_HELD, " ")
-        for line in text.split("\n")
-    ]
+        )
+        lines.append(broken.replace(_HELD, " "))
     return "\n".join(lines)
+
+
+def complain(text: str) -> None:
+    """Say on standard error what keeps a program from its work."""
+    sys.stderr.write(laid_out(f"error: {text}", sys.stderr, indent=HANG) + "\n")
 
 
 def held(text: str, blank: str) -> str:
@@ -56,3 +67,14 @@ def span(seconds: float) -> str:
     if seconds < 36 * 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 86400:.0f} d"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the arguments as one text: `make` has some to say."""
+    text = " ".join(sys.argv[1:] if argv is None else argv)
+    sys.stdout.write(laid_out(text, sys.stdout) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

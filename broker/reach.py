@@ -1,7 +1,7 @@
 """Whether the broker can be reached, and lets one do what a program of the fleet has to do.
 
-Each step is told as one finding; after one that fails, the next are not tried. Every wait has a
-deadline, so that a host which swallows packets holds nobody.
+Each step is told as one finding; after one that fails, the next are not tried, and say so. Every
+wait has a deadline, so that a host which swallows packets holds nobody.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -20,8 +20,10 @@ from broker.access import AGENT, COORDINATOR, Access, open_access
 from broker.acl import REWRITE_RIGHTS
 from broker.address import Address
 from broker.checks import STEP_S, within
+from broker.connection import IS_IT_REVOKED, LET_IN
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
-from broker.findings import Finding, Level, fail, ok, skip, warn
+from broker.findings import Finding, Level, fail, ok, skipped, warn
+from broker.identity import HOW_TO_GET
 from broker.link import Link, LinkSettings
 from broker.load import Strain, strain
 from broker.machine import new_id
@@ -34,6 +36,10 @@ DAY_S: Final = 86_400.0
 WARN_DAYS: Final = 30
 CONNECT_S: Final = 12.0  # a link gives up after 10
 MAX_UNREAD: Final = 1000
+NO_SETTINGS: Final = ("not looked at: the settings are at fault", "mend them first: see config")
+NO_IDENTITY: Final = ("not tried: there is no identity to connect with", "mend that first")
+NO_BROKER: Final = ("not tried: the broker takes no connection", "mend that first")
+NO_SESSION: Final = ("not tried: the broker does not let it do its work", "mend that first")
 
 
 @dataclass(slots=True)
@@ -82,7 +88,7 @@ def check_identity(access: Access, now_s: float) -> Iterator[Finding]:
     left_days = (identity.ends_s - now_s) / DAY_S
     text = f"{identity.name}, for {left_days:.0f} more days"
     if left_days < WARN_DAYS:
-        remedy = "renew it: `fleet enroll --replace` on the CA's machine and `fleet join` here"
+        remedy = f"renew it: `{again(identity.name)}` on the CA's machine and `fleet join` here"
         yield warn("identity", text, f"a running agent renews it by itself; else {remedy}")
     else:
         yield ok("identity", text)
@@ -97,19 +103,11 @@ def check_session(
     already, unless it `runs_here`, and to a host whether a coordinator is.
     """
     answers = _ask(access, settings, name)
-    if answers.denied:
-        yield fail("rights", answers.why_not.removesuffix(f"; {REWRITE_RIGHTS}"), REWRITE_RIGHTS)
-        return
-    if answers.why_not and answers.round_trip_s is None:
-        remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
-        yield fail("session", answers.why_not, remedy)
-        return
     if answers.round_trip_s is None:
-        yield fail(
-            "session",
-            f"connected, but a message to itself did not come back in {STEP_S:.0f} s",
-            f"give {name!r} the rights of docs/protocol.md: a broker does not say what it denies",
-        )
+        failed = _no_session(answers, name)
+        yield failed
+        rest = ("session", "rights" if name == "coordinator" else "coordinator")
+        yield from skipped((one for one in rest if one != failed.check), *NO_SESSION)
         return
     yield ok("session", f"a message went and came back in {answers.round_trip_s * 1000:.0f} ms")
     if answers.holds is not None:
@@ -125,6 +123,37 @@ def check_session(
         yield _coordinator(answers)
 
 
+def again(name: str) -> str:
+    """Return the command that gives somebody a certificate again, after a revocation as well."""
+    return f"fleet enroll {name} --replace"
+
+
+def refused(why: str, name: str) -> Finding:
+    """Tell that the broker does not let `name` in; `why` are the link's words."""
+    if not why.endswith(LET_IN):
+        remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
+        return fail("session", why, remedy)
+    remedy = f"{IS_IT_REVOKED} `{again(name)}` on the CA's machine lets it in again"
+    return fail("session", why.removesuffix(LET_IN), remedy)
+
+
+def denied(why: str) -> Finding:
+    """Tell that the broker denies a subscription; `why` are the link's words."""
+    return fail("rights", why.removesuffix(f"; {REWRITE_RIGHTS}"), REWRITE_RIGHTS)
+
+
+def _no_session(answers: Answers, name: str) -> Finding:
+    if answers.denied:
+        return denied(answers.why_not)
+    if answers.why_not:
+        return refused(answers.why_not, name)
+    return fail(
+        "session",
+        f"connected, but a message to itself did not come back in {STEP_S:.0f} s",
+        f"give {name!r} the rights of docs/protocol.md: a broker does not say what it denies",
+    )
+
+
 def check_addresses(access: Access) -> Generator[Finding, None, tuple[Address, ...]]:
     """Tell of each address what `check_address` does; return those where somebody listens."""
     found = {address: list(check_address(address)) for address in access.addresses}
@@ -136,31 +165,37 @@ def check_addresses(access: Access) -> Generator[Finding, None, tuple[Address, .
 
 
 def check_broker(
-    settings: BrokerSettings, host: str | None, now_s: float, *, named: bool, session: bool
+    settings: BrokerSettings,
+    host: str | None,
+    now_s: float,
+    *,
+    named: bool,
+    beside: Callable[[str], Iterable[Finding]] | None,
 ) -> Iterator[Finding]:
-    """Tell all of it; without `session` only what does no harm to who runs under this name.
+    """Tell all of it; where the program itself runs here, only what does that one no harm.
 
     `host` is none for the coordinator, and `named` where somebody has said that it is called so.
+    `beside` is given where that program runs: it tells of its session, of the name that it has.
     """
+    rest = ("session", "rights" if host is None else "coordinator")
     try:
         accepts, name = (COORDINATOR, None) if host is None else (AGENT, host if named else None)
         access = open_access(settings, accepts, now_s, name)
     except ConfigError as error:
-        yield fail("identity", str(error), "docs/identity.md tells how to get one")
+        yield fail("identity", str(error).removesuffix(f"; {HOW_TO_GET}"), HOW_TO_GET)
+        yield from skipped(("broker", *rest), *NO_IDENTITY)
         return
     yield from check_identity(access, now_s)
     reached = yield from check_addresses(access)
     if not reached:
+        yield from skipped(rest, *NO_BROKER)
         return
     access = replace(access, addresses=reached)
     own = host or "coordinator" if access.identity is None else access.identity.name
-    if session or access.identity is None:  # without names nobody is thrown off
-        yield from check_session(access, settings, own, runs_here=not session)
-        return
-    who = "coordinator" if host is None else "agent"
-    yield skip("session", f"not tried: the {who} that runs here uses this name", "ask that one")
-    if host is not None:
-        yield skip("coordinator", "not asked, for the same reason", "`fleet status` does")
+    if beside is None or access.identity is None:  # without names nobody is thrown off
+        yield from check_session(access, settings, own, runs_here=beside is not None)
+    else:
+        yield from beside(own)
 
 
 def _softer(finding: Finding) -> Finding:

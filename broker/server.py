@@ -20,6 +20,7 @@ from broker.errors import ConfigError, LocalError
 from broker.logs import announce, setup
 from broker.machine import system_clock
 from broker.parent import end_with_parent
+from broker.prose import complain
 from broker.settings import BrokerSettings
 from broker.systemd import Notifier
 
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         manager = Notifier.take(os.environ, os.getpid())
         asyncio.run(_serve(settings, manager))
     except LocalError as error:
-        sys.stderr.write(f"error: {error}\n")
+        complain(str(error))
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         pass  # where the loop takes no signal handlers (Windows)

@@ -115,6 +115,11 @@ def suitable(explained: Explained, presence: Mapping[str, str]) -> dict[str, lis
     return found
 
 
+def none_suits(explained: Explained) -> bool:
+    """Whether each host has something against the job that lasts, see `Reason.lasts`."""
+    return all(any(reason.lasts for reason in rs) for _, rs in explained)
+
+
 def unpaused(explained: Explained) -> Explained:
     """Return what would speak against each host if the fleet were not paused."""
     return [

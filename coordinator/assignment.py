@@ -29,6 +29,7 @@ from coordinator.matchmaking import (
     HostView,
     Reason,
     is_open,
+    prefers_cuda,
     reasons,
     slots,
     use_cuda,
@@ -141,6 +142,13 @@ def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reas
 def waited(world: World, job: Job, now: Now) -> float:
     """Return for how long the job has been pending, in seconds of our own monotonic clock."""
     return now.mono_s - world.pending_since_s.get(job.job_id, now.mono_s)
+
+
+def grace_left_s(world: World, job: Job, now: Now) -> float:
+    """Return for how much longer no host without CUDA is given a job that prefers it; 0: it may."""
+    if job.state is not JobState.PENDING or not job.in_plan or not prefers_cuda(job.spec):
+        return 0.0
+    return max(0.0, world.grace_s() - waited(world, job, now))
 
 
 def retry_wait_s(world: World, job: Job, now: Now) -> float:
@@ -424,9 +432,16 @@ def current(world: World, host: str, job_id: str, attempt: int, now: Now) -> Job
     job = world.book.get(job_id)
     if job is not None and job.state not in FINAL and job.is_at(host, attempt):
         return job
-    why = "unknown here" if job is None else f"the job is {job.state.value}"
-    tell_to_stop(world, host, job_id, attempt, why, now)
+    tell_to_stop(world, host, job_id, attempt, why_void(job, attempt), now)
     return None
+
+
+def why_void(job: Job | None, attempt: int) -> str:
+    """Say why nobody waits for that attempt any more."""
+    if job is None:
+        return "unknown here"
+    newer = f", as attempt {job.attempt}" if job.is_held and job.attempt > attempt else ""
+    return f"the job is {job.state.value}{newer}"
 
 
 def is_of_old_process(world: World, host: str, instance: str) -> bool:

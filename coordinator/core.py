@@ -267,6 +267,7 @@ class Core:
 
     def _on_manifest(self, event: ManifestRead | ManifestRefused, now: Now) -> None:
         who = user_of(event.client) if event.client else "coordinator"
+        self.world.manifest_changed = ""  # whatever came of it: it has been read
         if isinstance(event, ManifestRead):
             found = planning.take_plan(self.world, event.plan, now, who)
             what, is_news = in_words(found.counts()), not found.is_empty()
@@ -485,10 +486,8 @@ class Core:
 
 
 def _faults(event: ManifestRefused) -> str:
-    first = event.problems[0]
-    where = ": ".join(filter(None, (first.file, first.job, first.key)))
     more = f"; and {len(event.problems) - 1} more" if len(event.problems) > 1 else ""
-    return f"{where}: {first.message}"[:300] + more
+    return str(event.problems[0])[:300] + more
 
 
 def _waited_s(world: World, job: Job, now: Now) -> float:

@@ -6,24 +6,35 @@ A line a check, each with its remedy. Nothing is changed, and nothing waits for 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from broker import private
 from broker.ca import KEY_FILE, Authority
 from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
-from broker.errors import ConfigError, plain
-from broker.findings import Finding, fail, ok, tell, warn
-from broker.machine import system_clock
+from broker.errors import ConfigError, FleetError, plain
+from broker.findings import Finding, fail, ok, skipped, tell, warn
+from broker.machine import new_id, system_clock
+from broker.messages import AskWorkers
 from broker.options import add_options
-from broker.reach import check_broker
+from broker.reach import NO_SETTINGS, check_broker
+from broker.settings import BrokerSettings
 from broker.trainers import OwnTrainer
 from coordinator.builtin import builtin_trainers
+from coordinator.hostnames import of_plan
+from coordinator.ledger import FILE_NAME, Ledger
+from coordinator.live.watcher import Watcher
 from coordinator.loading import load
 from coordinator.manifest import ManifestError, load_manifest
+
+ASK_S: Final = 5.0  # for a page of hosts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,13 +57,23 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield from check_state(settings.state)
         lock, running = check_lock(settings.state, "coordinator")
         yield lock
-        yield check_manifest(settings.manifest, own)
+        hosts = partial(_known_hosts, settings.state, broker, running=running)
+        yield from check_manifest(settings.manifest, own, hosts)
         yield check_ca(settings.ca)
+    else:
+        yield from skipped(("state", "disk", "lock", "manifest", "ca"), *NO_SETTINGS)
     if broker is not None:
         # A broker that takes its clients' names from certificates would throw the running one off.
-        yield from check_broker(
-            broker, None, system_clock().wall_s, named=True, session=not running
-        )
+        now_s, ask = system_clock().wall_s, check_its_session if running else None
+        yield from check_broker(broker, None, now_s, named=True, beside=ask)
+    else:
+        yield from skipped(("identity", "broker", "session", "rights"), *NO_SETTINGS)
+
+
+def check_its_session(name: str) -> Iterator[Finding]:
+    """Tell that the coordinator, which runs here as `name`, was left alone."""
+    text = f"not tried: the {name} that runs here uses this name"
+    yield from skipped(("session", "rights"), text, "`fleet status` asks that one")
 
 
 def check_ca(folder: Path | None) -> Finding:
@@ -72,19 +93,81 @@ def check_ca(folder: Path | None) -> Finding:
     return ok("ca", f"{folder}: {len(issued)} certificates were issued")
 
 
-def check_manifest(path: Path | None, own: Mapping[str, OwnTrainer]) -> Finding:
-    """Tell whether the plan can be read; trainers that only hosts know are not known here."""
+def check_manifest(
+    path: Path | None,
+    own: Mapping[str, OwnTrainer],
+    known_hosts: Callable[[], Collection[str] | None],
+) -> Iterator[Finding]:
+    """Tell whether the plan can be read, and which hosts it names that nobody knows.
+
+    `known_hosts` gives those that are known, none where nobody says. Trainers that only hosts know
+    are not known here.
+    """
     if path is None:
         remedy = "set `manifest` in [coordinator] to have jobs"
-        return warn("manifest", "none is named: only what is in the ledger is served", remedy)
+        yield warn("manifest", "none is named: only what is in the ledger is served", remedy)
+        return
     schemas = {name: trainer.hyper_schema for name, trainer in own.items()}
+    all_of_it = f"`fleet check {shlex.quote(str(path))}`"
     try:
         plan = load_manifest(path, {**builtin_trainers(), **schemas})
     except ManifestError as error:
         more = len(error.problems) - 1
         text = str(error).splitlines()[0] + (f" (and {more} more)" if more else "")
-        return fail("manifest", text, f"`fleet check {shlex.quote(str(path))}` tells all")
-    return ok("manifest", f"{path}: {len(plan.jobs)} jobs")
+        yield fail("manifest", text, f"{all_of_it} tells all")
+        return
+    text = f"{path}: {len(plan.jobs)} job{'s' * (len(plan.jobs) != 1)}"
+    is_any_named = bool(plan.hosts) or any(spec.named_hosts() for spec in plan.jobs)
+    known = known_hosts() if is_any_named else ()
+    if known is None:
+        text += f"; names of hosts were not checked: {all_of_it} asks the coordinator for them"
+    elif is_any_named and not known:
+        text += "; names of hosts were not checked: no host is known"
+    yield ok("manifest", text)
+    for warning in of_plan(plan, known or ()):
+        yield warn("manifest", warning, "correct the name, or leave it to a host that is to come")
+
+
+def _known_hosts(
+    state: Path, broker: BrokerSettings | None, *, running: bool
+) -> Collection[str] | None:
+    """Return the hosts that are known: to the coordinator, where that runs here, else its ledger.
+
+    None where it cannot be asked from here, or the ledger cannot be read.
+    """
+    try:
+        if running:
+            return None if broker is None else _asked_hosts(broker)
+        path = state / FILE_NAME
+        if not path.exists():
+            return ()
+        with contextlib.closing(Ledger(path, copy=True)) as ledger:
+            return ledger.hosts()
+    except (FleetError, OSError):
+        return None
+
+
+def _asked_hosts(broker: BrokerSettings) -> set[str]:
+    """Ask the coordinator for its hosts, as the person whose identity is here.
+
+    Raises FleetError.
+    """
+    # The coordinator's own identity may not ask.
+    watcher = Watcher(broker.model_copy(update={"identity": None}))
+    watcher.start()
+    try:
+        names: set[str] = set()
+        offset: int | None = 0
+        while offset is not None:
+            ask = AskWorkers(id=new_id(), offset=offset, limit=500, brief=True, absent=True)
+            page = watcher.ask(ask, ASK_S).result()
+            names.update(row["host"] for row in page["workers"])
+            names.update(row["host"] for row in page["others"] if row["known"])
+            offset = page["next"]
+        return names
+    finally:
+        # Aside: it may be in the midst of a connect, which takes longer to give up than we have.
+        threading.Thread(target=watcher.stop, name="fleet-doctor-end", daemon=True).start()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -23,6 +23,7 @@ LEAST_SHARE: Final = 0.02  # of less than that nobody can tell how long the rest
 SHORTEST_S: Final = 1e-3  # nothing is in proportion to less than that
 CHECKPOINT_EVERY_S: Final = 300.0  # a trainer keeps where it stands about so often
 MOST_EPOCHS: Final = 1e9
+FAR: Final = 4.0  # times as many epochs, or as few: a prediction that rests on that says so
 HISTORY_HERE: Final = frozenset({"here", "model-here"})
 HISTORY_ELSEWHERE: Final = frozenset({"elsewhere", "model-elsewhere"})
 
@@ -110,6 +111,13 @@ class Estimate:
     def is_history(self) -> bool:
         """Whether it rests on runs of other jobs alone."""
         return self.basis in HISTORY_HERE | HISTORY_ELSEWHERE
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it rests on runs of many times its epochs, or a small part of them."""
+        if not (self.is_history and self.scaled_from and self.epochs):
+            return False
+        return not 1 / FAR <= self.epochs / self.scaled_from <= FAR
 
     def at_least(self, least_s: float) -> Estimate:
         """Return it with no figure below that."""
@@ -283,12 +291,15 @@ class History:
     def _after(self, key: _Key, earlier: Earlier) -> _Runs:
         """Return what speaks for a job that was tried before.
 
-        What its own trainer said on that host is nearer than anything but runs of its like there.
+        What its own trainer said on that host is nearer than anything but runs of its like there;
+        on another host, than history that has to be scaled.
         """
         found = self._nearest(key)
         host = key[2]
-        is_like = found.basis == "here" and not found.scaled_from
-        if earlier.whole_s and (not found.took_s or (host == earlier.host and not is_like)):
+        is_like = bool(found.took_s) and not found.scaled_from
+        if host == earlier.host:
+            is_like = is_like and found.basis == "here"
+        if earlier.whole_s and not is_like:
             found = _Runs("earlier", (earlier.whole_s,))
         rest = earlier.rest(host)
         factors = Factors(*(by * left for by, left in zip(found.factors, rest)))
@@ -383,7 +394,7 @@ def _by_nearness(kept: Mapping[_Key, list[float]]) -> dict[_Place, dict[float, l
 
 
 def _scaled(basis: str, by_epochs: Mapping[float, list[float]], epochs: float) -> _Runs:
-    """Return the runs of the nearest number of epochs, in proportion to that.
+    """Return the runs of the nearest number of epochs, scaled.
 
     Some of what a run takes is the same whatever its epochs are, and it may stop before the last:
     so the case that the ratio would make better, or worse, is that nothing changes.
@@ -396,8 +407,26 @@ def _scaled(basis: str, by_epochs: Mapping[float, list[float]], epochs: float) -
         return _Runs(basis, everything)
     nearest = min(near, key=lambda one: abs(math.log(one / epochs)))
     ratio = epochs / nearest
-    factors = Factors(min(1.0, ratio), ratio, max(1.0, ratio))
-    return _Runs(basis, by_epochs[nearest], epochs, nearest, factors)
+    least, most = min(1.0, ratio), max(1.0, ratio)
+    median = min(max(_by_line(by_epochs, nearest, epochs) or ratio, least), most)
+    return _Runs(basis, by_epochs[nearest], epochs, nearest, Factors(least, median, most))
+
+
+def _by_line(by_epochs: Mapping[float, list[float]], nearest: float, epochs: float) -> float | None:
+    """Return what runs of the nearest number of epochs are multiplied by, with a fixed part in it.
+
+    By the line through their median and that of the number that is furthest from theirs; none where
+    there is no other number, or more epochs did not take longer.
+    """
+    known = [one for one in by_epochs if one and one != nearest]
+    if not known:
+        return None
+    other = max(known, key=lambda one: abs(math.log(one / nearest)))
+    near_s, other_s = (quantile(by_epochs[one], QUANTILES[1]) for one in (nearest, other))
+    slope_s = (other_s - near_s) / (other - nearest)
+    if slope_s <= 0 or near_s < SHORTEST_S:
+        return None
+    return 1.0 + slope_s * (epochs - nearest) / near_s
 
 
 def _begun_at(share: float, host: str, earlier: Earlier | None) -> float:

@@ -28,7 +28,6 @@ MEDIAN: Final = 1  # in QUANTILES
 EPSILON_S: Final = 1e-6
 MOST_TEXTS: Final = 4
 _MEMORY: Final = frozenset({"ram-now", "vram-now"})
-_AWAY: Final = frozenset({"barred", "paused"})  # it lasts until somebody lifts it; the host suits
 
 Verdict = Literal["running", "starts", "absent", "stuck"]
 
@@ -231,11 +230,7 @@ class _Sorter:
             elif codes <= _MEMORY and self._at_work[view.host]:
                 conditions[view.host] = "release"
             else:
-                lasting = {
-                    reason.text: 1
-                    for reason in found
-                    if not reason.passing and reason.code not in _AWAY
-                }
+                lasting = {reason.text: 1 for reason in found if reason.lasts}
                 if not lasting:
                     absent[_away(view, found)] += 1
                 texts.update(lasting)

@@ -40,7 +40,8 @@ class Report:
     """
 
     jobs: int = 0
-    artifacts: int = 0
+    artifacts: int = 0  # results of jobs; what attempts left to go on from are `checkpoints`
+    checkpoints: int = 0
     hashed_bytes: int = 0
     sizes: dict[str, int] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)
@@ -91,7 +92,8 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
         # What the ledger has let go of since the bundles were listed has become a file.
         again = _listed(folder)
         bundles |= {artifact_id: again[artifact_id] for artifact_id in missing & again.keys()}
-    report.jobs, report.artifacts = len(jobs), len({*bundles, *report.sizes})
+    report.jobs, report.checkpoints = len(jobs), sum(map(is_checkpoint, bundles.values()))
+    report.artifacts = len({*bundles, *report.sizes}) - report.checkpoints
     report.findings += [
         _is_missing(job) for job in jobs.values() if job.artifact_id in missing - bundles.keys()
     ]

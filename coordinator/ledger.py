@@ -85,6 +85,7 @@ _EVENT: Final = (
     " artifact_id, size_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _KEEP: Final = "INSERT OR REPLACE INTO bundles (artifact_id, model, mode, data) VALUES (?, ?, ?, ?)"
+_HOSTS: Final = "SELECT host FROM hosts UNION SELECT host FROM jobs WHERE host IS NOT NULL"
 _PRUNE: Final = """
     DELETE FROM events WHERE seq IN (
         SELECT seq FROM (
@@ -137,6 +138,11 @@ class Ledger:
         """Return what is remembered of each host. Raises `StorageError`."""
         with database.refusals(self._path):
             return hostrows.load(self._db)
+
+    def hosts(self) -> set[str]:
+        """Return the names of all hosts that it has something of. Raises `StorageError`."""
+        with database.refusals(self._path):
+            return {row[0] for row in self._db.execute(_HOSTS)}
 
     def load_fleet(self) -> FleetRecord:
         """Return what is remembered of the fleet as a whole. Raises `StorageError`."""

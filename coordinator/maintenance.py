@@ -13,7 +13,7 @@ from typing import Final
 from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError, plain
 from broker.lock import FolderLock
-from broker.prose import laid_out
+from broker.prose import HANG, complain, laid_out
 from coordinator.database import back_up
 from coordinator.fsck import SETTLING_S, Folder, Report, check
 from coordinator.ledger import FILE_NAME, Ledger
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except (ConfigError, StorageError, OSError) as error:
-        sys.stderr.write(laid_out(f"error: {plain(error)}", sys.stderr) + "\n")
+        complain(plain(error))
         if arguments.json:
             _tell_as_json({"ok": False, "message": plain(error), "errors": []})
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FINDINGS
@@ -99,8 +99,11 @@ def _tell(state: Path, report: Report, *, repaired: bool, running: bool) -> None
     for finding in report.findings:
         _say(_line(state, finding, repaired=repaired))
     settling = f"; a coordinator is at work: nothing younger than {SETTLING_S:.0f} s was judged"
+    stored = _count(report.artifacts, "artifact")
+    if report.checkpoints:
+        stored += f", {_count(report.checkpoints, 'checkpoint')}"
     _say(
-        f"{_count(report.jobs, 'job')}, {_count(report.artifacts, 'artifact')} "
+        f"{_count(report.jobs, 'job')}, {stored} "
         f"({_size(report.hashed_bytes)} hashed): {_count(len(report.findings), 'finding')}"
         f"{settling if running else ''}"
     )
@@ -115,6 +118,7 @@ def _as_json(report: Report, *, clean: bool, repaired: bool) -> dict[str, object
         "ok": clean,
         "jobs": report.jobs,
         "artifacts": report.artifacts,
+        "checkpoints": report.checkpoints,
         "hashed_bytes": report.hashed_bytes,
         "findings": [_finding(finding, repaired=repaired) for finding in report.findings],
     }
@@ -142,7 +146,7 @@ def _finding(finding: Finding, *, repaired: bool) -> dict[str, object]:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(laid_out(text, sys.stdout, indent=2) + "\n")
+    sys.stdout.write(laid_out(text, sys.stdout, indent=HANG) + "\n")
 
 
 def _count(number: int, word: str) -> str:

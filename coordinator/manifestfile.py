@@ -25,6 +25,10 @@ class ManifestFile:
         """Remember what it is now: it is read next."""
         self._stamp, self._digest = self._stamp_now(), self._digest_now()
 
+    def was_read(self) -> None:
+        """What was said of it holds no more; a change since it was read is said again, at once."""
+        self._told, self._next_s = "", 0.0
+
     def news(self, mono_s: float) -> str | None:
         """Return what is to be said of it, empty where it is as it was; none if that was said."""
         if mono_s < self._next_s:

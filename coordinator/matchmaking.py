@@ -21,6 +21,8 @@ from coordinator.plan import HostPolicy, JobSpec
 GIB: Final = 1024**3
 # What speaks against a job by its name, by its hyperparameters, or by what has become of it there.
 _OF_ONE_JOB: Final = frozenset({"allow-jobs", "deny-jobs", "hyper", "refused"})
+# What an operator lifts, by `fleet resume` or `fleet pause --off`: the host suits all the same.
+_LIFTED: Final = frozenset({"barred", "paused"})
 
 Rank = tuple[int, bool, float, float, int, str]
 
@@ -32,6 +34,14 @@ class Reason:
     code: str
     text: str
     passing: bool = False
+
+    @property
+    def lasts(self) -> bool:
+        """Whether neither time nor an operator's word to the host or the fleet ends it.
+
+        By this alone a job that no host can ever run is told from one that waits for a host.
+        """
+        return not self.passing and self.code not in _LIFTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +133,20 @@ def could_take_kind(job: JobSpec, view: HostView, grace_s: float) -> bool:
     return all(reason.passing or reason.code in _OF_ONE_JOB for reason in found)
 
 
+def could_ever_take_kind(job: JobSpec, view: HostView, grace_s: float) -> bool:
+    """Whether nothing that lasts speaks against jobs of this kind, but for this very job's."""
+    found = _against(job, view, grace_s, grace_s)
+    return not any(reason.lasts and reason.code not in _OF_ONE_JOB for reason in found)
+
+
 def lasting(view: HostView) -> Hashable:
-    """Return what hosts have in common for which `could_take_kind` says the same.
+    """Return what hosts have in common for which the two above say the same.
 
     But for jobs that name hosts.
     """
     capability, policy = view.capability, view.policy
     return (
-        view.barred, view.paused, view.slots() == 0, frozenset(capability.trainers),
+        bool(view.barred), bool(view.paused), view.slots() == 0, frozenset(capability.trainers),
         capability.data_id is None, tuple(gpu.vram_total_bytes for gpu in capability.gpus),
         view.free_vram_bytes() is None, capability.physical_cores, capability.ram_total_bytes,
         policy.cuda, policy.max_ram_gib, policy.max_vram_gib,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -55,7 +55,7 @@ from coordinator import (
     workers,
 )
 from coordinator.answers import given, moved, refusal, told_apart
-from coordinator.assignment import retry_wait_s, tell_to_stop
+from coordinator.assignment import grace_left_s, retry_wait_s, tell_to_stop
 from coordinator.effects import (
     AnswerWithAttempts,
     AnswerWithEvents,
@@ -206,9 +206,11 @@ def _row(
     world: World, job: Job, hopeless: frozenset[str], now: Now
 ) -> dict[str, JsonValue]:  # fmt: skip
     """Return all that an answer tells of a job; `hopeless` are the ids that no host could run."""
-    is_hopeless = job.job_id in hopeless
-    row = job.row().model_dump(mode="json")
-    return {**row, "unplaceable": is_hopeless, **_going(world, job, now)}
+    row: dict[str, JsonValue] = job.row().model_dump(mode="json")
+    row["unplaceable"] = is_hopeless = job.job_id in hopeless
+    if not is_hopeless and (left_s := grace_left_s(world, job, now)):
+        row["awaits_cuda_s"] = round(left_s, 1)
+    return {**row, **_going(world, job, now)}
 
 
 def _going(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
@@ -231,25 +233,27 @@ def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorRespon
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
-    found = prospects.why(world, job, now)
-    known: Any = found.get("known", 0)
-    fits: Any = found.pop("fits")
-    now_only = "" if found.pop("hopeless") else " now"  # else no waiting helps
+    found: dict[str, Any] = prospects.why(world, job, now)
+    summary = _summary(world, job, found, now)
+    told = {key: one for key, one in found.items() if key not in _FOR_THE_SUMMARY}
     data: dict[str, JsonValue] = {
         "job_id": job.job_id,
         "name": job.spec.name,
         "state": job.state.value,
         "others": _others(world, job),
-        "summary": _summary(world, job, known, fits, now_only, now),
-        **found,
+        "summary": summary,
+        **told,
     }
     return given(ask.id, data)
 
 
-def _summary(world: World, job: Job, known: int, fits: int, now_only: str, now: Now) -> str:
+_FOR_THE_SUMMARY: Final = frozenset({"fits", "hopeless", "in_time"})
+
+
+def _summary(world: World, job: Job, found: Mapping[str, Any], now: Now) -> str:
     match job.state:
         case JobState.PENDING:
-            return _why_pending(world, job, known, fits, now_only)
+            return _why_pending(world, job, found)
         case JobState.CLAIMED | JobState.RUNNING:
             on = f"it is {job.state.value} on {job.host}"
             if gone := stranded.away(world, job, now):
@@ -276,18 +280,20 @@ def _after_failure(job: Job) -> str:
     return "`fleet requeue` tries again"
 
 
-def _why_pending(world: World, job: Job, known: int, fits: int, now_only: str) -> str:
+def _why_pending(world: World, job: Job, found: Mapping[str, Any]) -> str:
     if not job.in_plan:
         return "it is no longer in the manifest; put it back, or cancel it"
-    paused = world.fleet.why_paused()
-    nobody = f"none of {known} known hosts can take it{now_only}"
+    known, paused = found["known"], world.fleet.why_paused()
+    nobody = f"none of {known} known hosts can take it"
     if known == 1:
-        nobody = f"the only known host cannot take it{now_only}"
+        nobody = "the only known host cannot take it"
     if paused:
-        return f"{paused}, but {nobody} even then" if known and not now_only else paused
+        return paused if found["in_time"] or not known else f"{paused}, but {nobody} even then"
     if not known:
         return "no host is known yet; start an agent with `fleet agent`"
-    return "it is about to be assigned" if fits else nobody
+    if found["fits"]:
+        return "it is about to be assigned"
+    return nobody if found["hopeless"] else f"{nobody} now"
 
 
 def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> OperatorResponse | None:

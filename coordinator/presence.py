@@ -30,6 +30,7 @@ from coordinator.assignment import (
     take_back,
     tell_to_stop,
     void_claims,
+    why_void,
 )
 from coordinator.effects import Warn
 from coordinator.hosts import TWIN_WINDOW_S, Host
@@ -151,7 +152,7 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
             return  # its next offer is answered "stored"
         if is_late(job, host.name, held.attempt) and held.phase in _DONE:
             return  # it is about to hand its result over
-        why = "unknown here" if job is None else f"the job is {job.state.value}"
+        why = why_void(job, held.attempt)
         tell_to_stop(world, host.name, held.job_id, held.attempt, why, now)
         return
     if job.state is JobState.PENDING:

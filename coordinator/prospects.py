@@ -6,7 +6,7 @@ and the coordinator has heartbeats to listen to.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from typing import Any, Final
@@ -25,7 +25,7 @@ from coordinator.assignment import (
     waited,
 )
 from coordinator.jobs import Job, claim_order
-from coordinator.matchmaking import HostView, could_take_kind, kind_of
+from coordinator.matchmaking import HostView, could_ever_take_kind, could_take_kind, kind_of
 from coordinator.plan import JobSpec, spec_to_dict
 from coordinator.states import JobState
 from coordinator.world import World
@@ -35,14 +35,16 @@ MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs th
 _OPTIONAL: Final = (
     "train_hosts", "allowed_hosts", "denied_hosts", "timeout_s", "stall_timeout_s"
 )  # fmt: skip
+_Rule = Callable[[JobSpec, HostView, float], bool]  # of jobs of a kind, a host, the grace
 
 
 @dataclass(frozen=True, slots=True)
 class Chances:
     """Of the pending jobs of the plan: how many could run, and which no known host ever could.
 
-    Now, or once what holds them up has passed, as if the fleet were not paused. Where no host is
-    known, none could, and none counts as unplaceable: whoever comes may take it.
+    `runnable`: now, or once what holds them up has passed by itself, as if the fleet were not
+    paused. `unplaceable`: nor once operators have resumed their hosts. Where no host is known, none
+    could, and none counts as unplaceable: whoever comes may take it.
     """
 
     runnable: int = 0
@@ -93,9 +95,9 @@ def chances(world: World, now: Now) -> Chances:
     hopeless: list[Job] = []
     for ids in world.board.kinds():
         jobs = [job for job_id in ids if (job := world.book.get(job_id))]
-        left = _left(world, jobs, known)
+        left = _left(world, jobs, known, could_take_kind)
         runnable += len(jobs) - len(left)
-        hopeless += left
+        hopeless += _left(world, left, known, could_ever_take_kind)
     return Chances(runnable, tuple(hopeless))
 
 
@@ -111,11 +113,12 @@ def unplaceable(world: World, jobs: Sequence[Job], now: Now) -> frozenset[str]:
     known = _Known(world, now)
     if not known:
         return frozenset()
-    return frozenset(job.job_id for ones in kinds.values() for job in _left(world, ones, known))
+    left = (_left(world, ones, known, could_ever_take_kind) for ones in kinds.values())
+    return frozenset(job.job_id for ones in left for job in ones)
 
 
-def _left(world: World, jobs: Sequence[Job], known: _Known) -> list[Job]:
-    """Return which of these jobs, all of one kind, no host could run; of hosts alike one does."""
+def _left(world: World, jobs: Sequence[Job], known: _Known, suits: _Rule) -> list[Job]:
+    """Return which of these jobs, all of one kind, no host suits; of hosts alike one is asked."""
     left = [*jobs]
     names_hosts = bool(left and (left[0].spec.allowed_hosts or left[0].spec.denied_hosts))
     for view, is_first in known:
@@ -123,7 +126,7 @@ def _left(world: World, jobs: Sequence[Job], known: _Known) -> list[Job]:
             break
         if not (is_first or names_hosts):
             continue
-        if could_take_kind(left[0].spec, view, world.grace_s()):
+        if suits(left[0].spec, view, world.grace_s()):
             left = [job for job in left if not world.board.takes(job.spec, view)]
     return left
 
@@ -159,15 +162,15 @@ def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
     """Return what speaks against each host, clause by clause, and what would have to change.
 
     `known`, how many hosts were looked at, is there for a job that waits for one. `hopeless`: none
-    of them can take it, and none could if the fleet were not paused.
+    of them can ever take it. `in_time`: one could by itself, if the fleet were not paused.
     """
     waits = job.state is JobState.PENDING and job.in_plan
     found = explain(world, job, now) if waits else []
     presence = {view.host: world.presence(world.hosts[view.host], now) for view, _ in found}
     fits = sum(1 for _, against in found if not against)
     judged = analysis.unpaused(found)
-    hopeless = bool(found) and not analysis.suitable(judged, presence)
-    if not hopeless:
+    in_time = bool(analysis.suitable(judged, presence))
+    if in_time:
         judged = found  # that it goes on is what helps
     changes = analysis.remedies(job.spec, judged, world.grace_s()) if not fits else []
     suits = analysis.suitable(found, presence)
@@ -178,7 +181,8 @@ def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
     return {
         "hosts": _nearest(found),
         "fits": fits,
-        "hopeless": hopeless,
+        "hopeless": bool(found) and analysis.none_suits(found),
+        "in_time": in_time,
         "clauses": [
             one.to_dict() for one in (analysis.clauses(job.spec, found, presence) if found else [])
         ],

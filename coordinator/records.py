@@ -141,7 +141,7 @@ class Revocation:
 
     def reason(self, host: str) -> str:
         """Return why the host is given no jobs, with the remedy."""
-        again = f"`fleet enroll {host}` lets it in again"
+        again = f"`fleet enroll {host} --replace` lets it in again"
         return f"its certificate was revoked by {self.who} at {moment(self.at)}; {again}"
 
 

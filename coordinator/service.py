@@ -38,6 +38,7 @@ from broker.memory import keep_freed_memory, spare_what_is_loaded
 from broker.messages import Holder
 from broker.options import add_options
 from broker.parent import end_with_parent
+from broker.prose import complain
 from broker.settings import BrokerSettings
 from broker.systemd import Notifier
 from broker.topics import Topics
@@ -144,6 +145,7 @@ class Service:
                 topics.client_id(Role.COORDINATOR),
                 topics.before_coordinator(),
                 tls=access.tls,
+                mark=access.mark,
                 if_twin="is another coordinator at this broker? stop one of them",
             ),
             feed(self.mailbox),
@@ -273,12 +275,17 @@ class Service:
         how = None if self._plan_file is None else self._plan_file.news(now.mono_s)
         self._shell.turn(events if how is None else [ManifestChanged(how), *events], now)
         self._read_journal(now)
-        if self._reloading and any(
-            isinstance(event, ManifestRead | ManifestRefused) for event in events
-        ):
+        if any(isinstance(event, ManifestRead | ManifestRefused) for event in events):
+            self._on_manifest_read()
+        return True
+
+    def _on_manifest_read(self) -> None:
+        """The turn that took it is over."""
+        if self._plan_file is not None:
+            self._plan_file.was_read()
+        if self._reloading:
             self._reloading = False
             self._manager.ready()
-        return True
 
     def _put(self, event: Event) -> None:
         # That an artifact is a file, too, is soon enough known with what comes next.
@@ -430,7 +437,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         manager = Notifier.take(os.environ, os.getpid())
         service = Service(settings, broker, access, own, manager, home)
     except (ConfigError, StorageError, OSError) as error:
-        sys.stderr.write(f"error: {plain(error)}\n")
+        complain(plain(error))
         return 2 if isinstance(error, ConfigError) else 1
     # The mailbox's lock is re-entrant, so a handler may put even while its thread is in `take`.
     for name in ("SIGTERM", "SIGINT"):
@@ -445,7 +452,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         service.run(_say_ready_once())
     except ConfigError as error:
-        sys.stderr.write(f"error: {error}\n")
+        complain(str(error))
         return 2
     return 0
 

@@ -387,14 +387,15 @@ class World:
         self.record_changes.append(record)
         if isinstance(record, FleetRecord):
             self.fleet = record
+            # Who was looked at while it was paused took nothing, and is not known to be open.
+            self.changed_hosts.update(dict.fromkeys(self.hosts))
+            self.unsettled = True
         elif isinstance(record, HostForgotten):
             self.records.pop(record.host, None)
             self.look_at(record.host)
         elif isinstance(record, HostRecord):
             self.records[record.host] = record
             self.look_at(record.host)
-        if isinstance(record, FleetRecord):
-            self.unsettled = True
 
     def presence(self, host: Host, now: Now) -> str:
         """Return in one word how a host is: as `Host.presence` does, or `revoked`."""

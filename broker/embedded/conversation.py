@@ -195,6 +195,8 @@ def _subscribe(broker: Distribution, client: Client, body: Bytes) -> None:
     codes = bytes(broker.subscribe(client, name, qos) for name, qos in filters)
     head = bytes((SUBACK << 4,)) + length(2 + len(codes)) + packet_id.to_bytes(2, "big")
     client.outbox.answer(head + codes)
+    if refused := [name for (name, _), code in zip(filters, codes) if code == REFUSED]:
+        broker.count_refused(client, refused)
     for (name, _), code in zip(filters, codes):
         if code != REFUSED:
             broker.tell_retained(client, name, code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 from amqtt.broker import Broker
@@ -90,7 +91,7 @@ class Distribution(Broker):
                 client.outbox.send(message, min(qos, granted))
 
     def subscribe(self, client: Client, filter_: str, qos: int) -> int:
-        """Subscribe and return the code for the SUBACK.
+        """Subscribe and return the code for the SUBACK; the caller counts what is refused.
 
         Replaces: amqtt takes any number of filters, and keeps the first QoS of each (3.8.4-3).
         """
@@ -99,13 +100,16 @@ class Distribution(Broker):
         allowed = gate is None or gate.may_subscribe(filter_)
         if not (has_room and allowed and is_filter(filter_)):
             self.unsubscribe(client, filter_)
-            self._refusals.add(
-                Reason.SUBSCRIBE, f"client {client.id!r} may not subscribe to {filter_!r}"
-            )
             return REFUSED
         self._subscribed.add(filter_, client, qos)
         client.filters.add(filter_)
         return qos
+
+    def count_refused(self, client: Client, filters: Sequence[str]) -> None:
+        """Count once what a client asks for at once: one mistaken root is several filters."""
+        more = f" and {len(filters) - 1} more" if len(filters) > 1 else ""
+        detail = f"client {client.id!r} may not subscribe to {filters[0]!r}{more}"
+        self._refusals.add(Reason.SUBSCRIBE, detail)
 
     def unsubscribe(self, client: Client, filter_: str) -> None:
         """Replaces: amqtt keeps an empty list for every filter that there ever was."""

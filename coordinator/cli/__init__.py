@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from broker.errors import ConfigError, FleetError, plain
-from broker.prose import laid_out
+from broker.prose import HANG, laid_out
 from coordinator import __version__
 
 EXIT_REFUSED: Final = 1
@@ -207,7 +207,7 @@ def _complain(text: str, argv: list[str] | None) -> None:
     """Say on standard error what is wrong; to who asked for JSON, as an object as well."""
     from coordinator.cli.words import told
 
-    click.echo(laid_out(f"error: {told(text)}", sys.stderr), err=True)
+    click.echo(laid_out(f"error: {told(text)}", sys.stderr, indent=HANG), err=True)
     _answer_in_json(text, argv)
 
 
@@ -218,7 +218,7 @@ def _complain_of_usage(error: click.ClickException) -> None:
         help_ = f"Try '{context.command_path} --help' for help."
         click.echo(f"{context.get_usage()}\n{help_}\n", err=True)
     text = f"error: {printable(error.format_message())}"
-    click.echo(laid_out(text.expandtabs(2), sys.stderr, indent=2), err=True)
+    click.echo(laid_out(text.expandtabs(2), sys.stderr, indent=HANG), err=True)
 
 
 def _answer_in_json(text: str, argv: list[str] | None) -> None:

@@ -229,7 +229,7 @@ def _tell_steps(kind: str, site: Site, made: Path, output: Path) -> None:
         steps.append((f"copy what was written into {output} to {where}", ()))
     steps.append(("have the broker read all of it", (f"sudo systemctl restart {service}",)))
     for number, (words, commands) in enumerate(steps, 1):
-        say(f"  {number}. {words}{':' if commands else ''}", err=True, indent=5)
+        say(f"  {number}. {words}{':' if commands else ''}", err=True, indent=3)
         for command in commands:
             click.echo(f"       {command}", err=True)
     if site.nodes:

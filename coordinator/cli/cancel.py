@@ -13,7 +13,7 @@ from broker.machine import new_id
 from broker.messages import AskCancel, AskCancelPending, AskStatus
 from coordinator.cli.common import client_options, json_option
 from coordinator.cli.complete import complete_job
-from coordinator.cli.words import tell_of_namesakes
+from coordinator.cli.words import say, tell_of_namesakes
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -49,7 +49,7 @@ def cancel_command(
 
         render.print_json(data)
     else:
-        click.echo(f"{data['name']} ({data['job_id'][:12]}) is {data['state']}")
+        say(f"{data['name']} ({data['job_id'][:12]}) is {data['state']}")
     return 0
 
 
@@ -62,7 +62,7 @@ def _all_pending(client: OperatorClient, *, yes: bool, as_json: bool) -> int:
             waits = "1 job is pending" if count == 1 else f"{count} jobs are pending"
             raise ConfigError(f"{waits}; say --yes to cancel {'it' if count == 1 else 'them'}")
         if not click.confirm(f"Cancel {_jobs(count)}?", err=True):
-            render.say("nothing was changed", err=True)
+            say("nothing was changed", err=True)
             return 1
     data: dict[str, Any] = {"cancelled": 0, "names": []}
     if count:
@@ -73,9 +73,9 @@ def _all_pending(client: OperatorClient, *, yes: bool, as_json: bool) -> int:
     elif data["cancelled"]:
         shown = ", ".join(map(str, data["names"]))
         more = ", ..." if data["cancelled"] > len(data["names"]) else ""
-        render.say(render.printable(f"cancelled {_jobs(data['cancelled'])}: {shown}{more}"))
+        say(render.printable(f"cancelled {_jobs(data['cancelled'])}: {shown}{more}"))
     else:
-        click.echo("nothing is pending")
+        say("nothing is pending")
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from broker.machine import new_id
+from broker.prose import HANG
 from coordinator.cli import EXIT_REFUSED, NotDone, Unreachable, printable
 from coordinator.cli.common import json_option, where_options
 from coordinator.cli.views import POLL_S, View, watch_option, watching
@@ -57,7 +58,7 @@ def check_command(manifest: Path, offline: bool, watch: bool, as_json: bool, **a
         print_json(found)
     else:
         for text in draw(found):
-            say(text, err=not found["ok"] or text.startswith(_WARNING), indent=2)
+            say(text, err=not found["ok"] or text.startswith(_WARNING), indent=HANG)
     return 0 if found["ok"] else EXIT_REFUSED
 
 
@@ -71,12 +72,12 @@ def _judge(manifest: Path, known: _Known) -> dict[str, Any]:
         plan = load_manifest(manifest, {**builtin_trainers(), **trainers})
     except ManifestError as error:
         errors = problems_to_list(error)
-        warnings = _warnings(error.readable, hosts) if error.readable else None
+        warnings = doubts(error.readable, hosts) if error.readable else None
         return {
             "ok": False, "message": str(error), "jobs": 0, "errors": errors, "warnings": warnings,
             **_unchecked(warnings, hosts),
         }  # fmt: skip
-    warnings = _warnings(plan, hosts)
+    warnings = doubts(plan, hosts)
     return {
         "ok": True, "jobs": len(plan.jobs), "errors": [], "warnings": warnings,
         **_unchecked(warnings, hosts),
@@ -101,7 +102,7 @@ def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[str]
         yield f"{_WARNING}{printable(warning)}"
 
 
-def _warnings(plan: Plan, hosts: set[str] | None) -> list[str] | None:
+def doubts(plan: Plan, hosts: set[str] | None) -> list[str] | None:
     """Return a warning for each host that nobody knows; none when that cannot be told."""
     from coordinator.hostnames import of_plan
 
@@ -143,12 +144,12 @@ def _ask(at: Mapping[str, Any]) -> tuple[dict[str, Any], set[str] | None]:
     try:
         with connect(where(**at), ASK_TIMEOUT_S) as client:
             found: dict[str, Any] = client.ask(AskTrainers(id=new_id()))["trainers"]
-            return found, _hosts(client)
+            return found, known_hosts(client)
     except (NotDone, Unreachable):
         return {}, None
 
 
-def _hosts(client: OperatorClient) -> set[str] | None:
+def known_hosts(client: OperatorClient) -> set[str] | None:
     """Return the names of the hosts; none when that takes too long."""
     from broker.messages import AskWorkers
 

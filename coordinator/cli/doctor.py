@@ -49,8 +49,9 @@ def doctor_command(role: str | None, *, watch: bool, as_json: bool, **options: A
 
     A line a check: `ok`, `warn` (it works, at a price), `fail` or `skip` (not looked at); the last
     line sums them up. Nothing is changed. Exit code 0: nothing fails, 1: something does. Of an
-    agent that runs here the data is checked that it was started with. With --watch it checks again
-    ten seconds after it was done, while you mend what it told.
+    agent that runs here the data is checked that it was started with, and its own word tells how it
+    is connected. With --watch it checks again ten seconds after it was done, while you mend what it
+    told.
 
     \b
     Examples:

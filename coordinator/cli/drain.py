@@ -25,6 +25,7 @@ from coordinator.cli.common import (
 )
 from coordinator.cli.complete import complete_first_host, complete_host
 from coordinator.cli.serve import become_module
+from coordinator.cli.words import say
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -107,7 +108,7 @@ def snooze_command(
         except NotDone:
             if words[0] == "here":
                 hint = f"for this machine: `fleet snooze --here {shlex.quote(words[1])}`"
-                click.echo(f"{hint}, with dashes", err=True)
+                say(f"{hint}, with dashes", err=True)
             raise
     ends = f"; `fleet resume {data['host']}` ends it"
     text = f"{data['host']} is snoozed until {data['until']}{_held(data)}{ends}"

@@ -57,7 +57,8 @@ def enroll_command(
     """Give a host a certificate, on the machine that has the CA.
 
     Prints one line to run on the host, and waits until it has fetched its certificate; the host
-    makes its own key. With -o everything goes into one file instead, which is secret.
+    makes its own key. With -o everything goes into one file instead, which is secret. For a host
+    that had one before, revoked or not, take --replace; the line says it as well.
 
     NAME is a host's, or a person's: operator:NAME may give orders, observer:NAME may look.
 
@@ -114,7 +115,7 @@ def _to_file(
 
     if out.exists():
         raise ConfigError(f"{out}: is there already; remove it, or choose another -o FILE")
-    key = certs.new_key()
+    key, option = certs.new_key(), _again(authority, name)
     # A bundle that cannot be written should not cost the host the certificate that it has.
     private.write(out, b"")
     try:
@@ -126,7 +127,7 @@ def _to_file(
     except BaseException:
         out.unlink(missing_ok=True)
         raise
-    command = f"fleet join {shlex.quote(out.name)}{'' if old is None else ' --replace'}"
+    command = f"fleet join {shlex.quote(out.name)}{option}"
     if as_json:
         print_json_line({"ok": True, "name": name, "file": str(out), "run": command})
     else:
@@ -148,12 +149,12 @@ def _wait(
     from broker.enrolment import DEFAULT_PORT, End, Offer, new_token, wait_for_joining
 
     host, port = _split(given or _own_address(parse_addresses(url)[0].host), DEFAULT_PORT)
-    token = new_token(authority)
+    token, option = new_token(authority), _again(authority, name)
     stack = ExitStack()
 
     def ready(port: int) -> None:
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        command = f"fleet join {shown} {token.text()}"
+        command = f"fleet join {shown} {token.text()}{option}"
         if as_json:
             print_json_line({"name": name, "run": command, "within_s": lasts_s})
             sys.stdout.flush()
@@ -183,6 +184,11 @@ def _wait(
                 "somebody tried wrong tokens, and this one was given up; see who can reach this "
                 f"port, and run `{again}` again"
             )
+
+
+def _again(authority: Authority, name: str) -> str:
+    """Return the option that `fleet join` needs where an identity of this name may be already."""
+    return " --replace" * any(one.name == name for one in authority.issued())
 
 
 def _place(name: str) -> str:

@@ -18,6 +18,7 @@ from broker.messages import AskEvents
 from coordinator.cli import Unreachable
 from coordinator.cli.common import client_options, json_option
 from coordinator.cli.complete import complete_host, complete_job
+from coordinator.cli.words import say
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -100,11 +101,11 @@ def _patiently(
             page = client.ask(wanted)
         except Unreachable as error:
             if not away:
-                click.echo(f"{str(error).splitlines()[0]}; waiting for it", err=True)
+                say(f"{str(error).splitlines()[0]}; waiting for it", err=True)
             away = True
             continue
         if away:
-            click.echo("it is back", err=True)
+            say("it is back", err=True)
             away = False
         tell(page["events"])
         after = (page["next"][0], page["next"][1])

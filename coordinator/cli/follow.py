@@ -7,8 +7,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from broker.errors import BadMessage
 from broker.machine import new_id
 from broker.messages import JOB_ROW, PROGRESS, AskShow, AskWhy, Progress, decode
@@ -68,7 +66,7 @@ def until_over(
                 if topic.job_id == job_id and payload:
                     row = _heard(topic.kind, payload, row, screen)
     except KeyboardInterrupt:
-        click.echo("no longer waiting; the job stays", err=True)
+        say("no longer waiting; the job stays", err=True)
         raise
     finally:
         screen.close()
@@ -180,7 +178,7 @@ class _Screen:
                 say(printable(f"error: {row['error']}"), err=True)
             say(outcome(row, fetches=self._fetches))
         elif self._bar is None and not self._quiet:
-            click.echo(state)
+            say(state)
 
     def stall(self) -> None:
         """Say that what is shown is old, and leave out how long it would have taken."""
@@ -198,7 +196,7 @@ class _Screen:
         more = "\nCtrl-C stops waiting, the job stays" if first else ""
         text = f"{told(why)}{more}"
         if self._bar is None:
-            click.echo(text, err=True)
+            say(text, err=True)
             return
         from coordinator.cli import render
 

@@ -10,6 +10,7 @@ import click
 from broker.machine import new_id
 from broker.messages import AskForget
 from coordinator.cli.common import client_options, host_argument, json_option
+from coordinator.cli.words import say
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -34,4 +35,4 @@ def forget_command(client: OperatorClient, host: str, as_json: bool) -> None:
 
         render.print_json(data)
     else:
-        click.echo(f"{data['host']} is forgotten")
+        say(f"{data['host']} is forgotten")

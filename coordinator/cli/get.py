@@ -209,6 +209,6 @@ def _say(
         return
     size = words.size(offer.size_bytes)
     took = span(max(1.0, took_s))
-    click.echo(f"{target}: {size} in {took}, sha256 {words.short(offer.artifact_id)}")
+    words.say(f"{target}: {size} in {took}, sha256 {words.short(offer.artifact_id)}")
     for path in files:
         click.echo(f"  {path.relative_to(target) if path != target else path.name}")

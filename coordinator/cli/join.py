@@ -12,7 +12,7 @@ import click
 
 from broker import identity as ids
 from broker.acl import Principal, Role
-from broker.errors import ConfigError, plain
+from broker.errors import ConfigError, LocalError, plain
 from broker.machine import system_clock
 from broker.settings import config_home
 from coordinator.cli.common import json_option
@@ -40,7 +40,7 @@ def join_command(
 
     Without TOKEN it is asked for, or read from standard input, so that it is in no history. It is
     used up only when there is a place for the certificate. The broker's address comes with it:
-    `fleet agent` then needs no --broker.
+    `fleet agent` then needs no --broker. An agent that runs here takes it by itself.
 
     \b
     Examples:
@@ -49,13 +49,17 @@ def join_command(
     """  # noqa: D301 - \b is click's
     bundle, fresh = _take(source, token, out, replace=replace)
     folder = _folder(bundle.name, out)
-    command = _next(bundle, folder)
+    running = _running(bundle, folder)
+    command = "" if running else _next(bundle, folder)
     if as_json:
         found = {"name": bundle.name, "folder": str(folder), "made": fresh, "next": command}
         print_json({"ok": True, **found})
         return
     say(f"{bundle.name}: {'made' if fresh else 'is there already:'} {folder}")
-    click.echo(f"next:\n  {command}")
+    if running:
+        say(running)
+    else:
+        click.echo(f"next:\n  {command}")
     if fresh and Path(source).is_file():
         say(f"then delete {source}: whoever has it can be {bundle.name}")
 
@@ -119,6 +123,26 @@ def _folder(name: str, out: Path | None = None) -> Path:
     """Return where somebody's identity goes: to `out`, if that was said."""
     usual = config_home() / "identities" / ids.folder_name(name)
     return (usual if out is None else out).expanduser().absolute()
+
+
+def _running(bundle: Bundle, folder: Path) -> str:
+    """Say what the agent that runs here with this identity does by itself; nothing without one."""
+    if Principal.parse(bundle.name).role is not Role.AGENT:
+        return ""
+    from coordinator.cli.processes import answer_of
+
+    try:
+        found = answer_of("agent.beside", [str(folder)])
+    except LocalError:
+        return ""  # who joins is told how to start one
+    if found["process"] is None:
+        return ""
+    who = f"the agent that runs here (process {found['process']})"
+    if found["with_it"]:
+        return f"{who} has connected with it by itself"
+    if found["connected"]:
+        return f"{who} is connected, and uses it from its next connection on"
+    return f"{who} connects with it by itself, within seconds"
 
 
 def _next(bundle: Bundle, folder: Path) -> str:

@@ -17,7 +17,7 @@ MOST_ASKED: Final = 10  # and while nothing runs
 MOST_HELPS: Final = 8
 _NAMED: Final = 3
 _ELSEWHERE: Final = (
-    "or have them trained elsewhere: a fleet of several machines takes them "
+    "have them trained elsewhere: a fleet of several machines takes them "
     '(README.md, "A fleet of several machines")'
 )
 
@@ -72,7 +72,9 @@ def to_list(rows: Sequence[dict[str, Any]], left: Sequence[LeftOver]) -> list[di
 def in_words(client: OperatorClient, left: Sequence[LeftOver], count: int) -> Iterator[str]:
     """Yield lines about `count` jobs that wait, of which `left` are known better."""
     paused = client.ask(AskStatus(id=new_id()))["paused"]
-    yield f"Left over ({count}), since {paused or 'no host here can run them'}:"
+    never = all(one.row.get("unplaceable", True) for one in left)
+    since = "no host here can run them" if never else "no host here takes them now"
+    yield f"Left over ({count}), since {paused or since}:"
     for one in left:
         yield f"  {one.row['name']:<26} {'; '.join(one.reasons)}"
     if count > len(left):
@@ -86,7 +88,7 @@ def in_words(client: OperatorClient, left: Sequence[LeftOver], count: int) -> It
         yield f"  {', '.join(names[:_NAMED])}{more}: {text}"
     if len(helps) > MOST_HELPS:
         yield f"  and {len(helps) - MOST_HELPS} more changes"
-    yield f"  {_ELSEWHERE}"
+    yield f"  {'or ' if helps else ''}{_ELSEWHERE}"
 
 
 def _helps(left: Sequence[LeftOver]) -> dict[str, list[str]]:

@@ -84,6 +84,8 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
         yield f"*: {orphans} no longer in the manifest, and given to no host any more"
     if names := [row["name"] for row in rows if row.get("unplaceable")]:
         yield render.unplaceable(names, len(names))
+    if waits := [row for row in rows if row.get("awaits_cuda_s")]:
+        yield render.awaiting_cuda(waits)
     planned = {row["name"] for row in rows if row["in_plan"]}
     for row in rows:
         if not row["in_plan"] and row["name"] in planned:

@@ -5,7 +5,7 @@ The plan is played through here and not by the coordinator, which has heartbeats
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -288,15 +288,27 @@ def end_of_plan(found: Forecast, hosts_starting: int = 0) -> str:
         spread = between(found.end)
         words.append(f"about {left} left, until {at(found.end.median_s)}")
         words[0] += f" ({spread})" if spread else ""
+    if found.end is not None and not is_near and _is_far(found):
+        words.append("it rests on runs of other epochs")
+    text = "; ".join([*words, *_left_over(found, hosts_starting)])
+    return f"paused; if it went on now: {text}" if found.waits_for_fleet() else text
+
+
+def _left_over(found: Forecast, hosts_starting: int) -> Iterator[str]:
+    """Yield how many jobs are not given to anybody as things are."""
     absent, stuck = len(found.of("absent")), len(found.of("stuck"))
     if absent:
         waits = "waits" if absent == 1 else "wait"
-        words.append(f"{jobs(absent)} {waits} for a host to come back")
+        yield f"{jobs(absent)} {waits} for a host to come back"
     if stuck:
         yet = f" yet ({starting(hosts_starting)})" if hosts_starting else ""
-        words.append(f"{jobs(stuck)} no known host can run{yet}")
-    text = "; ".join(words)
-    return f"paused; if it went on now: {text}" if found.waits_for_fleet() else text
+        yield f"{jobs(stuck)} no known host can run{yet}"
+
+
+def _is_far(found: Forecast) -> bool:
+    """Whether what can be predicted rests on runs of many more epochs, or far fewer."""
+    known = (one.estimate for one in found.outlooks.values() if one.ends_known)
+    return any(estimate is not None and estimate.is_far for estimate in known)
 
 
 def jobs(count: int) -> str:

@@ -10,16 +10,27 @@ from typing import Any, Final
 from broker.access import PEOPLE, Access, open_access
 from broker.checks import check_clock, check_python
 from broker.errors import ConfigError
-from broker.findings import Finding, fail, ok, warn
+from broker.findings import Finding, fail, ok, skipped, warn
+from broker.identity import HOW_TO_GET
 from broker.machine import new_id, system_clock
 from broker.messages import AskStatus
-from broker.reach import DAY_S, WARN_DAYS, check_addresses
+from broker.reach import (
+    DAY_S,
+    NO_BROKER,
+    NO_IDENTITY,
+    NO_SESSION,
+    NO_SETTINGS,
+    WARN_DAYS,
+    again,
+    check_addresses,
+)
 from broker.settings import BrokerSettings
 from coordinator.cli import NotDone, Unreachable
 from coordinator.cli.client import OperatorClient
 from coordinator.cli.common import where
 
 TIMEOUT_S: Final = 12.0
+_REST: Final = ("broker", "session", "coordinator")  # after the identity, each resting on the last
 
 
 def findings(at: dict[str, Any]) -> Iterator[Finding]:
@@ -32,16 +43,20 @@ def findings(at: dict[str, Any]) -> Iterator[Finding]:
     except ConfigError as error:
         for line in str(error).splitlines():
             yield fail("config", line, "etc/fleet.toml.example explains every key")
+        yield from skipped(("identity", *_REST), *NO_SETTINGS)
         return
     try:
         access = open_access(settings, PEOPLE, now.wall_s)
     except ConfigError as error:
-        yield fail("identity", str(error), "docs/identity.md tells how to get one")
+        yield fail("identity", str(error).removesuffix(f"; {HOW_TO_GET}"), HOW_TO_GET)
+        yield from skipped(_REST, *NO_IDENTITY)
         return
     yield check_identity(access, now.wall_s)
     reached = yield from check_addresses(access)
     if reached:
         yield from check_fleet(settings)
+    else:
+        yield from skipped(_REST[1:], *NO_BROKER)
 
 
 def check_identity(access: Access, now_s: float) -> Finding:
@@ -52,7 +67,7 @@ def check_identity(access: Access, now_s: float) -> Finding:
     left_days = (identity.ends_s - now_s) / DAY_S
     text = f"{identity.name}, for {left_days:.0f} more days"
     if left_days < WARN_DAYS:
-        remedy = "renew it: `fleet enroll --replace` on the CA's machine and `fleet join` here"
+        remedy = f"renew it: `{again(identity.name)}` on the CA's machine and `fleet join` here"
         return warn("identity", text, remedy)
     return ok("identity", text)
 
@@ -64,6 +79,7 @@ def check_fleet(settings: BrokerSettings) -> Iterator[Finding]:
             client = stack.enter_context(OperatorClient(settings, TIMEOUT_S))
         except (Unreachable, ConfigError) as error:
             yield _failed("session", error)
+            yield from skipped(_REST[2:], *NO_SESSION)
             return
         yield ok("session", f"the broker lets {client.name.partition('/')[0]} in")
         begun_s = time.monotonic()

@@ -18,17 +18,19 @@ from broker.machine import machine_name, new_id, system_clock
 from broker.messages import AskStatus, AskTrainers
 from coordinator.cli import EXIT_REFUSED
 from coordinator.cli.views import View, viewing
-from coordinator.cli.words import say, short, told
+from coordinator.cli.words import say, short, told, unread
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
     from coordinator.cli.outlook import Picture
     from coordinator.diff import Difference
     from coordinator.forecast import Forecast, Outlook
+    from coordinator.manifest import ManifestError
     from coordinator.plan import Plan
 
 EXIT_CHANGES: Final = 4
 WIDE: Final = 110  # columns of a window with room for what a prediction rests on
+_UNCHANGED: Final = "the manifest has errors; the running plan is unchanged"  # as of a reload
 
 
 @click.command("plan")
@@ -73,28 +75,36 @@ class _Seen:
         self._is_watched = bool(click.get_current_context().params["watch"])
 
     def read(self) -> dict[str, Any]:
-        """Ask for it, and return it as JSON values; of a manifest with errors, these."""
+        """Ask for it, and return it as JSON values; of a manifest with errors, what is wrong."""
         from coordinator.manifest import ManifestError
 
         try:
-            self._picture, self.found, self._prospect, self._warnings = _prepare(
+            self._picture, self.found, self._prospect, warnings = _prepare(
                 self._client, self._manifest
             )
         except ManifestError as error:
-            from coordinator.cli.check import problems_to_list
+            return self._refused(error)
+        return _to_dict(self.found, self._prospect, warnings)
 
-            return {"ok": False, "message": str(error), "errors": problems_to_list(error)}
-        return _to_dict(self.found, self._prospect, self._warnings)
+    def _refused(self, error: ManifestError) -> dict[str, Any]:
+        from coordinator.cli.check import doubts, known_hosts, problems_to_list
+
+        plan = error.readable
+        warnings = None if plan is None else doubts(plan, known_hosts(self._client))
+        return {
+            "ok": False, "message": str(error), "errors": problems_to_list(error),
+            "warnings": warnings or [],
+        }  # fmt: skip
 
     def draw(self, data: dict[str, Any]) -> Iterator[Any]:
         """Yield what people see; complaints are for standard error, unless they are watched."""
         from coordinator.cli import render
 
-        complaints = [f"warning: {text}" for text in self._warnings] if data["ok"] else []
+        complaints = [f"warning: {text}" for text in data["warnings"]]
         if data["ok"]:
             yield from render.drawn(self._print)
         else:
-            complaints = [data["message"]]
+            complaints = [data["message"], *complaints, _UNCHANGED]
         for text in complaints:
             if self._is_watched:
                 yield text
@@ -132,12 +142,12 @@ def _trainers(client: OperatorClient) -> dict[str, Any]:
 
 def _by_its_word(who: dict[str, Any]) -> list[str]:
     """Return what the coordinator says of its manifest, which cannot be read here."""
-    where = f"{who['manifest']} on {who['host']}"
+    where, news = f"{who['manifest']} on {who['host']}", unread(who)
     if who["manifest_fault"]:
-        return [f"{where} has errors, the last good plan goes on: {who['manifest_fault']}"]
-    if not (changed := who.get("manifest_changed")):
-        return []
-    return [f"{where}: {changed}, and not read since; `fleet reload` reads it"]
+        more = f"; {news}" if news else ""
+        fault = f"{who['manifest_fault']}{more}"
+        return [f"{where} has errors, the last good plan goes on: {fault}"]
+    return [f"{where}: {news}"] if news else []
 
 
 def _manifest_here(who: dict[str, Any]) -> Path | None:
@@ -260,7 +270,7 @@ def _print(
     words = outlook.end_of_plan(prospect) or "nothing is left to do"
     outlook.say(out, render.Text().append("The plan: ", "bold").append(words))
     if not picture.views:
-        out.print("No host is known yet; start an agent on each with `fleet agent`.")
+        outlook.say(out, "No host is known yet; start an agent on each with `fleet agent`.")
     if cut:
         out.print("--all shows every job.")
 
@@ -298,7 +308,7 @@ def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:
     ]))  # fmt: skip
     if len(shown) > rows:
         last = _last(shown, is_paused=is_paused)
-        out.print(f"and {len(shown) - rows} more, the last of which starts {last}")
+        outlook.say(out, f"and {len(shown) - rows} more, the last of which starts {last}")
     out.print()
     return len(shown) > rows
 
@@ -359,12 +369,12 @@ def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -
     if not left:
         return False
     line = render.Text(f"{outlook.jobs(len(left))} {title}:", "yellow")
-    out.print(line)
+    outlook.say(out, line)
     groups = outlook.grouped(left)
     for reason, names in groups[:rows]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         outlook.say(out, f"{', '.join(names[:3])}{more}: {reason}", 2, hang=2)
     if len(groups) > rows:
-        out.print(f"  and {len(groups) - rows} more reasons")
+        outlook.say(out, f"and {len(groups) - rows} more reasons", 2)
     out.print()
     return len(groups) > rows

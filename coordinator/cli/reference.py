@@ -19,8 +19,8 @@ jobs with one name, as a reload of a changed job leaves them, it means that of t
 its id.
 
 Tables fit the window: what matters least is left out of a narrow one, and through a pipe, where there is
-no window (and no `COLUMNS`), nothing is. Sentences are broken between words in a window, and through a pipe
-not at all. Colour and progress bars only on a terminal; `NO_COLOR` is
+no window (and no `COLUMNS`), nothing is. Sentences are broken between words in a window, errors
+go on two blanks further in, and through a pipe nothing is broken. Colour and progress bars only on a terminal; `NO_COLOR` is
 honoured. `--watch` shows a view again whenever it changes, and at least every two seconds (`fleet doctor`: ten
 seconds after it was done); it goes on
 while broker or coordinator are away. Ctrl-C is how it ends, and `--follow` too: exit code 0. With
@@ -37,7 +37,8 @@ of the configuration file, else what `fleet join` or `fleet init` has written be
 What scripts may rely on: `fleet list --json` prints an array of objects with at least `job_id, name,
 model, mode, state, priority, attempt, host, error, artifact_id, metrics, created_at, started_at,
 finished_at, ran_s` (the last: seconds that the trainer ran in the attempt that ended it; null: not
-known), `unplaceable` (it is pending, and no known host could ever run it), and while a host holds it
+known), `unplaceable` (it is pending, and no known host could ever run it), `awaits_cuda_s` (it prefers CUDA:
+for so many seconds no host without it may have the job; else it is not there), and while a host holds it
 `progress` (what its trainer said last) and `held` (its phase);
 `fleet show --json` one such object with `spec` and `events`; `fleet workers --json` an
 array with `host, status, capability, policy, jobs, last_seen`; `fleet why --json` an object with

@@ -67,4 +67,4 @@ def _complain(refusal: NotDone, *, as_json: bool) -> None:
     for error in errors:
         file = f"{error['file']}:{error['line']}" if error.get("line") else error["file"]
         where = ": ".join(filter(None, (file, error["job"], error["key"])))
-        say(printable(f"  {where}: {error['message']}"), err=True, indent=4)
+        say(printable(f"{where}: {error['message']}"), err=True)

@@ -69,7 +69,7 @@ def _count_rest(out: Any, count: int, named: int, rows: int, what: str = "") -> 
     where = "--all shows them" if named == count else "--all shows more of them"
     if named <= rows:
         where = "`fleet events --json` has the jobs" if not what else "the manifest has them"
-    out.print(f"    and {left} more{what} ({where})")
+    outlook.say(out, f"and {left} more{what} ({where})", 4)
     return True
 
 

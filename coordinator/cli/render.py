@@ -13,11 +13,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from broker.prose import LEAST, held, span
+from broker.prose import HANG, LEAST, held, span
 from coordinator.cli import printable
 from coordinator.cli.tables import GAP, HELD, Column, make_table
 from coordinator.cli.words import (
     ago,
+    awaiting_cuda,
     by,
     done,
     figure,
@@ -34,6 +35,7 @@ from coordinator.cli.words import (
     told,
     took,
     unplaceable,
+    unread,
 )
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "Line",
     "Text",
     "ago",
+    "awaiting_cuda",
     "by",
     "console",
     "done",
@@ -65,6 +68,7 @@ __all__ = [
     "told",
     "took",
     "unplaceable",
+    "unread",
 ]
 
 STATE_STYLES: Final = {
@@ -134,8 +138,12 @@ class Line:
     It is broken between words, but not within a command that one may copy, or an amount.
     """
 
-    def __init__(self, text: str | Text, *, indent: int = 4, style: str = "") -> None:
-        """Take a text, which is made fit to be read unless it is a `Text`."""
+    def __init__(self, text: str | Text, *, indent: int | None = None, style: str = "") -> None:
+        """Take a text, which is made fit to be read unless it is a `Text`.
+
+        What does not fit goes on after `indent` blanks; unless that is said, a little further in
+        than its line begins.
+        """
         self._text = text if isinstance(text, Text) else Text(told(text), style)
         self._indent = indent
 
@@ -150,11 +158,16 @@ class Line:
             first = line.wrap(console, width)[0]
             rest = line[len(first.plain) :]
             rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
-            beside = Text(" " * self._indent)
-            after = rest.wrap(console, max(LEAST, width - self._indent)) if rest else ()
+            indent = _lead(line) + HANG if self._indent is None else self._indent
+            beside = Text(" " * indent)
+            after = rest.wrap(console, max(LEAST, width - indent)) if rest else ()
             for part in (first, *(beside + one for one in after)):
                 part.plain = part.plain.rstrip().replace(HELD, " ")
                 yield part
+
+
+def _lead(line: Text) -> int:
+    return len(line.plain) - len(line.plain.lstrip())
 
 
 def put(out: Console, parts: Iterable[Any]) -> None:

@@ -169,7 +169,7 @@ def _refused(refusal: NotDone, *, as_json: bool) -> int:
         return EXIT_REFUSED
     say(f"error: {printable(str(refusal))}", err=True)
     for error in errors:
-        say(f"  {_option(error['key'])}: {printable(error['message'])}", err=True, indent=4)
+        say(f"  {_option(error['key'])}: {printable(error['message'])}", err=True)
     return EXIT_REFUSED
 
 

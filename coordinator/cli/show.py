@@ -60,10 +60,10 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
     columns = (
         Column("AT"),
         Column("EVENT"),
-        Column("TRY", rank=2, right=True),
+        Column("TRY", rank=3, right=True),
         Column("HOST", rank=1, least=8),
-        Column("BY", rank=3),
-        Column("WHY", least=32, wrap=True),
+        Column("BY", rank=2, least=20),
+        Column("WHY", least=16, wrap=True),
     )
     yield render.table(columns, [_event(event) for event in data["events"]])
 

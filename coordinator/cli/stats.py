@@ -104,14 +104,38 @@ def _draw(since_s: float, data: dict[str, Any]) -> Iterator[Any]:
     if not any([*total["attempts"].values(), *total["jobs"].values()]):
         yield f"nothing has ended since {_local(since_s)}; --since looks further back"
         return
+    digits = _digits(total["hours"])
     for key, rows in data["by"].items():
+        hours = _adding_up([row["hours"] for row in rows], total["hours"], digits)
         columns = (key.upper(), ">HOURS", ">DONE", ">FAILED", ">LOST", ">STOPPED", ">SUCCESS",
                    ">MEDIAN")  # fmt: skip
-        yield render.table(columns, [_cells(row[key], row) for row in rows])
+        cells = [_cells(row[key], row, said) for row, said in zip(rows, hours)]
+        yield render.table(columns, cells)
         yield ""
     over = [f"{count} {state}" for state, count in total["jobs"].items() if count]
     jobs = ", ".join(over) or "none"
-    yield f"Since {_local(since_s)}: {total['hours']:.2f} h of training; endings of jobs: {jobs}"
+    hours_in_all = f"{total['hours']:.{digits}f} h of training"
+    yield f"Since {_local(since_s)}: {hours_in_all}; endings of jobs: {jobs}"
+
+
+def _digits(hours: float) -> int:
+    """Return how many digits of hours are shown: where they are few, enough to tell seconds."""
+    return 3 if hours < 10 else 2
+
+
+def _adding_up(parts: Sequence[float], total: float, digits: int) -> list[str]:
+    """Return parts of a total, rounded so that they come to what that is rounded to.
+
+    Whoever adds them up finds no fault; none is further off than one in its last digit. Parts that
+    are not all of it, as where a model is not known any more, are not made to be.
+    """
+    unit = 10.0**-digits
+    counts = [int(part / unit) for part in parts]
+    wanted = round(total / unit) if abs(sum(parts) - total) < unit else round(sum(parts) / unit)
+    by_rest = sorted(range(len(parts)), key=lambda one: counts[one] - parts[one] / unit)
+    for index in by_rest[: max(0, wanted - sum(counts))]:
+        counts[index] += 1
+    return [f"{count * unit:.{digits}f}" for count in counts]
 
 
 def account(
@@ -143,13 +167,13 @@ def _by_day(one: tuple[str, Account]) -> tuple[float, str]:
     return (0.0, one[0])
 
 
-def _cells(name: str, one: Mapping[str, Any]) -> tuple[Any, ...]:
+def _cells(name: str, one: Mapping[str, Any], hours: str) -> tuple[Any, ...]:
     from coordinator.cli import render
 
     attempts, success, median_s = one["attempts"], one["success"], one["median_s"]
     return (
         name,
-        f"{one['hours']:.2f}",  # alike in every row, so that points stand below points
+        hours,
         attempts["completed"],
         attempts["failed"],
         attempts["lost"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,33 +16,48 @@ from coordinator.cli.views import View, viewing
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
+INDENT: Final = 13  # as far as the facts stand beside their titles
+_Words = str | tuple[str, str]  # where one and several are said differently, both
 
-_WHY = {
+# What operators asked for and were refused: `fleet events` has each.
+_WHY: Final[dict[str, _Words]] = {
     "unsigned": "unsigned",
     "signature": "with a wrong signature",
     "stale": "signed too long ago, or in the future",
-    "rights": "by users who may only look",
-    "expired": "after their expiry",
+    "rights": ("by a user who may only look", "by users who may only look"),
+    "expired": ("after its expiry", "after their expiry"),
     "too many": "of too many at once",
-    "revoked": "messages of hosts whose certificates were revoked",
-    "report": "reports about a job that is not their host's",
+}
+# What was refused of hosts: nobody has asked for it, so that the coordinator's log alone has it.
+_OF_HOSTS: Final[dict[str, _Words]] = {
+    "revoked": (
+        "message of a host whose certificate was revoked",
+        "messages of hosts whose certificates were revoked",
+    ),
+    "report": (
+        "report about a job that was not its host's",
+        "reports about jobs that were not their hosts'",
+    ),
 }
 
 
 # What the broker calls its reasons (`broker.embedded.Reason`), in words.
-_BY_BROKER = {
+_BY_BROKER: Final[dict[str, _Words]] = {
     "tls": "without a certificate of the fleet",
     "timeout": "too slow to connect",
     "crowd": "over the number of connections",
-    "nobody": "with a name that is nobody's",
+    "nobody": ("with a name that is nobody's", "with names that are nobody's"),
     "revoked": "with a revoked certificate",
     "expired": "with a certificate that ended",
     "connect": "with a connect that made no sense",
     "will": "with a will on another's topic",
     "malformed": "with a packet that made no sense",
     "oversize": "with a packet too large",
-    "publish": "publishing where they may not",
-    "subscribe": "subscribing to what they may not read",
+    "publish": ("publishing where it may not", "publishing where they may not"),
+    "subscribe": (
+        "subscribing to what it may not read",
+        "subscribing to what they may not read",
+    ),
     "retained": "retaining too much",
     "silent": "silent for too long",
     "slow": "too slow to read",
@@ -75,48 +90,79 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
     yield from holds.paused(data)
     who = data["coordinator"]
     started = render.ago(who["started_at"])
-    yield f"Coordinator  {who['host']}, version {who['version']}, started {started}"
-    yield f"Broker       {data['broker']['address']}"
+    yield _fact("Coordinator", f"{who['host']}, version {who['version']}, started {started}")
+    yield _fact("Broker", data["broker"]["address"])
     if strain := (data["broker"].get("load") or {}).get("strain"):
-        said = render.Text("             ").append(render.printable(strain), "yellow")
-        yield render.Line(said, indent=13)
-    yield render.Line(f"Manifest     {who['manifest'] or 'none'}", indent=13)
-    if who["manifest_fault"]:
-        said = render.Text("             ").append("has errors", "red")
-        said.append(render.printable(f", the last good plan goes on: {who['manifest_fault']}"))
-        yield render.Line(said, indent=13)
-    elif changed := who.get("manifest_changed"):
-        said = render.Text(f"{'':13}{render.told(changed)}, and not read since; ", "yellow")
-        yield render.Line(said.append("`fleet reload` reads it", "yellow"), indent=13)
+        said = render.Text(" " * INDENT).append(render.printable(strain), "yellow")
+        yield render.Line(said, indent=INDENT)
+    yield from _manifest(who)
     yield from holds.disk(data)
     for title, counts in (("Jobs", data["jobs"]), ("Hosts", data["hosts"])):
-        line = render.Text(f"{title:<13}")
+        line = render.Text(f"{title:<{INDENT}}")
         shown = [(name, count) for name, count in counts.items() if count]
         for index, (name, count) in enumerate(shown):
             line.append(", " if index else "")
             line.append(f"{count} ").append(render.state(name))
-        yield render.Line(line if shown else f"{title:<13}none", indent=13)
+        yield render.Line(line if shown else f"{title:<{INDENT}}none", indent=INDENT)
     yield from holds.orphaned(data)
     yield from holds.unplaceable(data)
     yield from holds.restrained(data)
     yield from holds.away(data)
     if data["forecast"] is not None and data["forecast"]["text"]:
-        yield render.Line(f"{'Outlook':<13}{data['forecast']['text']}", indent=13)
+        yield _fact("Outlook", data["forecast"]["text"])
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
         yield f"\n{_why_nothing_starts(data)}"
     if data["dropped"]:
         found = ", ".join(f"{count} on {kind}" for kind, count in data["dropped"].items())
-        yield f"Dropped      {found} (messages that made no sense)"
-    if data["refused"]:
-        found = ", ".join(
-            f"{count} {_WHY.get(kind, kind)}" for kind, count in data["refused"].items()
-        )
-        yield f"Refused      {found}; see `fleet events`"
+        yield _fact("Dropped", f"{found} (messages that made no sense)")
+    yield from _refused(data["refused"])
     if at_door := data["broker"].get("refused"):
-        found = ", ".join(
-            f"{count} {_BY_BROKER.get(kind, printable(kind))}" for kind, count in at_door.items()
-        )
-        yield f"By broker    {found}; its log tells more"
+        yield _fact("By broker", f"{_counted(at_door, _BY_BROKER)}; its log tells more")
+
+
+def _manifest(who: dict[str, Any]) -> Iterator[Any]:
+    """Yield which manifest it is, and what is the matter with it, if anything is."""
+    from coordinator.cli import render
+
+    yield _fact("Manifest", who["manifest"] or "none")
+    fault, unread = who["manifest_fault"], render.told(render.unread(who))
+    said = render.Text(" " * INDENT)
+    if fault:
+        said.append("has errors", "red")
+        said.append(render.printable(f", the last good plan goes on: {fault}"))
+        said.append("; " if unread else "")
+    if fault or unread:
+        yield render.Line(said.append(unread, "yellow"), indent=INDENT)
+
+
+def _refused(counts: dict[str, int]) -> Iterator[Any]:
+    """Yield what the coordinator refused, and who tells more of it."""
+    of_hosts = {kind: count for kind, count in counts.items() if kind in _OF_HOSTS}
+    of_operators = {kind: count for kind, count in counts.items() if kind not in _OF_HOSTS}
+    title = "Refused"
+    if of_operators:
+        yield _fact(title, f"{_counted(of_operators, _WHY)}; see `fleet events`")
+        title = ""
+    if of_hosts:
+        words = "the coordinator's log has the first of each kind"
+        yield _fact(title, f"{_counted(of_hosts, _OF_HOSTS)}; {words}")
+
+
+def _counted(counts: dict[str, int], words: dict[str, _Words]) -> str:
+    return ", ".join(
+        f"{count} {_one_or_more(words.get(kind, printable(kind)), count)}"
+        for kind, count in counts.items()
+    )
+
+
+def _one_or_more(words: _Words, count: int) -> str:
+    return words if isinstance(words, str) else words[count != 1]
+
+
+def _fact(title: str, text: str) -> Any:
+    from coordinator.cli import render
+
+    return render.Line(f"{title:<{INDENT}}{text}", indent=INDENT)
 
 
 def _why_nothing_starts(data: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from broker.address import parse_addresses, text_of
 from broker.errors import BadMessage, LocalError
 from broker.machine import new_id
 from broker.messages import PROGRESS, AskStatus, Progress, decode
+from broker.prose import HANG
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics
 from coordinator.cli import EXIT_NOTHING_RAN, EXIT_REFUSED, leftover, render
@@ -29,6 +30,7 @@ POLL_S: Final = 1.0
 TIMEOUT_S: Final = 30.0
 MAX_ROWS: Final = 60
 ASIDE_ROWS: Final = 5  # of the window: title, line, caption, and where the cursor stands
+FACT: Final = 13  # characters, of what a line is about
 _BAR: Final = 12
 _FIRST: Final = ("running", "claimed", "failed", "pending", "completed", "cancelled")
 
@@ -42,10 +44,10 @@ def until_stopped(
     click.echo(f"state        {state}")
     click.echo(f"logs         {state / 'logs'}")
     for lack in lacks:
-        click.echo(lack)
+        render.say(lack, indent=FACT)
     click.echo(f"\nLook at it:  export FLEET_BROKER={address}")
     click.echo("             fleet status | fleet list | fleet workers | fleet why JOB")
-    click.echo("Ctrl-C stops everything.")
+    render.say("Ctrl-C stops everything.")
     while True:
         fleet.check()
         time.sleep(POLL_S)
@@ -93,8 +95,7 @@ def _tell_left_over(
     if count == len(rows):
         out.print("Nothing could run.", style="yellow")
     out.print()
-    for line in leftover.in_words(client, left, count):
-        out.print(render.printable(line), soft_wrap=True)
+    render.put(out, leftover.in_words(client, left, count))
 
 
 def _meet(fleet: Fleet, client: OperatorClient, hosts: Collection[str]) -> None:
@@ -188,14 +189,14 @@ class _Screen:
             self._states[row["job_id"]] = row["state"]
             if row["state"] != before and row["state"] != "claimed":
                 where = f" on {row['host']}" if row["host"] else ""
-                click.echo(f"{row['name']:<26} {row['state']}{where}", err=self._aside)
+                render.say(f"{row['name']:<26} {row['state']}{where}", err=self._aside)
 
     def _count(self, status: dict[str, Any]) -> None:
         """Say what there is to do, and on how many hosts."""
         counts = ", ".join(f"{count} {name}" for name, count in status["jobs"].items() if count)
         online = status["hosts"]["online"]
         hosts = "1 host is online" if online == 1 else f"{online} hosts are online"
-        click.echo(f"{counts or 'no jobs'}; {hosts}", err=self._aside)
+        render.say(f"{counts or 'no jobs'}; {hosts}", err=self._aside)
 
     def stand_still(
         self, client: OperatorClient, rows: list[dict[str, Any]], status: dict[str, Any]
@@ -207,7 +208,7 @@ class _Screen:
         words = leftover.held_up(client, rows) if status["runnable"] else ""
         if words:
             self._still = True
-            click.echo(render.told(words), err=self._aside)
+            render.say(render.told(words), err=self._aside, indent=HANG)
 
 
 def live_table(
@@ -286,10 +287,10 @@ def _results(rows: list[dict[str, Any]], state: Path) -> None:
     out.print(render.table(columns, [_result(row) for row in done]))
     for row in done:
         if row["error"]:
-            words = render.printable(f"\n{row['name']} failed: {row['error']}")
-            out.print(words, style="red", soft_wrap=True)
+            words = render.Line(f"\n{row['name']} failed: {row['error']}", style="red")
+            render.put(out, [words])
     stored = sum(row["state"] == "completed" for row in rows)
-    out.print(f"\n{stored} artifacts in {state / 'coordinator' / 'models'}", soft_wrap=True)
+    render.put(out, [f"\n{stored} artifacts in {state / 'coordinator' / 'models'}"])
 
 
 def _result(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import click
 
-from broker.prose import laid_out, span
+from broker.prose import HANG, laid_out, span
 from coordinator.cli import printable
 
 ID_CHARS: Final = 12
 NO_HOST: Final = "no host can"  # stands where the host would
+AWAITS_CUDA: Final = "awaits CUDA"  # there as well
 NAMED: Final = 3  # jobs of several
 # A whole time within words of the fleet: `2026-05-28 18:30 UTC`, `2026-05-28T18:30:00.000Z`.
 _MOMENT: Final = re.compile(
@@ -24,12 +25,14 @@ _MOMENT: Final = re.compile(
 )
 
 
-def say(text: str, *, err: bool = False, indent: int = 0) -> None:
+def say(text: str, *, err: bool = False, indent: int | None = None) -> None:
     """Print sentences, to standard error if `err`; on a terminal lines are broken between words.
 
-    What does not fit goes on after `indent` blanks. Commands to copy are for `click.echo`.
+    What does not fit goes on `indent` blanks further in than it begins; unless that is said, as
+    complaints do on standard error, and else as far in. Commands to copy are for `click.echo`.
     """
-    click.echo(laid_out(text, sys.stderr if err else sys.stdout, indent=indent), err=err)
+    further = (HANG if err else 0) if indent is None else indent
+    click.echo(laid_out(text, sys.stderr if err else sys.stdout, indent=further), err=err)
 
 
 def print_json_line(data: Any) -> None:
@@ -144,8 +147,13 @@ def score(metrics: dict[str, Any] | None) -> str:
 
 
 def host(row: dict[str, Any]) -> str:
-    """Return which host has a job; of one that waits, whether any known host could run it."""
-    return NO_HOST if row.get("unplaceable") else row["host"] or ""
+    """Return which host has a job; of one that waits, whether any known host could run it.
+
+    And whether it is kept for a host with CUDA yet.
+    """
+    if row.get("unplaceable"):
+        return NO_HOST
+    return AWAITS_CUDA if row.get("awaits_cuda_s") else row["host"] or ""
 
 
 def unplaceable(names: Sequence[str], count: int) -> str:
@@ -154,6 +162,22 @@ def unplaceable(names: Sequence[str], count: int) -> str:
     return (
         f"no known host can run {', '.join(names[:NAMED])}{more}; `fleet why {names[0]}` says why"
     )
+
+
+def unread(who: Mapping[str, Any]) -> str:
+    """Say that the manifest of a coordinator was changed since it was read, if it was."""
+    changed = who.get("manifest_changed")
+    return f"{changed}, and not read since; `fleet reload` reads it" if changed else ""
+
+
+def awaiting_cuda(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say of jobs that are kept for hosts with CUDA until when that is."""
+    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+    names = ", ".join(row["name"] for row in rows[:NAMED])
+    left = span(min(row["awaits_cuda_s"] for row in rows))
+    if len(rows) == 1:
+        return f"{AWAITS_CUDA}: {names} prefers it; in {left} any host may have it"
+    return f"{AWAITS_CUDA}: {names}{more} prefer it; in {left} any host may have the first of them"
 
 
 def done(row: dict[str, Any]) -> str:

@@ -110,11 +110,12 @@ def rows_height(count: int) -> str:
 
 def grid(
     label: str, columns: list[dict[str, Any]], rows: list[Row], *, height: str, empty: str,
-    keeps: str = "", row_id: str = "(p) => p.data.id",
+    keeps: str = "", row_id: str = "(p) => p.data.id", asking: str = "",
 ) -> ui.aggrid:  # fmt: skip
     """Return a table. `label` is its name for screen readers, `keeps` a filter of `fleet`'s.
 
     `empty` is what is said where there are no rows; `row_id` is JavaScript that tells rows apart.
+    `asking` is what is said until the browser is told that all rows are there, if it has to wait.
     """
     options: dict[str, Any] = {
         "columnDefs": columns,
@@ -135,6 +136,9 @@ def grid(
         "localeText": {"noRowsToShow": empty},
         "context": {"label": label},
     }
+    if asking:
+        options["loading"] = True
+        options["localeText"]["loadingOoo"] = asking
     if keeps == "filter":
         options[":isExternalFilterPresent"] = "fleet.isFiltered"
         options[":doesExternalFilterPass"] = "fleet.passes"

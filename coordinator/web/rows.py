@@ -21,6 +21,7 @@ STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancel
 UNPLACEABLE: Final = "unplaceable"  # beside the states, what a pending job may be chosen by
 NO_HOST: Final = "no host can run it"
 HELD: Final = frozenset({"claimed", "running"})
+DONE: Final = frozenset({"completed", "failed"})
 ERROR_CHARS: Final = 200
 
 Row = dict[str, Any]
@@ -86,18 +87,34 @@ class Tables:
             },
             lambda job, progress, share: job_row(job, progress, share, now),
         )
+        given: dict[str, dict[str, Row]] = {}
+        for key, row in self.jobs.rows.items():
+            if row["state"] in HELD:
+                given.setdefault(row["host"], {})[key] = row
         hosts = self.hosts.update(
-            {name: (host, self._first(host)) for name, host in seen.hosts.items()},
-            lambda host, job: host_row(host, job, now),
+            {
+                name: (host, *self._at_work(host, given.get(name, {})))
+                for name, host in seen.hosts.items()
+            },
+            lambda host, job, held, ending: host_row(host, job, held, ending=ending, now=now),
         )
         return jobs, hosts
 
-    def _first(self, host: HostSeen) -> Row | None:
-        """Return the row of the first job that a host holds, as far as it is known."""
-        held = host.heartbeat.jobs if host.heartbeat and host.online else ()
-        return next(
-            (self.jobs.rows[one.job_id] for one in held if one.job_id in self.jobs.rows), None
-        )
+    def _at_work(self, host: HostSeen, given: Mapping[str, Row]) -> tuple[Row | None, int, bool]:
+        """Return a host's first job, how many it holds, and whether it is ending another.
+
+        `given` are the rows of the jobs that it has: they count, since its heartbeat may be older.
+        That has their order, and jobs of which no row is known.
+        """
+        if not host.online:
+            return None, 0, False
+        rows = self.jobs.rows
+        told = [one.job_id for one in host.heartbeat.jobs] if host.heartbeat else []
+        held = dict.fromkeys([*(key for key in told if key in given or key not in rows), *given])
+        first = next((given[key] for key in held if key in given), None)
+        # What is completed, or has failed, has ended there before it was known here.
+        over = (rows[key]["state"] for key in told if key not in held)
+        return first, len(held), any(state not in DONE for state in over)
 
 
 def _how_far(
@@ -199,12 +216,14 @@ def interval_of(interval: Any) -> str:
     return ""
 
 
-def host_row(host: HostSeen, job: Row | None, now: Now) -> Row:
-    """Return one host's row. Memory in bytes, power in W, use in percent."""
+def host_row(host: HostSeen, job: Row | None, held: int, *, ending: bool, now: Now) -> Row:
+    """Return one host's row. Memory in bytes, power in W, use in percent.
+
+    `job` is the first of the `held`; `ending`: it has yet to say that one has ended, which did.
+    """
     beat = host.heartbeat if host.online else None
     made = host.capability
     gpus = beat.gpus if beat else ()
-    held = len(beat.jobs) if beat else 0
     total = made.ram_total_bytes if made else None
     free = beat.ram_available_bytes if beat else None
     known = {gpu.index: gpu.vram_total_bytes for gpu in (made.gpus if made else ())}
@@ -229,6 +248,7 @@ def host_row(host: HostSeen, job: Row | None, now: Now) -> Row:
         "vram_total": _sum(list(known.values())),
         "power": _sum([gpu.power_w for gpu in gpus]),
         "jobs": held,
+        "ending": ending,
         "slots": made.slots if made else 1,
         "job": job["name"] if job else "",
         "job_id": job["id"] if job else "",

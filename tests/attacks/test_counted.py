@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -16,7 +18,7 @@ from broker.ca import Authority
 from broker.identity import DAY_S
 from broker.topics import Topics
 from tests.harness import rawmqtt
-from tests.harness.fleet import wait_until
+from tests.harness.fleet import ROOT, wait_until
 
 T = Topics()
 HEX = "ab" * 32
@@ -88,10 +90,28 @@ def test_a_host_speaks_and_listens_as_itself_alone(attacked: Any) -> None:
     assert answer.count(b"\x90\x03\x00\x01\x80") == len(filters)
     wait_until(lambda: _counts(attacked, "publish") == len(others), "what it published")
     wait_until(lambda: _counts(attacked, "subscribe") == len(filters), "what it subscribed to")
+    attacked.knock(mine, rawmqtt.connect("m"), rawmqtt.subscribe("x/a", "x/b", "x/c"), PING)
+    once = len(filters) + 1
+    wait_until(lambda: _counts(attacked, "subscribe") == once, "one mistaken root, once")
     will = rawmqtt.connect("m", will=(T.status("pi"), b"dead"))
     assert rawmqtt.CONNACK + b"\5" in attacked.knock(mine, will)
     wait_until(lambda: _counts(attacked, "will") == 1, "its will")
     assert json.loads(attacked.cli("workers", "--json")) == []
+
+
+def test_a_mistaken_root_is_counted_once_and_told_first(attacked: Any) -> None:
+    """Before what other brokers may need: this one gives rights by its own root alone."""
+    before = _counts(attacked, "subscribe")
+    where = ("--broker", attacked.url, "--identity", str(attacked.alice), "--root", "other")
+    ran = subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", *where, "status"],
+        capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+        env={"COLUMNS": "80", "PATH": "/usr/bin:/bin", "HOME": str(attacked.tmp)},
+    )  # fmt: skip
+    assert ran.returncode == 3
+    said = " ".join(ran.stderr.split())
+    assert 0 < said.index("see that --root names it") < said.index("mosquitto")
+    wait_until(lambda: _counts(attacked, "subscribe") == before + 1, "it is counted, once")
 
 
 def test_packets_too_large_or_senseless_end_their_connection(attacked: Any) -> None:

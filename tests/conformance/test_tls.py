@@ -47,12 +47,12 @@ def broker(house: House) -> Iterator[BrokerProcess]:
 class Visitor:
     """A link whose events a test can wait for."""
 
-    def __init__(self, url: str, who: Identity, client_id: str) -> None:
+    def __init__(self, url: str, who: Identity, client_id: str, wait_s: float = 0.2) -> None:
         self.events: queue.Queue[LinkEvent] = queue.Queue()
         self.link = Link(
             LinkSettings(
                 parse_addresses(url), client_id, [("t/#", 1)],
-                backoff_base_s=0.1, backoff_cap_s=0.2, tls=who.context,
+                backoff_base_s=wait_s / 2, backoff_cap_s=wait_s, tls=who.context, mark=who.mark,
             ),
             self._put,
             will=None,
@@ -78,12 +78,13 @@ class Visitor:
 
 @pytest.fixture
 def visit(broker: BrokerProcess) -> Iterator[Callable[..., Visitor]]:
-    """`visit(identity, name="", url="")`: somebody connects; all are stopped at the end."""
+    """`visit(identity, name="", url="", wait_s=0.2)`: somebody connects; stopped at last."""
     made: list[Visitor] = []
 
-    def go(who: Path | Identity, name: str = "", url: str = "") -> Visitor:
+    def go(who: Path | Identity, name: str = "", url: str = "", wait_s: float = 0.2) -> Visitor:
         known = who if isinstance(who, Identity) else load_identity(who, time.time())
-        made.append(Visitor(url or broker.url, known, Topics("t").client_id(name or known.name)))
+        client_id = Topics("t").client_id(name or known.name)
+        made.append(Visitor(url or broker.url, known, client_id, wait_s))
         return made[-1]
 
     yield go
@@ -159,6 +160,23 @@ def test_a_certificate_of_nobody_we_know_does_not(tmp_path: Path, house: House, 
     key = (other.folder / "ca" / "ca.key").read_bytes()
     ids.write_identity(selfish, house.authority.pem, other.authority.pem, key)
     assert "another CA" in visit(Identity(selfish, "pi", 0, 0)).refused()
+
+
+def test_a_certificate_that_takes_the_place_of_a_refused_one_is_tried_at_once(
+    tmp_path: Path, house: House, visit: Any
+) -> None:
+    """However long the link would have waited."""
+    other = House.make(tmp_path / "other")
+    folder = other.identity("pi")
+    (folder / "ca.crt").write_bytes(house.authority.pem)
+    somebody = visit(Identity(folder, "pi", 0, 0), wait_s=600.0)
+    assert "is it revoked" in somebody.refused()
+    new = house.identity("pi")
+    certificate, key = (new / name for name in ("client.crt", "client.key"))
+    ids.write_identity(
+        folder, house.authority.pem, certificate.read_bytes(), key.read_bytes()
+    )  # fmt: skip
+    assert isinstance(somebody.next(), Connected)
 
 
 def test_a_broker_of_another_ca_is_not_believed(tmp_path: Path, house: House, visit: Any) -> None:

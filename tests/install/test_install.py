@@ -93,7 +93,7 @@ def test_two_roles_share_a_machine(
     where = [f"--root={root}", f"--from={wheel}", f"--broker={broker_url}"]
     done = install("coordinator", *where, "--manifest", "my plan.toml", "--with-broker")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{plan}: 1 jobs" in done.stdout
+    assert f"{plan}: 1 job" in done.stdout
     assert install("agent", *where).returncode == 0
     units = root / "etc/systemd/system"
     names = ["fleet-agent.service", "fleet-broker.service", "fleet-coordinator.service"]

@@ -95,10 +95,10 @@ def test_make_demo_says_what_it_is_at_and_what_comes_next() -> None:
     assert len(steps) == 5
     assert all(_echo(said[at - 1]) and said[at - 1].endswith('..."') for at in steps)
     hint = " ".join(said[steps[-1] + 1 :])
-    (section,) = re.findall(r'README.md, \\"(.+?)\\"', hint)
+    (section,) = re.findall(r'README.md, "(.+?)"', hint)
     assert f"\n## {section}\n" in (ROOT / "README.md").read_text("utf-8")
     assert "fleet up --manifest" in hint
 
 
 def _echo(line: str) -> bool:
-    return line.startswith("echo")
+    return line.startswith("echo") or " -m broker.prose " in line

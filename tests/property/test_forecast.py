@@ -10,15 +10,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker import messages as m
-from broker.messages import AskPlan, AskWorkers, Assign, Gpu, Needs, TrainerInfo
+from broker.messages import (
+    AskDrain,
+    AskList,
+    AskPause,
+    AskPlan,
+    AskSnooze,
+    AskStatus,
+    AskWhy,
+    AskWorkers,
+    Assign,
+    Gpu,
+    Needs,
+    TrainerInfo,
+)
 from coordinator import hostpages
 from coordinator.cli.outlook import Picture, Planned, _view
 from coordinator.durations import History, Span
-from coordinator.effects import Collect, Collected
+from coordinator.effects import Collect, Collected, ManifestRead
 from coordinator.forecast import Forecast, Held, Waiting, forecast
 from coordinator.matchmaking import HostView, reasons
-from coordinator.plan import HostPolicy, JobSpec, job_id, spec_from_dict
+from coordinator.plan import HostPolicy, JobSpec, Plan, job_id, spec_from_dict
 from tests.harness.coordinator import HEX, Fleet
+from tests.property import test_board as board
 
 GIB = 1024**3
 GRACE_S = 300.0
@@ -230,3 +244,52 @@ class Reality:
             held = [job for job in self.fleet.ledger.values() if job.is_held and job.host == name]
             host.beats(*((job.job_id, job.attempt, "running") for job in held))
         self.start()
+
+
+HOW = st.sampled_from(("free", "drained", "drained", "snoozed", "quiet", "away"))
+known_hosts = st.dictionaries(board.hosts, st.tuples(board.capabilities(), HOW), min_size=1)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(board.jobs(), unique_by=lambda job: job.job_id, min_size=1, max_size=8),
+    board.policies(), known_hosts, st.booleans(),
+)  # fmt: skip
+def test_every_face_agrees_on_what_no_host_can_run(
+    jobs: list[JobSpec],
+    policies: dict[str, HostPolicy],
+    hosts: dict[str, tuple[dict[str, Any], str]],
+    paused: bool,
+) -> None:
+    """The mark of `list`, the count of `status`, what `why` says, and the plan's `stuck`."""
+    fleet = Fleet()
+    if paused:
+        fleet.asks(AskPause(id="pause"))
+    for name, (capability, how) in hosts.items():
+        host = fleet.host(name).joins(**capability)
+        match how:
+            case "drained":
+                fleet.asks(AskDrain(id=f"d-{name}", host=name))
+            case "snoozed":
+                fleet.asks(AskSnooze(id=f"s-{name}", host=name, for_s=600.0))
+            case "quiet":
+                host.beats(refuses="quiet hours")
+            case "away":
+                host.status("offline", "lost")
+    fleet.handle(ManifestRead(Plan(tuple(jobs), policies, GRACE_S)))
+
+    def ask(request: Any) -> Any:
+        return fleet.asks(request).data
+
+    rows = [row for row in ask(AskList(id="l"))["jobs"] if row["state"] == "pending"]
+    marked = {row["job_id"] for row in rows if row["unplaceable"]}
+    page = ask(AskPlan(id="p"))
+    planned = [Planned(spec_from_dict(row["spec"]), row) for row in page["jobs"]]
+    views = [*map(_view, hostpages.whole(ask(AskWorkers(id="w"))))]
+    said = Picture(planned, views, History(), page["grace_s"]).forecast()
+    assert {one.spec.job_id for one in said.of("stuck")} == marked
+    assert ask(AskStatus(id="s"))["unplaceable"]["count"] == len(marked)
+    if not paused:
+        why = {row["job_id"]: ask(AskWhy(id="y", job=row["job_id"]))["summary"] for row in rows}
+        ends = (" can take it", " cannot take it")
+        assert {job_id for job_id, one in why.items() if one.endswith(ends)} == marked

@@ -63,6 +63,8 @@ def test_the_overview_shows_the_fleet_and_follows_it(shown: Shown) -> None:
         page.until("document.querySelector('[data-ready], [data-series], [data-bars]')")
     assert page.elsewhere == []
     assert page.complaints == []
+    cell = "{job_id: '', jobs: 0, ending: true, online: true}"
+    assert page.run(f"fleet.cells.current({{data: {cell}}}).textContent") == "ending"
 
 
 def test_who_has_not_logged_in_may_look_and_nothing_else(shown: Shown) -> None:
@@ -374,6 +376,26 @@ TIPS = """(() => {
   return series[0].data.map(value =>
     [...tooltip[0].formatter({ value }).children].map(line => line.textContent));
 })()"""
+
+
+# Notes whether a table ever said that nothing has begun.
+LIES = """new MutationObserver(() => {
+  const said = document.querySelector(".ag-overlay")?.textContent ?? "";
+  window.lied ||= said.includes("no job has begun");
+}).observe(document, { childList: true, subtree: true, characterData: true });"""
+
+
+def test_the_timeline_does_not_say_that_it_is_empty_before_it_knows(shown: Shown) -> None:
+    """Neither as the first who asks nor later; its table says that it asks, and then nothing."""
+    for _ in range(2):
+        page = shown.browser.page()
+        page.at_start(LIES)
+        page.open(f"{shown.url}/timeline")
+        page.until("Number(document.querySelector('[data-bars]')?.dataset.bars) > 2", "the bars")
+        page.until("document.querySelectorAll('.ag-row').length > 2", "the table")
+        assert page.run("window.lied ?? false") is False
+        assert "asking the coordinator" not in page.text(".ag-overlay")
+        assert page.complaints == []
 
 
 def test_the_timeline_keeps_every_attempt_and_grows(shown: Shown) -> None:

@@ -71,6 +71,28 @@ def test_what_is_missing_is_said_until_it_is_back(
     assert page.complaints == []
 
 
+def test_the_timeline_asks_until_the_coordinator_has_answered(
+    fleet: Fleet, browser: Browser
+) -> None:
+    """Only then there is nothing; the page says that it asks, to those as well who hear it."""
+    fleet.plan(JOB)
+    coordinator = fleet.coordinator()
+    shown = Shown(fleet, browser)
+    fleet.programs.append(shown.program)
+    shown.page("/jobs").until_text("waits", ".ag-cell")
+    coordinator.process.send_signal(signal.SIGSTOP)
+    try:
+        page = shown.page("/timeline")
+        page.until("document.querySelector('[data-bars]')", "the chart")
+        page.until_text("asking the coordinator …", ".ag-overlay")
+        page.until_text("Asking the coordinator for the attempts", "[role=status]")
+        assert "no job has begun" not in page.text()
+    finally:
+        coordinator.process.send_signal(signal.SIGCONT)
+    page.until_text("no job has begun in this time", ".ag-overlay")
+    page.until("!document.body.innerText.includes('sking the coordinator')", "the end of asking")
+
+
 def test_a_command_that_is_given_expires(
     fleet: Fleet, browser: Browser, client: Callable[..., Any]
 ) -> None:

@@ -20,11 +20,13 @@ from typing import Any
 import pytest
 
 from agent.datacheck import check_data
+from agent.doctor import check_trainers
 from agent.gpucheck import check_gpu
 from broker.ca import Authority
 from broker.checks import check_clock, check_lock, check_state
 from broker.clock import Now
 from broker.findings import fail, ok, skip, summary, tell, warn
+from broker.trainers import OwnTrainer
 from coordinator.doctor import check_ca
 from tests.harness.brokers import BrokerProcess, mosquitto
 from tests.harness.fleet import ROOT, Program
@@ -39,6 +41,13 @@ def _doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         [sys.executable, "-m", "coordinator.cli", "doctor", *arguments],
         capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
         env={**environment, **variables},
+    )  # fmt: skip
+
+
+def _fleet(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", *arguments],
+        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
     )  # fmt: skip
 
 
@@ -65,9 +74,12 @@ def test_without_a_broker_all_the_rest_is_checked(state: Path, data: Path) -> No
     assert lines["broker"].startswith("fail  broker       127.0.0.1:1: Connection refused; start")
     assert [line for line in lines.values() if line.startswith("fail")] == [lines["broker"]]
     assert lines["data"].endswith("every file checked")
-    assert "transformer_ssl: starts" in done.stdout
-    assert "gbt, mlp, cnn" in done.stdout
-    assert "session" not in lines
+    models = "gbt, mlp, cnn, gru, lstm, transformer and transformer_ssl"
+    assert lines["trainers"] == f"ok    trainers     {models} start"
+    reason = "not tried: the broker takes no connection; mend that first"
+    assert lines["session"] == f"skip  session      {reason}"
+    assert lines["coordinator"] == f"skip  coordinator  {reason}"
+    assert done.stdout.splitlines()[-1].endswith("not looked at: session, coordinator.")
     assert not state.parent.exists()
 
 
@@ -162,6 +174,7 @@ def test_a_broker_that_denies_is_found_out(
     level, text = _checks(done)["session"]
     assert (done.returncode, level) == (1, "fail")
     assert text.startswith("connected, but a message to itself did not come back")
+    assert _checks(done)["coordinator"][0] == "skip"
 
 
 def test_a_broker_that_asks_for_a_password_says_so_and_none_is_shown(
@@ -229,6 +242,31 @@ def test_beyond_this_machine_the_doctor_asks_for_an_identity(
     assert done.returncode == 1
     assert said in done.stdout
     assert "fail  identity" in done.stdout
+    skipped = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("skip")]
+    rest = ["broker", "session", "rights"]
+    assert skipped == rest
+    assert done.stdout.splitlines()[-1].endswith(f"not looked at: {', '.join(rest)}.")
+
+
+@pytest.mark.parametrize("role", ["agent", "coordinator", "operator"])
+def test_whatever_is_wrong_each_check_has_its_line(role: str, tmp_path: Path) -> None:
+    """What was not looked at says why; here nothing can be read of the settings."""
+    config = tmp_path / "fleet.toml"
+    config.write_text("[broker]\nurll = 1\n[agent]\nhots = 1\n[coordinator]\nstat = 1\n")
+    done = _doctor(f"--role={role}", f"--config={config}", "--json")
+    found = _checks(done)
+    assert done.returncode == 1
+    assert found["config"][0] == "fail"
+    each = {"identity", "broker", "session"}
+    each |= {
+        "agent": {"host", "state", "disk", "lock", "data", "owner", "coordinator"},
+        "coordinator": {"state", "disk", "lock", "manifest", "ca", "rights"},
+        "operator": {"coordinator"},
+    }[role]
+    assert {name for name in found if found[name][0] == "skip"} == each
+    assert found["session"][1] == (
+        "not looked at: the settings are at fault; mend them first: see config"
+    )
 
 
 def test_a_disk_that_hangs_is_told_and_holds_nobody(tmp_path: Path) -> None:
@@ -256,7 +294,42 @@ def test_a_coordinator_has_its_manifest_checked(state: Path, tmp_path: Path) -> 
     assert "gbtt" in text
     assert "fleet check" in text
     plan.write_text(plan.read_text().replace("gbtt", "gbt"))
-    assert _checks(_doctor(*where, f"--manifest={plan}"))["manifest"][1].endswith("1 jobs; ")
+    assert _checks(_doctor(*where, f"--manifest={plan}"))["manifest"][1].endswith("1 job; ")
+
+
+def test_a_host_that_the_plan_names_and_nobody_knows_is_warned_of(
+    system_broker: str, tmp_path: Path
+) -> None:
+    """By what the coordinator that runs here knows, else the ledger; where neither says, so."""
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        "schema_version = 1\n[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nallowed_hosts = ['atic']\n"
+    )
+    root = f"doubt{os.getpid()}"
+    where = [f"--broker={system_broker}", f"--root={root}", f"--state={tmp_path / 'c'}"]
+    here = [*where, "--role=coordinator", f"--manifest={plan}", "--json"]
+    nobody = "1 job; names of hosts were not checked: no host is known; "
+    assert _checks(_doctor(*here))["manifest"][1].endswith(nobody)
+    coordinator = Program(
+        "coordinator.service", [*where, f"--manifest={plan}"], dict(os.environ), tmp_path / "log"
+    )
+    coordinator.start()
+    agent = Program(
+        "agent.service", [*where[:2], "--host=attic", f"--state={tmp_path / 'a'}"],
+        dict(os.environ), tmp_path / "agent.log",
+    )  # fmt: skip
+    agent.start()
+    try:
+        doubt = "no host is called 'atic'; did you mean 'attic', or is it yet to come?"
+        level, text = _checks(_doctor(*here))["manifest"]
+        assert (level, doubt in text) == ("warn", True)
+        done = _fleet("drain", "attic", *where[:2])  # of which the ledger keeps a record
+        assert done.returncode == 0, done.stderr
+    finally:
+        agent.kill()
+        coordinator.kill()
+    level, text = _checks(_doctor(*here))["manifest"]
+    assert (level, doubt in text) == ("warn", True), "the ledger knows it"
 
 
 def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:
@@ -326,7 +399,7 @@ def test_damaged_data_and_a_trainer_that_is_not_there_are_told(
     assert found["data"][0] == "fail"
     assert "features_window_v1.parquet: is not the file that the schema names" in found["data"][1]
     assert found["trainers"][1].startswith("broken: ends with exit code 127")
-    assert "mine: starts" in done.stdout
+    assert "transformer_ssl and mine start" in done.stdout
     assert _checks(_doctor(*where, f"--data={tmp_path}"))["data"][1].startswith(
         f"{tmp_path}: no prepared data is there"
     )
@@ -517,3 +590,24 @@ def test_what_was_found_is_summed_up() -> None:
     assert summary([*found, warn("data", "large", "wait"), fail("gpu", "no", "mend")]) == (
         "1 problem: gpu; 2 warnings: data; not looked at: session."
     )
+
+
+def test_trainers_that_start_are_one_list() -> None:
+    """Of whichever program, and of the host's own; those that do not are told each."""
+    own = {
+        name: OwnTrainer(command=(sys.executable, "-c", f"raise SystemExit({code})"), schema={})
+        for name, code in (("a", 0), ("b", 2), ("broken", 127))
+    }
+    none = {"torch": None, "xgboost": None}
+    found = [one.line() for one in check_trainers(none, own)]
+    assert found[0].startswith("fail  trainers     broken: ends with exit code 127: ")
+    assert "mend command of [trainers.broken]" in found[0]
+    how = "pip install 'training-fleet[trainers]', if this host is to train them"
+    deep = "mlp, cnn, gru, lstm, transformer, transformer_ssl"
+    assert found[1:] == [
+        f"warn  trainers     {deep}: torch is not installed; {how}",
+        f"warn  trainers     gbt: xgboost is not installed; {how}",
+        "ok    trainers     a and b start",
+    ]
+    (alone,) = [one for one in check_trainers(none, {"a": own["a"]}) if one.level == "ok"]
+    assert alone.text == "a starts"

@@ -236,6 +236,61 @@ def test_a_host_works_over_tls_until_it_is_revoked(
     assert row["presence"] != "online"
 
 
+def test_a_revoked_host_comes_back_by_what_the_doctor_says_beside_its_agent(
+    owner: Owner, broker: BrokerProcess, program: Any, tmp_path: Path
+) -> None:
+    """On the CA's machine the command, on the host the line that it prints; the agent goes on."""
+    url, bundle = broker.url, tmp_path / "attic.fleet"
+    owner.done("enroll", "attic", "-o", str(bundle), "--broker", url)
+    host = Owner(tmp_path / "host")
+    host.done("join", str(bundle))
+    state = str(tmp_path / "state")
+    program(owner, "coordinator.service", "--broker", url, "--state", state)
+    agent = program(host, "agent.service", "--state", state + "-a")
+    owner.run("revoke", "attic", "--broker", url)
+    assert broker.process is not None
+    broker.process.send_signal(signal.SIGHUP)
+    owner.done("revoke", "attic", "--broker", url)
+    wait_until(lambda: "is it revoked, ended, or of another CA?" in agent.said(), "it is told why")
+
+    session = _session(host, state + "-a")
+    assert session["level"] == "fail"
+    assert session["text"].startswith("the agent that runs here has not been connected since ")
+    advice = "`fleet enroll attic --replace` on the CA's machine lets it in again"
+    assert advice in session["remedy"]
+    assert advice.replace("attic", "NAME") in agent.said()
+    command = re.findall(r"`fleet ([^`]+)`", advice)[0].split()
+    again = tmp_path / "again.fleet"
+    said = owner.done(*command, "-o", str(again), "--broker", url)
+    assert "  fleet join again.fleet --replace\n" in said
+    said = " ".join(host.done("join", str(again), "--replace").split())
+    who = f"the agent that runs here (process {agent.process.pid})"
+    ways = ("connects with it by itself, within seconds", "has connected with it by itself")
+    assert any(f"{who} {way}" in said for way in ways)
+    assert "next:" not in said
+    wait_until(lambda: "another certificate was put there" in agent.said(), "it has taken it")
+    wait_until(lambda: _presence(owner, url) == "online", "the host is there again")
+    session = _session(host, state + "-a")
+    assert session["text"].startswith("the agent that runs here has been connected since ")
+    again.unlink()
+    owner.done(*command, "-o", str(again), "--broker", url)
+    said = " ".join(host.done("join", str(again), "--replace").split())
+    assert f"{who} is connected, and uses it from its next connection on" in said
+    told = json.loads(host.done("join", str(again), "--json"))
+    assert (told["made"], told["next"]) == (False, "")
+
+
+def _session(host: Owner, state: str) -> dict[str, str]:
+    checks = json.loads(host.run("doctor", "--state", state, "--json").stdout)["checks"]
+    (session,) = [one for one in checks if one["check"] == "session"]
+    return dict(session)
+
+
+def _presence(owner: Owner, url: str) -> str:
+    (row,) = json.loads(owner.done("workers", "--json", "--broker", url))
+    return str(row["presence"])
+
+
 def test_a_host_fetches_its_certificate_with_a_token(owner: Owner, tmp_path: Path) -> None:
     """One short line to copy; without the token in it, it is read from standard input."""
     owner.done("init", "--broker", "pi.lan", "--operator", "alice")
@@ -266,7 +321,7 @@ def test_a_host_fetches_its_certificate_with_a_token(owner: Owner, tmp_path: Pat
 def test_a_host_that_joins_again_finds_out_before_its_token_is_used(
     owner: Owner, tmp_path: Path
 ) -> None:
-    """The identity of before is there still: refused, and the same line with --replace does it."""
+    """The identity of before is there still: without the --replace of the line it is refused."""
     owner.done("init", "--broker", "pi.lan", "--operator", "alice")
     host = Owner(tmp_path / "host")
     bundle = tmp_path / "gpu.fleet"
@@ -274,6 +329,8 @@ def test_a_host_that_joins_again_finds_out_before_its_token_is_used(
     host.done("join", str(bundle))
     owner.run("revoke", "gpu")
     waiting, line = _enroll(owner, "gpu")
+    assert line.endswith(" --replace"), "gpu had one before"
+    line = line.removesuffix(" --replace")
     folder = host.fleet / "identities" / "gpu"
     said = host.refused(*line.split()[1:])
     assert said == (

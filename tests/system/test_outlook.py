@@ -154,6 +154,10 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     past.plan(HUGE + "\nretries = -1\n", top="[hosts.lab-ws-11]\nslots = 1")
     checked = cli("check", wanted)
     assert (checked.returncode, warning in checked.stderr) == (1, True), "beside the errors"
+    refused = cli("plan", wanted)
+    assert (refused.returncode, warning in refused.stderr) == (1, True), "as of `fleet check`"
+    assert refused.stderr.endswith("the manifest has errors; the running plan is unchanged\n")
+    assert _json(cli("plan", wanted, "--json"), 1)["warnings"] == [told]
     past.plan(HUGE, top="[hosts.lab-ws-11]\nslots = 1")
     done = cli("reload")
     assert (done.returncode, warning in done.stderr) == (0, True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent import contact
 from tests.harness.fleet import Program, wait_until
 from tests.system.test_identity import Owner
 
@@ -65,12 +67,11 @@ def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
     assert rows(owner, "events", "--broker", url) == []
 
     checks = host.run("doctor", "--role", "agent", "--broker", url, *place, "--json").stdout
-    skipped = {one["check"]: one["text"] for one in json.loads(checks)["checks"]
-               if one["level"] == "skip"}  # fmt: skip
-    assert skipped == {
-        "session": "not tried: the agent that runs here uses this name",
-        "coordinator": "not asked, for the same reason",
-    }
+    found = {one["check"]: one for one in json.loads(checks)["checks"]}
+    assert found["session"]["level"] == "ok"
+    assert found["session"]["text"].startswith("the agent that runs here has been connected since")
+    assert found["coordinator"]["level"] == "skip"
+    assert found["coordinator"]["text"] == "not asked: the agent that runs here uses this name"
 
     said = owner.run("revoke", "pi", "--broker", url)
     assert (said.returncode, said.stderr) == (0, "")
@@ -89,6 +90,20 @@ def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
     assert "pi is revoked already" in owner.done("revoke", "pi", "--broker", url)
     assert "has no certificate that holds" in owner.refused("revoke", "nobody", "--broker", url)
     assert len(rows(owner, "events", "--broker", url)) == 3
+
+    words = " ".join(table.split())
+    assert "`fleet enroll pi --replace` lets it in again" in words
+    wait_until(lambda: "is it revoked" in str(contact.read(tmp_path / "pi")), "it is refused")
+    checks = host.run("doctor", "--role", "agent", "--broker", url, *place, "--json").stdout
+    found = {one["check"]: one for one in json.loads(checks)["checks"]}
+    assert found["session"]["level"] == "fail"
+    assert "`fleet enroll pi --replace` on the CA's machine" in found["session"]["remedy"]
+    assert found["coordinator"]["level"] == "skip"
+    bundle.unlink()
+    owner.done("enroll", "pi", "--replace", "-o", str(bundle), "--broker", url)
+    said = " ".join(host.done("join", str(bundle), "--replace").split())
+    assert re.search(r"agent that runs here \(process \d+\) \w+ [a-z ]*with it by itself", said)
+    wait_until(lambda: _presences(owner, url) == {"pi": "online"}, "the host is there again")
 
 
 def test_a_coordinator_that_has_the_ca_needs_nobody_to_tell_it(

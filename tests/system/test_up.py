@@ -289,3 +289,42 @@ def test_what_is_waited_for_while_nothing_runs_is_said(tmp_path: Path, data: Pat
     assert " completed on " in said[-1]
     assert sum("waits" in line for line in said) == 1
     assert "Left over" not in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a terminal of this kind is not there")
+def test_no_word_of_what_is_left_over_is_broken(tmp_path: Path) -> None:
+    """In a window: the first that a newcomer reads, with why nothing runs and what would help."""
+    import pty
+
+    name = "a-job-whose-name-is-rather-long"
+    plan = tmp_path / "plan.toml"
+    plan.write_text(f"{PLAN}name = '{name}'\n", "utf-8")
+    command = _without_agents(tmp_path, "--until-idle", "--manifest", str(plan))
+    ours, theirs = pty.openpty()
+    environment = _environment(COLUMNS="60", TERM="xterm", NO_COLOR="1")
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE,
+        env=environment, cwd=ROOT, text=True,
+    ) as up:  # fmt: skip
+        os.close(theirs)
+        said = _all_of(ours)
+        _, complaints = up.communicate(timeout=60)
+    assert up.returncode == 5, complaints
+    lines = said.replace("\r", "\n").splitlines()
+    assert any(name in line for line in lines), said
+    assert max(len(line.rstrip()) for line in lines) <= 60, said
+    words = " ".join(said.split())
+    assert "What would help: have them trained elsewhere: a fleet of several machines" in words
+    assert "Left over (4), since no host here takes them now:" in words
+
+
+def _all_of(terminal: int) -> str:
+    """Read to the end; on Linux that is an error, when nobody has the other side any more."""
+    said = b""
+    try:
+        while block := os.read(terminal, 65536):
+            said += block
+    except OSError:
+        pass
+    os.close(terminal)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode())

@@ -190,8 +190,11 @@ def test_a_manifest_with_errors_is_marked_until_it_is_mended() -> None:
         return str(said.data["coordinator"]["manifest_fault"])
 
     assert fault() == ""
-    fleet.handle(ManifestRefused((Problem("plan.toml", "jobs[0]", "model", "unknown"),)))
-    assert fault() == "plan.toml: jobs[0]: model: unknown"
+    fleet.handle(ManifestRefused((Problem("plan.toml", "", "", "it is empty"),)))
+    assert fault() == "plan.toml: it is empty"
+    faults = (Problem("plan.toml", "jobs[0]", "model", "unknown", 12),) * 2
+    fleet.handle(ManifestRefused(faults))
+    assert fault() == "plan.toml:12: jobs[0]: model: unknown; and 1 more"
     assert fleet.job("a").state == "pending"
     fleet.plan(spec("a"))
     assert fault() == ""

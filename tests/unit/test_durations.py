@@ -115,6 +115,35 @@ def test_runs_of_other_epochs_are_scaled_and_the_spread_says_what_is_unsure() ->
     assert once.words() == "1 run of cnn in another mode of 1 epoch here, scaled to 2"
 
 
+def test_what_a_run_begins_with_is_not_multiplied_where_two_amounts_are_known() -> None:
+    """4 epochs in 12 s and 104 in 17 s: 10 s and more are the same for all of them."""
+    known = [ran(12.0, epochs=4), ran(17.0, epochs=104)]
+    long = History(known).estimate("cnn", "oracle", "pi", 2004)
+    assert long.span.median_s == pytest.approx(112.0)
+    assert long.span.quick_s == 17.0
+    assert long.span.slow_s == pytest.approx(17.0 * 2004 / 104)
+    assert long.words() == "1 run of cnn-oracle of 104 epochs here, scaled to 2004"
+    short = History(known).estimate("cnn", "oracle", "pi", 2)
+    assert short.span.median_s == pytest.approx(11.9)
+    many = [*known, ran(16.0, epochs=90), ran(16.0, epochs=90)]
+    again = History(many).estimate("cnn", "oracle", "pi", 2004)
+    assert again.span.median_s == pytest.approx(112.0), "the furthest says most of what one takes"
+    for odd in (ran(30.0, epochs=4), ran(0.1, epochs=4)):  # more epochs were no slower; or far
+        plain = History([odd, ran(17.0, epochs=104)]).estimate("cnn", "oracle", "pi", 208)
+        assert plain.span.median_s == pytest.approx(34.0)
+
+
+def test_a_prediction_from_far_away_is_known_to_be_one() -> None:
+    """Beyond four times as many epochs, or a quarter of them; of no other basis."""
+    past = History([ran(12.0, epochs=100)])
+    kind: Any = ("cnn", "oracle", "pi")
+    far = {count: past.estimate(*kind, count).is_far for count in (20, 25, 400, 401)}
+    assert far == {20: True, 25: False, 400: False, 401: True}
+    assert past.left("cnn", "oracle", "pi", 5.0, epochs=2000).is_far
+    assert not past.left("cnn", "oracle", "pi", 5.0, epochs=2000, eta_s=9.0).is_far
+    assert not past.estimate("cnn", "oracle", "pi", 2000, Earlier("gpu", 0.5, 90.0)).is_far
+
+
 def test_what_is_left_of_a_job_of_other_epochs() -> None:
     """Once it has run for longer than the runs did, it may stop at any moment, or go on."""
     past = History([ran(10.0, epochs=5), ran(12.0, epochs=5)])
@@ -172,8 +201,12 @@ def test_its_own_trainer_knows_what_no_history_does() -> None:
     assert (alone.span.median_s, alone.is_known) == (300.0, True)
     assert alone.words() == "what its trainer said in an earlier attempt, less the 25% done before"
     scaled = History([ran(10.0, epochs=5)])
-    assert scaled.estimate("cnn", "oracle", "pi", 100, said).span.median_s == 300.0
-    assert scaled.estimate("cnn", "oracle", "gpu", 100, said).span.median_s == 150.0
+    for host in ("pi", "gpu"):
+        assert scaled.estimate("cnn", "oracle", host, 100, said).basis == "earlier"
+        assert scaled.estimate("cnn", "oracle", host, 100, said).span.median_s == 300.0
+    there = History([ran(10.0, epochs=5, host="gpu"), ran(80.0, epochs=100, host="gpu")])
+    assert there.estimate("cnn", "oracle", "gpu", 100, said).span.median_s == 60.0
+    assert there.estimate("cnn", "oracle", "pi", 100, said).basis == "earlier", "it was here"
     silent = said._replace(whole_s=None)
     assert not History().estimate("cnn", "oracle", "gpu", earlier=silent).is_known
 
@@ -200,7 +233,7 @@ def test_quick_is_never_slower_than_slow(
     took_s: list[float], elapsed_s: float, epochs: int | None, earlier: Earlier | None
 ) -> None:
     """Whatever has been measured."""
-    past = History([ran(s, epochs=10) for s in took_s])
+    past = History([ran(s, epochs=(10, 10, 400)[at % 3]) for at, s in enumerate(took_s)])
     kind: Any = ("cnn", "oracle", "pi")
     for found in (
         past.estimate(*kind, epochs, earlier),

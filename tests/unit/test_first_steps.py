@@ -165,6 +165,7 @@ def test_an_enrolment_is_two_lines_of_json(home: Path, capsys: pytest.CaptureFix
     assert main(["enroll", "pi", *wait]) == 1
     first, last = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first["run"].startswith("fleet join 127.0.0.1:")
+    assert "--replace" not in first["run"]
     assert (first["name"], first["within_s"]) == ("pi", 0.1)
     assert not last["ok"]
     assert "nobody has come for the certificate of pi" in last["message"]
@@ -172,7 +173,8 @@ def test_an_enrolment_is_two_lines_of_json(home: Path, capsys: pytest.CaptureFix
     assert main(["enroll", "pi", "-o", str(home / "pi.fleet")]) == 0
     capsys.readouterr()
     assert main(["enroll", "pi", "--replace", *wait]) == 1
-    said = capsys.readouterr().out.splitlines()[-1]
+    first, said = capsys.readouterr().out.splitlines()
+    assert json.loads(first)["run"].endswith(" --replace"), "the host may have another"
     assert "run `fleet enroll pi --replace` again" in said, "without, it would be refused"
 
 
@@ -315,3 +317,18 @@ def test_run_without_a_model_says_which_there_are(refused: Say) -> None:
     assert "for example: `fleet run --model " in said
     assert "--mode oracle`" in said
     assert "Missing option '--mode'" in refused("run", "--model", "gbt")
+
+
+def test_a_folder_without_an_identity_is_told_with_where_one_comes_from(
+    home: Path, refused: Say, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By every verb, and by the doctor, who says it once."""
+    at = ("--identity", str(tmp_path / "nope"), "--broker", "mqtts://pi.lan")
+    file = tmp_path / "nope" / "client.crt"
+    said = f"{file}: cannot be read: No such file or directory; docs/identity.md tells how to get"
+    assert home.is_dir()
+    assert said in refused("status", *at)
+    assert main(["doctor", "--role", "operator", *at]) == 1
+    line = next(one for one in capsys.readouterr().out.splitlines() if "client.crt" in one)
+    assert said in line
+    assert line.count("docs/identity.md") == 1

@@ -165,11 +165,13 @@ def test_an_artifact_nobody_refers_to_is_told_and_kept(state: State) -> None:
 
 
 def test_a_checkpoint_is_no_finding(state: State) -> None:
-    """The coordinator deletes it when no job goes on from it."""
+    """The coordinator deletes it when no job goes on from it; nor is it counted as a result."""
     stored(Store(state.root), b"half a model", CHECKPOINTS)
     code, text = state.fsck()
     assert code == 0
-    assert "0 findings" in text
+    assert text == "3 jobs, 3 artifacts, 1 checkpoint (0.0 MiB hashed): 0 findings\n"
+    found = json.loads(state.fsck("--json")[1])
+    assert (found["artifacts"], found["checkpoints"]) == (3, 1)
 
 
 def damage(*, replace: tuple[str, str] | None = None, more: bytes = b"", cut: int = 0) -> Any:

@@ -196,6 +196,21 @@ def test_a_paused_fleet_gives_nothing_out_and_says_so() -> None:
     assert not _ask(fleet, m.AskPause, off=True).ok
 
 
+def test_the_end_of_a_pause_gives_jobs_out_at_once() -> None:
+    """To every host that is open, also to one that somebody has looked at during the pause."""
+    fleet = Fleet()
+    pi, pc = fleet.host("pi").joins(), fleet.host("pc").joins()
+    assert _ask(fleet, m.AskDrain, host="pc").ok
+    assert _ask(fleet, m.AskPause).ok
+    fleet.plan(spec("one", 9), spec("two"))
+    pi.beats()
+    assert _ask(fleet, m.AskResume, host="pc").ok
+    assert _ask(fleet, m.AskStatus).data["runnable"] == 0  # type: ignore[index,call-overload]
+    assert _ask(fleet, m.AskPause, off=True).ok
+    given = [assign for host in (pi, pc) for assign in host.heard(m.Assign)]
+    assert {assign.name for assign in given} == {"one", "two"}, "without waiting for a heartbeat"
+
+
 @pytest.mark.parametrize("kind", [m.AskDrain, m.AskResume, m.AskSnooze])
 def test_a_host_that_nobody_knows_is_told(kind: Any) -> None:
     """With where to look."""

@@ -54,7 +54,7 @@ def test_a_revoked_host_gives_back_its_job_and_gets_no_other() -> None:
     row = worker(fleet)
     assert (row["presence"], row["status"]) == ("revoked", "online")
     assert "revoked by operator:alice" in row["barred"][0]
-    assert "`fleet enroll pi`" in row["barred"][0]
+    assert "`fleet enroll pi --replace` lets it in again" in row["barred"][0]
     why = fleet.asks(m.AskWhy(id="w", job="job")).data
     assert "revoked by operator:alice" in str(why["hosts"])
     assert fleet.host("other").joins().heard(m.Assign)[0].attempt == 2
@@ -96,7 +96,7 @@ def test_a_host_that_is_enrolled_again_is_given_jobs_again() -> None:
     fleet.asks(entry(fleet), ALICE)
     refusal = fleet.asks(m.AskResume(id="r", host="pi"), ALICE)
     assert not refusal.ok
-    assert "`fleet enroll pi`" in refusal.message
+    assert "`fleet enroll pi --replace` lets it in again" in refusal.message
     pi.heard(m.Assign)
     fleet.asks(entry(fleet, "enroll"), ALICE)
     fleet.passes(90)  # it may have been at work on what it was told to stop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,9 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from agent import service as agent_service
+from agent import snooze
+from broker import prose, server
 from broker.findings import fail, tell
 from broker.prose import laid_out
 from coordinator import cli, maintenance
+from coordinator import service as coordinator_service
+from coordinator.builtin import builtin_trainers
+from coordinator.cli import reload
+from coordinator.cli.check import problems_to_list
+from coordinator.manifest import ManifestError, load_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,6 +54,15 @@ def test_no_word_and_no_command_is_broken(monkeypatch: pytest.MonkeyPatch) -> No
     ]  # fmt: skip
 
 
+def test_what_goes_on_hangs_from_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that stands further in goes on further in."""
+    monkeypatch.setenv("COLUMNS", "28")
+    assert laid_out("pi:\n  -H seed: is not a whole number of it", _Window(), indent=2) == (
+        "pi:\n  -H seed: is not a whole\n    number of it"
+    )
+    assert laid_out(f"  {'long/' * 8}", _Window()) == f"  {'long/' * 8}"
+
+
 @pytest.mark.parametrize("amount", ["2 s", "46.2 GiB", "90 min", "2.5 h", "1,024 B", "180 W"])
 def test_no_figure_is_parted_from_its_unit(monkeypatch: pytest.MonkeyPatch, amount: str) -> None:
     """Whatever the window; for a program nothing is changed."""
@@ -73,9 +91,103 @@ def test_an_error_is_broken_between_words(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert len(told) > 1
     assert max(map(len, told)) <= 40, told
     told = _complaint(monkeypatch, lambda: maintenance.main(["fsck", "--state", str(tmp_path)]))
-    assert " ".join(told).startswith(f"error: {tmp_path}: no ledger is here; name")
+    said = " ".join(line.strip() for line in told)
+    assert said.startswith(f"error: {tmp_path}: no ledger is here; name")
     assert len(told) > 2
     assert max(len(line) for line in told if str(tmp_path) not in line) <= 40, told
+
+
+def _two_identities(folder: Path) -> None:
+    for name in ("attic", "desk"):
+        made = folder / "fleet" / "identities" / name
+        made.mkdir(parents=True)
+        (made / "client.crt").touch()
+
+
+@pytest.mark.parametrize("program", ["agent", "snooze", "coordinator", "broker", "fleet"])
+def test_every_program_complains_alike(
+    program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Between words, and what does not fit goes on two blanks further in."""
+    for name in os.environ:
+        if name.startswith("FLEET_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    _two_identities(tmp_path)
+    far = ["--broker", "mqtts://pi.lan"]
+    state = ["--state", str(tmp_path / "state")]
+    run: Callable[[], int] = {
+        "agent": lambda: agent_service.main([*far, *state]),
+        "snooze": lambda: snooze.main(["--time", "soon", "--state", str(tmp_path)]),
+        "coordinator": lambda: coordinator_service.main([*far, *state]),
+        "broker": lambda: server.main(["--listen", "all the world, at every port of it"]),
+        "fleet": lambda: cli.main(["status", "--broker", "http://pi.lan:1883/and/more"]),
+    }[program]
+    told = _complaint(monkeypatch, run)
+    assert told[0].startswith("error:")
+    assert len(told) > 1
+    assert all(line.startswith("  ") and line[2] != " " for line in told[1:]), told
+    # Two blanks before a path that is longer than the window.
+    assert max(len(line) for line in told if str(tmp_path) not in line) <= 40, told
+    if program == "agent":
+        assert "several identities (attic, desk)" in " ".join(line.strip() for line in told)
+
+
+def test_the_owners_word_is_broken_between_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What `fleet snooze --here` has done."""
+    out = _Window()
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert snooze.main(["--state", str(tmp_path)]) == 0
+    told = out.getvalue().splitlines()
+    assert len(told) > 1
+    assert max(len(line) for line in told if str(tmp_path) not in line) <= 40, told
+    assert "takes no jobs until `fleet resume --here`" in " ".join(told)
+    assert any("`fleet resume --here`" in line for line in told)
+
+
+def test_what_make_says_is_broken_between_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the first that a newcomer sees."""
+    said = ["Next: `fleet up --manifest P` with a", "plan of your own"]
+    assert prose.main(said) == 0
+    assert capsys.readouterr().out == f"{' '.join(said)}\n"
+    out = _Window()
+    monkeypatch.setenv("COLUMNS", "28")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert prose.main(said) == 0
+    assert out.getvalue().splitlines() == [
+        "Next:", "`fleet up --manifest P` with", "a plan of your own"
+    ]  # fmt: skip
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert all(len(line) <= 80 for line in re.findall(r'echo "(.*)"', makefile))
+    assert '@echo "Training' not in makefile
+
+
+def test_an_error_of_a_manifest_looks_alike_wherever_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By `fleet check`, and by `fleet reload` of the manifest that was not taken."""
+    bad = tmp_path / "bad.toml"
+    bad.write_text(
+        'schema_version = 1\n[[jobs]]\nmodel = "mlpp"\nmode = "oracle"\nretries = -1\n', "utf-8"
+    )
+    out = _Window()
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys, "stderr", out)
+    assert cli.main(["check", "--offline", str(bad)]) == 1
+    checked = out.getvalue().splitlines()
+    assert any(line.startswith("  ") for line in checked)
+    with pytest.raises(ManifestError) as found:
+        load_manifest(bad, builtin_trainers())
+    out.seek(0)
+    out.truncate()
+    errors = {"errors": problems_to_list(found.value)}
+    reload._complain(cli.NotDone("it has errors", errors), as_json=False)
+    assert out.getvalue().splitlines() == ["error: it has errors", *checked]
 
 
 def test_a_finding_goes_on_below_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,6 +259,19 @@ def test_the_end_of_a_plan_is_one_line() -> None:
     assert end_of_plan(away) == "1 job waits for a host to come back"
 
 
+def test_the_end_of_a_plan_says_when_it_rests_on_runs_of_other_epochs() -> None:
+    """Only of many more, or far fewer: a single quick run is no measure of two thousand epochs."""
+    job = waits("a")
+    long = replace(job, spec=replace(job.spec, hyper={"epochs": 2000}))
+    for epochs, is_far in ((4, True), (600, False)):
+        known = History([ran(12.0, model="gbt", epochs=epochs)])
+        said = end_of_plan(whole(long, waits("b", require_cuda=True), views=[view("pi")],
+                                 known=known))  # fmt: skip
+        assert ("; it rests on runs of other epochs; 1 job no known" in said) is is_far
+    vague = whole(long, views=[view("pi")], known=History())
+    assert end_of_plan(vague) == "how long 1 job will take is unknown"
+
+
 def test_the_end_of_a_plan_with_unknown_jobs_is_unknown_first() -> None:
     """What can be predicted comes after that, and only where it says something."""
     late = Held(named("late"), "pi", elapsed_s=110.0)

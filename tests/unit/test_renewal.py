@@ -149,6 +149,24 @@ def test_connections_that_come_and_go_make_one_request(host: Host) -> None:
     assert len(set(host.asked)) == 1
 
 
+def test_a_certificate_that_was_put_there_is_the_one_from_the_next_connection_on(
+    host: Host,
+) -> None:
+    """As `fleet join --replace` does: its end is announced, and no old request is sent again."""
+    host.passes(YEAR_S * 0.7)
+    assert len(set(host.asked)) == 1
+    host.asked.clear()
+    key = certs.new_key()
+    made = host.authority.issue(key.public_key(), "pi", host.wall_s, replace=True)
+    ids.write_identity(host.folder, host.authority.pem, made, certs.key_pem(key))
+    host.certificate.turn([Disconnected("gone")], host.now)
+    assert host.certificate.turn([Connected("t")], host.now), "it has another end"
+    assert host.certificate.expires_at.startswith(ids.day(host.wall_s + YEAR_S))
+    host.passes(YEAR_S * 0.6)
+    assert host.asked == []
+    assert not host.certificate.turn([Connected("u")], host.now)
+
+
 def test_it_asks_again_ever_more_seldom_and_in_the_same_words(host: Host) -> None:
     """A coordinator without the CA does not answer."""
     host.passes(YEAR_S * 0.71)

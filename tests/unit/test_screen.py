@@ -16,7 +16,7 @@ from broker.topics import Topics
 from coordinator.cli import words
 from coordinator.cli.list_ import _by_activity
 from coordinator.cli.screen import headline, hosts, jobs, layout, pages
-from coordinator.cli.screen.dialogs import KEYS, _keys
+from coordinator.cli.screen.dialogs import KEYS, MARK, _keys
 from coordinator.cli.screen.headline import Connection
 from coordinator.live.mirror import Mirror, Snapshot
 
@@ -193,6 +193,22 @@ def test_a_row_says_what_the_list_says_of_it() -> None:
     assert seen["waits"] == ["", "", "", ""]
     assert seen["at-work"][3] == "2 min"
     assert [seen[name][2] for name in ("short", "longer", "long")] == ["15 s", "2 min", "3.0 h"]
+
+
+def test_a_job_that_the_manifest_has_no_more_is_marked() -> None:
+    """As in `fleet list`; the help says what the mark means."""
+    fleet = _Fleet()
+    fleet.job("trees-all", "completed", host="desk")
+    fleet.job("replaced", "completed", host="desk", in_plan=False)
+    fleet.job("waits", in_plan=False)
+    for window in (57, 77, 160):
+        states = {line.row.name: _cells(line, jobs.COLUMNS, window)["STATE"]
+                  for line in jobs.lines(fleet.seen)}  # fmt: skip
+        assert states == {"trees-all": "completed", "replaced": "completed*", "waits": "pending*"}
+        (width,) = (width for column, width in layout.fit(jobs.COLUMNS, window)
+                    if column.title == "STATE")  # fmt: skip
+        assert max(map(len, states.values())) <= width
+    assert "A state with *" in MARK
 
 
 def test_a_job_that_was_cancelled_has_no_progress_to_show() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from coordinator.cli.show import _set_aside, _took
+from coordinator.cli import render
+from coordinator.cli.show import _draw, _set_aside, _took
 
 
 def event(
@@ -92,3 +95,36 @@ def test_of_a_job_with_a_namesake_the_id_is_what_fetches_it() -> None:
     other = {"job_id": "b" * 64, "state": "pending", "host": None, "in_plan": True}
     (told,) = _set_aside({"name": "gbt", "job_id": "a" * 64, "others": [other]}, [_aside(1)])
     assert f"`fleet get {'a' * 12} --attempt 1`" in str(told._text)
+
+
+@pytest.mark.parametrize("window", [72, 80, 100, 200])
+def test_a_history_names_who_did_it_whatever_was_the_reason(
+    monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    """A long reason goes on in the next line; it does not cost who cancelled the job."""
+    monkeypatch.setenv("COLUMNS", f"{window}")
+    at = "2026-05-28T20:26:57.250Z"
+    why = "the trainer of an earlier attempt ran out of memory on a host that has 8 GiB of it"
+    rows = [
+        {"at": at, "event": "completed", "attempt": 1, "host": "gaming-pc-12", "why": why,
+         "who": "host:gaming-pc-12"},
+        {"at": at, "event": "requeued", "attempt": 1, "host": None, "why": "",
+         "who": "operator:root"},
+    ]  # fmt: skip
+    data: dict[str, Any] = {
+        "name": "gbt", "job_id": "a" * 64, "state": "completed", "in_plan": True, "host": None,
+        "attempt": 1, "priority": 0, "model": "gbt", "mode": "oracle", "artifact_id": None,
+        "error": None, "metrics": None, "results": [], "others": [], "started_at": None,
+        "finished_at": None, "losses": None, "retries": None,
+        "spec": {"needs": {}, "hyper": {}, "split_recipe": "host", "seed": 0},
+        "events": [row | {"from": "pending", "to": "pending", "ran_s": None} for row in rows],
+    }  # fmt: skip
+    out = Console(file=io.StringIO(), width=window)
+    render.put(out, _draw(data))
+    assert isinstance(out.file, io.StringIO)
+    history = out.file.getvalue().partition("History\n")[2]
+    assert max(map(len, history.splitlines())) <= window
+    assert "operator:root" in history
+    assert " BY " in history.splitlines()[0]
+    left = [line[history.splitlines()[0].index("WHY") :] for line in history.splitlines()[2:]]
+    assert " ".join(" ".join(left).split()) == why

@@ -142,7 +142,7 @@ def test_a_line_is_whole_for_a_program_and_goes_on_indented_for_people() -> None
     assert _text([long], PIPE_WIDTH).splitlines() == [long]
     lines = _text([Line(said)], 40).splitlines()
     assert max(map(len, lines)) <= 40
-    assert all(line.startswith("    ") for line in lines[1:])
+    assert all(line.startswith("  ") for line in lines[1:])
 
 
 def test_a_line_uses_all_of_the_window_and_breaks_no_command() -> None:

@@ -118,35 +118,101 @@ def _bundled(_folder: Path, path: Path) -> BundleInfo:
     return BundleInfo(HEX, 1)
 
 
+class _Told:
+    """An agent's shell, which runs a job to its end, and hears what becomes of the result."""
+
+    def __init__(self, tmp: Path) -> None:
+        self.agent, self.now = Agent(), Now(600.0, 600.0)
+        self.events: deque[Any] = deque()
+        around = Surroundings(
+            self.agent.topics, publish=lambda _: True, put=self.events.append,
+            background=lambda work: work(), measure=lambda _: Vitals(8 * GIB),
+            look=lambda _: None, start=lambda _: _Trainer(),
+        )  # fmt: skip
+        spool, checkpoints = Spool(tmp, bundler=_bundled), Checkpoints(tmp)
+        self.shell = Shell(self.agent.core, around, spool, checkpoints)
+
+    def happens(self, event: Any) -> None:
+        self.events.append(event)
+        while self.events:
+            self.shell.turn([self.events.popleft()], self.now)
+
+    def hears(self, request: Any) -> None:
+        self.happens(Incoming(self.agent.topics.request("pi"), m.encode(request)))
+
+    def is_assigned(self, attempt: int = 1) -> None:
+        self.hears(m.Assign(
+            id=f"a{attempt}", job_id=JOB, attempt=attempt, instance="i1", name="gru-oracle",
+            model="gbt", mode="oracle", lease_s=60.0,
+        ))  # fmt: skip
+
+    def finishes(self) -> str:
+        """Run it to its end; the id of its report."""
+        self.is_assigned()
+        self.happens(TrainerLine(JOB, 1, '{"event":"result","metrics":{"auroc":0.9},"files":[]}'))
+        self.happens(TrainerExited(JOB, 1, 0))
+        return self.agent.core.state.owed[JOB].report.id
+
+
+def _void(state: Any) -> Any:
+    def noted(report_id: str) -> m.Noted:
+        return m.Noted(
+            id="n", report_id=report_id, job_id=JOB, attempt=1, verdict="superseded", state=state
+        )
+
+    return noted
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (_void("running"), "the job is another attempt's by now"),
+        (_void("completed"), "the job is completed already"),
+        (_void(None), "the coordinator does not know the job"),
+        (lambda _: m.Cancel(id="c", job_id=JOB, attempt=1, why="the job is running, as attempt 2"),
+         "the job is running, as attempt 2"),
+        (lambda _: 2, "the job is another attempt's by now"),
+    ],
+)  # fmt: skip
+def test_a_result_that_is_thrown_away_says_why(
+    said: Any, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not what it says after a success: somebody has trained for it."""
+    told = _Told(tmp_path)
+    message = said(told.finishes())
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "fleet.agent"):
+        if isinstance(message, int):
+            told.is_assigned(message)
+        else:
+            told.hears(message)
+    about = f"job gru-oracle ({JOB[:12]}), attempt 1: "
+    (line,) = [one for one in caplog.records if one.getMessage().startswith(about)]
+    words = f"its result was not taken: {why}; nothing of it is left here"
+    assert (line.levelno, line.getMessage().removeprefix(about)) == (logging.WARNING, words)
+
+
+def test_whoever_is_told_to_stop_learns_that_another_has_the_job() -> None:
+    """As one whose certificate was revoked, and who comes back with what it has finished."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    job = pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(400.0)
+    fleet.host("pc").joins().runs()
+    pi.session = "s-new"
+    pi.joins((job.job_id, 1, "reporting"))
+    assert [one.why for one in pi.heard(m.Cancel)] == ["the job is running, as attempt 2"]
+
+
 def test_every_line_of_an_agents_log_names_a_job_alike(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By its name and its id, from its start to when nothing of it is left: a search finds all."""
-    agent, now = Agent(), Now(600.0, 600.0)
-    events: deque[Any] = deque()
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=events.append, background=lambda work: work(),
-        measure=lambda _: Vitals(8 * GIB), look=lambda _: None, start=lambda _: _Trainer(),
-    )  # fmt: skip
-    shell = Shell(agent.core, around, Spool(tmp_path, bundler=_bundled), Checkpoints(tmp_path))
-
-    def happens(event: Any) -> None:
-        events.append(event)
-        while events:
-            shell.turn([events.popleft()], now)
-
-    def hears(request: Any) -> None:
-        happens(Incoming(agent.topics.request("pi"), m.encode(request)))
-
+    shell = _Told(tmp_path)
     with caplog.at_level(logging.INFO):
-        hears(m.Assign(
-            id="a", job_id=JOB, attempt=1, instance="i1", name="gru-oracle", model="gbt",
-            mode="oracle", lease_s=60.0,
-        ))  # fmt: skip
-        happens(TrainerLine(JOB, 1, '{"event":"result","metrics":{"auroc":0.9},"files":[]}'))
-        happens(TrainerExited(JOB, 1, 0))
-        report = agent.core.state.owed[JOB].report
-        hears(m.Noted(id="n", report_id=report.id, job_id=JOB, attempt=1, verdict="stored"))
+        report_id = shell.finishes()
+        shell.hears(m.Noted(id="n", report_id=report_id, job_id=JOB, attempt=1, verdict="stored"))
     told = [one.getMessage() for one in caplog.records if one.name == "fleet.agent"]
     about = f"job gru-oracle ({JOB[:12]}), attempt 1: "
     assert [one.removeprefix(about) for one in told if "job" in one] == [

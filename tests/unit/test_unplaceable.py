@@ -13,7 +13,8 @@ from broker import messages as m
 from broker.clock import Now
 from broker.topics import Topics
 from coordinator import prospects
-from coordinator.cli import list_, render, status
+from coordinator.cli import leftover, list_, render, status, words
+from coordinator.cli.list_ import _by_activity
 from coordinator.cli.screen import jobs, layout
 from coordinator.effects import AnswerWithEvents, ManifestRead
 from coordinator.live.mirror import Mirror
@@ -70,7 +71,7 @@ def test_a_job_that_no_host_could_run_is_told_apart_from_one_that_waits() -> Non
 
 
 def test_what_can_run_again_loses_its_mark() -> None:
-    """A drained host is given nothing until somebody resumes it, and `why` says so, too."""
+    """And what waits for nothing but a `fleet resume` has none; nothing says that it could run."""
     fleet = Fleet()
     assert marked(fleet) == set()
     fleet.plan(spec("a"))
@@ -78,7 +79,15 @@ def test_what_can_run_again_loses_its_mark() -> None:
     fleet.host("pi").joins()
     fleet.asks(m.AskDrain(id="d", host="pi"))
     fleet.plan(spec("a"), spec("b"), spec("c", min_cores=64))
-    assert marked(fleet) == {"b", "c"}, "a is with its host"
+    assert marked(fleet) == {"c"}, "a is with its host, b waits for it"
+    why = fleet.asks(m.AskWhy(id="w", job="b")).data
+    assert why["summary"] == "the only known host cannot take it now"
+    assert "after `fleet resume pi`, pi could take it" in why["remedies"]
+    assert fleet.asks(m.AskStatus(id="t")).data["runnable"] == 0, "`fleet up --until-idle` ends"
+    fleet.asks(m.AskPause(id="p"))
+    why = fleet.asks(m.AskWhy(id="x", job="b")).data
+    assert why["summary"].endswith("but the only known host cannot take it even then")
+    fleet.asks(m.AskPause(id="q", off=True))
     fleet.asks(m.AskResume(id="r", host="pi"))
     assert marked(fleet) == {"c"}
     fleet.plan(spec("a"), spec("b"), spec("c", min_cores=2))
@@ -179,6 +188,30 @@ def test_the_status_names_those_that_no_host_can_run() -> None:
     assert "no known host" not in _text(status._draw(data), 200)
 
 
+def test_what_is_left_over_waits_or_is_for_no_host() -> None:
+    """`fleet up --until-idle` ends for both, and says which it is."""
+    fleet = Fleet(spec("a"), spec("b", min_cores=64))
+    fleet.asks(m.AskPause(id="p"))
+    fleet.host("pi").joins()
+    fleet.asks(m.AskDrain(id="d", host="pi"))
+    fleet.asks(m.AskPause(id="q", off=True))
+
+    class Client:
+        def ask(self, request: Any) -> Any:
+            return fleet.asks(request).data
+
+    client: Any = Client()
+
+    def said(*names: str) -> list[str]:
+        left = leftover.ask(client, [row for row in rows(fleet) if row["name"] in names])
+        return [*leftover.in_words(client, left, len(left))]
+
+    both = said("a", "b")
+    assert both[0] == "Left over (2), since no host here takes them now:"
+    assert "  a: after `fleet resume pi`, pi could take it" in both
+    assert said("b")[0] == "Left over (1), since no host here can run them:"
+
+
 def test_top_says_beside_pending_that_no_host_can() -> None:
     """In the host's place, and where the progress would stand which keys lead to the reasons."""
     mirror = Mirror()
@@ -190,3 +223,39 @@ def test_top_says_beside_pending_that_no_host_can() -> None:
     assert never.remark == ("no known host can; why: Enter, 3", layout.BAD)
     assert waits.remark == ("", layout.DIM)
     assert (jobs.bears(never, "no host"), jobs.bears(waits, "no host")) == (True, False)
+
+
+def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside an idle host without, while its grace lasts; and what ends it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    fleet = Fleet()
+    pi = fleet.host("pi").joins()
+    fleet.plan(
+        spec("a", prefer_cuda=True), spec("b", prefer_cuda=True, min_cores=64),
+        spec("c", require_cuda=True),
+    )  # fmt: skip
+    found = {row["name"]: row.get("awaits_cuda_s") for row in rows(fleet)}
+    grace_s = fleet.core.world.grace_s()
+    assert found == {"a": pytest.approx(grace_s, abs=1.0), "b": None, "c": None}
+    lines = _text(list_._draw(_by_activity(rows(fleet))), 80).splitlines()
+    assert lines[2].split()[:4] == ["a", "pending", "awaits", "CUDA"]
+    span = render.span(grace_s)
+    assert f"awaits CUDA: a prefers it; in {span} any host may have it" in lines
+    left = []
+    for _ in range(int(grace_s // 20) + 1):
+        fleet.passes(20)
+        pi.beats()
+        left += [row["awaits_cuda_s"] for row in rows(fleet) if "awaits_cuda_s" in row]
+    assert left == pytest.approx([grace_s - 20 * n for n in range(1, len(left) + 1)], abs=1.0)
+    assert len(left) >= grace_s // 20 - 1
+    assert not any(row.get("awaits_cuda_s") for row in rows(fleet))
+    (a,) = (row for row in rows(fleet) if row["name"] == "a")
+    assert (a["state"], a["host"]) == ("claimed", "pi")
+
+
+def test_of_many_jobs_that_are_kept_for_cuda_the_first_are_named() -> None:
+    """And when the first of them is given to any host."""
+    drawn = [_row(name) | {"awaits_cuda_s": s} for name, s in zip("abcde", (300, 120, 300, 9, 4))]
+    assert words.awaiting_cuda(drawn) == (
+        "awaits CUDA: a, b, c and 2 more prefer it; in 4 s any host may have the first of them"
+    )

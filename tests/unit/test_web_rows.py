@@ -131,6 +131,31 @@ def test_a_host_shows_its_use_and_what_it_does() -> None:
     assert [(row["online"], row["cpu"], row["job"]) for row in hosts.update] == [(False, None, "")]
 
 
+def test_what_a_host_is_at_follows_the_rows_of_the_jobs() -> None:
+    """Its last heartbeat may be older: what was cancelled is ending, what was given is its job."""
+    fleet = _Fleet()
+
+    def at_work() -> tuple[str, int, bool]:
+        fleet.update()
+        row = fleet.tables.hosts.rows["pi"]
+        return row["job"], row["jobs"], row["ending"]
+
+    fleet.host()
+    fleet.job()
+    fleet.beats(1, HeldJob(job_id=JOB, attempt=1, phase="running"))
+    assert at_work() == ("gbt-oracle", 1, False)
+    fleet.job(state="cancelled")
+    assert at_work() == ("", 0, True)
+    fleet.job(OTHER, name="next", state="claimed")
+    assert at_work() == ("next", 1, True)
+    fleet.beats(2, HeldJob(job_id=OTHER, attempt=1, phase="running"))
+    assert at_work() == ("next", 1, False)
+    fleet.job(OTHER, name="next", state="completed")
+    assert at_work() == ("", 0, False), "it had ended before that was known"
+    fleet.beats(3, HeldJob(job_id="c" * 64, attempt=1, phase="running"))
+    assert at_work() == ("", 1, False), "of that no row has come yet"
+
+
 def test_what_the_coordinator_has_from_the_host_is_said_once() -> None:
     """Its row names the host's own refusal among the reasons; the heartbeat has it, too."""
     fleet = _Fleet()

@@ -29,6 +29,10 @@ KEYS: Final = (
     ("q  Ctrl-C", "quit"),
 )
 WITHIN: Final = (("1 2 3", "another page"), ("Escape  q", "close it"))
+MARK: Final = (
+    "A state with *, as completed*: the job is no longer in the manifest, and given to no host any "
+    "more; a job of the same name may be the one that has taken its place."
+)
 CURVE: Final = (
     "The curve is the loss of each epoch, on what is held out where that is known, from its "
     "highest to its lowest value. Commands are asked for again, and need the rights of an operator."
@@ -90,6 +94,7 @@ class Help(ModalScreen[None]):
             yield Static(_keys(KEYS))
             yield Static("\nIn the window of a job or host:", markup=False)
             yield Static(_keys(WITHIN))
+            yield Static(f"\n{MARK}", markup=False)
             yield Static(f"\n{CURVE}", markup=False)
 
 

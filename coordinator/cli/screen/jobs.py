@@ -152,6 +152,12 @@ def losses(curve: Curve | None) -> list[float]:
     return held_out or [point.train_loss for point in points if point.train_loss is not None]
 
 
+def _state(line: JobLine, _width: int) -> Cell:
+    """Return a job's state, marked as `fleet list` does where the manifest has it no more."""
+    state = line.row.state
+    return (state if line.row.in_plan else f"{state}*"), STYLES[state]
+
+
 def _host(line: JobLine, _width: int) -> Cell:
     return (NO_HOST, BAD) if line.row.unplaceable else (line.row.host or "", PLAIN)
 
@@ -190,7 +196,7 @@ def _result(line: JobLine, _width: int) -> Cell:
 
 COLUMNS: Final[tuple[Column[JobLine], ...]] = (
     Column("JOB", 19, lambda line, _: (printable(line.row.name), PLAIN), grows=3, most=40),
-    Column("STATE", 9, lambda line, _: (line.row.state, STYLES[line.row.state])),
+    Column("STATE", 10, _state),
     Column("HOST", 11, _host, grows=2, most=24, rank=2),
     Column("MODEL", 8, lambda line, _: (line.row.model, DIM), since=110, most=16, grows=1),
     Column("PRIO", 4, lambda line, _: (str(line.row.priority), PLAIN), right=True, since=130),
@@ -201,7 +207,7 @@ COLUMNS: Final[tuple[Column[JobLine], ...]] = (
     Column("ETA", 6, _eta, right=True, left_out=True, rank=3),
     Column("LOSS", 6, _loss, right=True, left_out=True, rank=4),
     Column(
-        "CURVE", 8, lambda line, width: (spark(losses(line.curve), width), BUSY),
+        "CURVE", 7, lambda line, width: (spark(losses(line.curve), width), BUSY),
         grows=2, most=40, left_out=True, rank=5,
     ),
 )  # fmt: skip

@@ -60,6 +60,7 @@ class _Page:
         self._policy_told: Any = None
         self._bars_told: tuple[bool, bool] | None = None
         self._seen: HostSeen | None = None
+        self._told: Row | None = None
 
     def build(self) -> None:
         """Make the page, and have it told what changes."""
@@ -127,10 +128,10 @@ class _Page:
         ]
 
     def _tell(self, host: HostSeen | None) -> None:
-        if host is None or host is self._seen:
-            return
-        known, self._seen = self._seen, host
         row = self.row
+        if host is None or (host is self._seen and row is self._told):
+            return
+        known, self._seen, self._told = self._seen, host, row
         self._state.set_text(row["state"])
         self._state.classes(replace=f"state big {css_word(row['state'])}")
         self._note.set_text(f"It is given no new jobs: {row['barred']}" if row["barred"] else "")
@@ -148,7 +149,7 @@ class _Page:
             self._tell_buttons(drained=bars[0], snoozed=bars[1])
 
     def _tell_now(self, row: Row) -> None:
-        idle = "idle" if row["online"] else ""
+        idle = ("ending" if row["ending"] else "idle") if row["online"] else ""
         self._now.tell({
             "Heard": Moment(row["seen"]),
             "Job": Link(row["job"], f"/job/{row['job_id']}") if row["job_id"] else idle,

@@ -27,6 +27,7 @@ OLD: Final = "Attempts that ended since it was last asked may be missing ({}). I
 LEFT_OUT: Final = f"The newest {MOST:,} attempts are drawn; the oldest of them ended "
 HISTORY: Final = ". The history on a job's page has the earlier ones, too."
 EMPTY: Final = "no job has begun in this time"
+WAIT: Final = "asking the coordinator …"
 ENDS: Final = ("running", "completed", "failed", "lost", "released", "cancelled")
 FIELDS: Final = ("id", "name", "state", "host", "attempt", "started", "finished", "ran", "error")
 SPANS: Final = (
@@ -70,7 +71,7 @@ def _table() -> ui.aggrid:
             Tag("small", "", id="shown-attempts")
         return grid(
             "Attempts", attempt_columns(), [], height=rows_height(0), empty=EMPTY,
-            row_id="fleet.attemptId",
+            row_id="fleet.attemptId", asking=WAIT,
         )  # fmt: skip
 
 
@@ -102,10 +103,10 @@ def _follow_attempts(visit: Visit, chart_id: int, attempts: Attempts, note: Tag)
 
     def feed(found: Iterable[Attempt], *, afresh: bool) -> None:
         past = {"runs": runs_of(found), "afresh": afresh, "most": MOST}
-        call(visit.client, "feedTimeline", chart_id, {"past": past})
+        call(visit.client, "feedTimeline", chart_id, {"past": past, "told": True})
 
     def on_told(told: Told) -> None:
-        if told.attempts or told.afresh:
+        if attempts.known:
             feed(told.attempts, afresh=told.afresh)
         say.tell()
 

@@ -76,7 +76,8 @@ window.fleet = (() => {
     },
     host: (p) => (p.value ? link(`/host/${encodeURIComponent(p.value)}`, p.value) : ""),
     current: (p) => {
-      if (!p.data.job_id) return p.data.jobs ? dim(`${p.data.jobs} held`) : dim(p.data.online ? "idle" : "");
+      const idle = p.data.ending ? "ending" : "idle";
+      if (!p.data.job_id) return p.data.jobs ? dim(`${p.data.jobs} held`) : dim(p.data.online ? idle : "");
       const node = link(`/job/${encodeURIComponent(p.data.job_id)}`, p.data.job);
       if (p.data.jobs < 2) return node;
       const both = make("span");
@@ -180,12 +181,13 @@ window.fleet = (() => {
     if (hide.length) api.setColumnsVisible(hide, false);
     if (show.length) api.setColumnsVisible(show, true);
   };
-  /* A table announces that it is empty before it has its rows, and leaves that in its live region. */
+  /* A table announces that it is empty, or asks, before it has its rows, and leaves that in its live region. */
   const hush = (api) => {
     if (api.isDestroyed() || !api.getDisplayedRowCount()) return;
     const root = document.getElementById(api.getGridOption("context").element);
+    const { noRowsToShow, loadingOoo = noRowsToShow } = api.getGridOption("localeText");
     for (const node of root?.querySelectorAll(".ag-aria-description-container") ?? []) {
-      if (node.textContent.includes(api.getGridOption("localeText").noRowsToShow)) node.textContent = "";
+      if (node.textContent.includes(noRowsToShow) || node.textContent.includes(loadingOoo)) node.textContent = "";
     }
   };
   const changed = (api) => {
@@ -465,9 +467,12 @@ window.fleet = (() => {
     // One that was given up and is there again is there once, as it is now.
     const rows = [...new Map(it.shown.map((one) => [attemptId({ data: one }), one])).values()];
     const isKnown = rows.length === it.listed.length && rows.every((row, at) => row === it.listed[at]);
-    if (isKnown || api.isDestroyed()) return;
+    if (api.isDestroyed()) return;
+    if (!isKnown) api.setGridOption("rowData", rows);
+    const asks = !it.told && !rows.length; // that there are none is said once that is known
+    if (api.getGridOption("loading") !== asks) api.setGridOption("loading", asks);
+    if (isKnown) return;
     it.listed = rows;
-    api.setGridOption("rowData", rows);
     const shown = Math.min(15, Math.max(1, rows.length));
     const root = document.getElementById(api.getGridOption("context").element);
     if (root) root.style.height = `calc(var(--table-head) + ${shown} * var(--table-row) + 2px)`;
@@ -529,9 +534,10 @@ window.fleet = (() => {
     });
   };
   const feedTimeline = (id, news) => {
-    const it = timelines.get(id) ?? { jobs: new Map(), past: [], hosts: [], shown: [], listed: [], table: 0, hours: 0, due: false, wait: 60 };
+    const it = timelines.get(id) ?? { jobs: new Map(), past: [], hosts: [], shown: [], listed: [], told: false, table: 0, hours: 0, due: false, wait: 60 };
     timelines.set(id, it);
     if (news.table) it.table = news.table;
+    if (news.told) it.told = true;
     if (news.hours !== undefined) it.hours = news.hours;
     if (news.hosts) it.hosts = news.hosts;
     for (const job of news.jobs ?? []) it.jobs.set(job.id, job);
