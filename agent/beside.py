@@ -24,10 +24,11 @@ from agent.settings import AgentSettings, default_host
 from broker.errors import ConfigError
 from broker.identity import CERTIFICATE_FILE
 from broker.lock import holder
-from broker.settings import read_section
+from broker.settings import find_config, read_section, state_home
 
 MODULE: Final = "agent.service"
-_MACHINES: Final = Path("/etc/fleet/fleet.toml")
+# Another user may not see in what environment an agent was started: most likely by the installers.
+_INSTALLED: Final = {"FLEET_CONFIG": "/etc/fleet/fleet.toml", "XDG_STATE_HOME": "/var/lib"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +119,10 @@ def _start_of(process: psutil.Process) -> _Start | None:
         return None
     if MODULE not in command:
         return None
-    folder = Path("/")
-    environment: dict[str, str] = {}
-    with contextlib.suppress(OSError, psutil.Error):  # another user may look at neither
+    try:
         folder, environment = Path(process.cwd()), process.environ()
+    except (OSError, psutil.Error):
+        folder, environment = Path("/"), _INSTALLED
     options = _parser().parse_known_args(command[command.index(MODULE) + 1 :])[0]
     return _Start(folder, options, environment, _section(options.config, folder, environment))
 
@@ -152,25 +153,16 @@ def _states(start: _Start) -> Iterator[Path]:
     if named:
         yield start.folder / Path(str(named)).expanduser()
         return
-    home = start.environment.get("XDG_STATE_HOME")
-    usual = Path(home) if home else Path(start.environment.get("HOME", "/")) / ".local" / "state"
     with contextlib.suppress(OSError):
-        yield from (usual / "fleet").glob("agent-*")
+        yield from state_home(start.environment).glob("agent-*")
 
 
 def _section(
     given: str | None, folder: Path, environment: Mapping[str, str]
 ) -> Mapping[str, Any] | None:
-    """Return its section of its configuration file, empty without one; none if it is hidden.
-
-    The file is looked for as `broker.settings.find_config` does, where the agent would.
-    """
-    named = given or environment.get("FLEET_CONFIG")
-    home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "/")) / ".config"
-    usual = (Path("fleet.toml"), Path(home) / "fleet" / "fleet.toml", _MACHINES)
+    """Return its section of its configuration file, empty without one; none if it is hidden."""
     try:
-        places = [folder / one for one in ((Path(named),) if named else usual)]
-        path = next((one for one in places if one.is_file()), None)
+        path = find_config(Path(given) if given else None, environment, folder)
         return {} if path is None else read_section(path, AgentSettings.section)
     except (OSError, ConfigError):
         return None

@@ -5,7 +5,6 @@ So the daemon stays small, and a broken CUDA driver can crash or hang the child,
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import platform
@@ -16,9 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
-from agent import __version__
+from agent import __version__, figures
 from agent.command import PACKAGE_ROOT
 from agent.effects import Vitals
 from agent.lines import clean
@@ -96,7 +93,7 @@ def probe_capability(
     """Return what this host is, in some seconds. A fault of torch or CUDA is told, not raised."""
     found = probe_torch()
     gpus = tuple(Gpu.model_validate(gpu) for gpu in found["gpus"]) if cuda else ()
-    memory = psutil.virtual_memory()
+    total_bytes, available_bytes = figures.memory()
     return Capability(
         session="-",
         instance="-",
@@ -105,9 +102,9 @@ def probe_capability(
         arch=platform.machine()[:80] or "unknown",
         python=platform.python_version(),
         cpu=platform.processor()[:200],
-        physical_cores=physical_cores(),
-        ram_total_bytes=memory.total,
-        ram_available_bytes=memory.available,
+        physical_cores=figures.physical_cores(),
+        ram_total_bytes=total_bytes,
+        ram_available_bytes=available_bytes,
         gpus=gpus,
         gpu_problem=found["problem"] if cuda else "",
         torch=found["torch"],
@@ -116,15 +113,9 @@ def probe_capability(
         trainers_commit=_commit(),
         data_id=data_id(data),
         slots=slots or max(1, len(gpus)),
-        battery=_has_battery(),
+        battery=figures.has_battery(),
         agent_version=__version__,
     )
-
-
-@functools.cache  # they are counted in a dozen files of the system
-def physical_cores() -> int:
-    """Return the physical cores, or what can be known of them."""
-    return psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
 
 
 def data_id(data: Path | None) -> str | None:
@@ -137,13 +128,12 @@ def data_id(data: Path | None) -> str | None:
         return None
 
 
-def measure(known: tuple[Gpu, ...]) -> Vitals:
+def measure(busy: figures.Busy, known: tuple[Gpu, ...]) -> Vitals:
     """Return what the machine can spare now; blocks for as long as `nvidia-smi` does, if at all."""
-    load_1m = psutil.getloadavg()[0] if hasattr(psutil, "getloadavg") else None
     return Vitals(
-        ram_available_bytes=psutil.virtual_memory().available,
-        cpu_percent=psutil.cpu_percent(),
-        load_1m=load_1m,
+        ram_available_bytes=figures.memory()[1],
+        cpu_percent=busy.percent(),
+        load_1m=figures.load_1m(),
         gpus=_measure_gpus(known) if known else (),
         suspended_s=_suspended_s(),
     )
@@ -154,13 +144,6 @@ def _suspended_s() -> float | None:
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return None
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())
-
-
-def _has_battery() -> bool:
-    try:
-        return getattr(psutil, "sensors_battery", lambda: None)() is not None
-    except (OSError, RuntimeError):
-        return False
 
 
 def probe_torch() -> dict[str, Any]:

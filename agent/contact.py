@@ -55,6 +55,7 @@ class Contact:
         if word == said:
             return
         self._said = word
+        # Not `write_atomically`, which waits for the disk: after a power cut nobody asks for it.
         making = self._path.with_name(f"{NAME}.making")
         try:
             making.write_text(json.dumps(asdict(word)), "utf-8")

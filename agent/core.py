@@ -142,6 +142,7 @@ class Core:
                 state.slots = tuple(gpus[slot % len(gpus)] for slot in range(capability.slots))
                 state.capability = capability
                 self._say_capability()
+                state.capability_due = True  # a coordinator that is away knows the one before
                 state.do(Measure())
             case Vitals():
                 judged = bool(state.waiting)
@@ -210,14 +211,20 @@ class Core:
         if not waiting or ("leave",) not in state.timers:
             state.do(Leave())
 
-    def _birth(self, now: Now) -> None:
-        """State everything: who is here, what it is, what it holds, what it owes."""
+    def _birth(self, now: Now, *, whole: bool = True) -> None:
+        """State everything: who is here, what it is, what it holds, what it owes.
+
+        What it is, 14 KB, is left out for a coordinator that has been told, or will find it at the
+        broker; if it does not, it asks.
+        """
         state = self.state
         if not state.connected:
             return  # a retained message may come before the link says so; then this comes again
         topic = state.topics.status(state.settings.host)
         state.publish(topic, self.status("online", "birth", state.session), retain=True)
-        self._say_capability()
+        if whole:
+            self._say_capability()
+            state.capability_due = False
         state.do(Measure())
         output.tell_kept(state)  # before the reports: an attempt's output comes before its end
         owed.start_over(state, now)
@@ -269,7 +276,7 @@ class Core:
                 owner.look(state, now)
             case ("birth",):
                 state.listening = True
-                self._birth(now)
+                self._birth(now, whole=state.capability_due)
             case ("report", job_id):
                 owed.send(state, job_id, now)
             case ("upload", job_id):
@@ -353,15 +360,18 @@ class Core:
     def _on_coordinator(self, status: Status, now: Now, *, retained: bool) -> None:
         """A coordinator that has just come knows nothing of us but what is in its ledger.
 
-        One whose status was retained was there before we were, and has heard our birth.
+        One whose status was retained was there before we were, and has heard our birth. One that
+        has another connection knows what we are, but not what we said meanwhile.
         """
         state = self.state
         if status.state == "offline":
             state.listening &= status.session != state.coordinator
         elif retained or status.session == state.coordinator:
             state.coordinator, state.listening = status.session, True
+            state.coordinator_instance = status.instance
             output.tell_kept(state)
         else:
-            state.coordinator = status.session
+            state.capability_due |= status.instance != state.coordinator_instance
+            state.coordinator, state.coordinator_instance = status.session, status.instance
             # All agents hear this at once; they need not all answer at once.
             state.timers.set(("birth",), now.mono_s + BIRTH_JITTER_S * state.rng.random())

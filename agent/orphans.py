@@ -14,12 +14,13 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Final
-
-import psutil
+from typing import TYPE_CHECKING, Final
 
 from broker.errors import plain
 from broker.machine import boot_id
+
+if TYPE_CHECKING:  # see `agent.figures`
+    import psutil
 
 log = logging.getLogger("fleet.agent")
 
@@ -50,6 +51,8 @@ def end_orphan(work: Path) -> bool:
 
 def end_marked(work: Path) -> list[psutil.Process]:
     """Send SIGKILL to every process that bears a work folder's mark; return them."""
+    import psutil
+
     mark = mark_of(work)
     found = []
     for process in psutil.process_iter():
@@ -71,7 +74,7 @@ def record(work: Path, pid: int) -> None:
     try:
         text = json.dumps({"pid": pid, "born": _born(pid)})
         (work / IDENTITY_FILE).write_text(text, "utf-8")
-    except (OSError, psutil.Error) as error:
+    except OSError as error:
         log.warning(
             "%s: %s; the trainer can be found by its mark alone", IDENTITY_FILE, plain(error)
         )
@@ -79,10 +82,13 @@ def record(work: Path, pid: int) -> None:
 
 def signal_group(pid: int, *, kill: bool) -> None:
     """Ask a process and what it has started to end, or end them; nothing if there is none."""
-    with contextlib.suppress(OSError, psutil.Error):
-        if sys.platform != "win32":
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL if kill else signal.SIGTERM)
-        else:
+    else:
+        import psutil
+
+        with contextlib.suppress(OSError, psutil.Error):
             process = psutil.Process(pid)
             for one in [*process.children(recursive=True), process]:
                 one.kill() if kill else one.terminate()
@@ -90,6 +96,8 @@ def signal_group(pid: int, *, kill: bool) -> None:
 
 def _recorded(work: Path) -> psutil.Process | None:
     """Return the process that is on record, if it runs and its id is not another's by now."""
+    import psutil
+
     try:
         identity = json.loads((work / IDENTITY_FILE).read_bytes())
         pid = int(identity["pid"])
@@ -104,14 +112,18 @@ def _born(pid: int) -> str:
     """Return what tells a process from all others that had its id, or will have it.
 
     On Linux: the boot, and the clock ticks from it. The wall clock of a machine without a battery
-    is set long after the boot, and moves every start time that is counted by it. Raises OSError or
-    psutil.Error.
+    is set long after the boot, and moves every start time that is counted by it. Raises OSError.
     """
     if sys.platform == "linux":
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         born = f"{boot_id()} {int(stat.rpartition(b')')[2].split()[19])}"
     else:
-        born = f"{psutil.Process(pid).create_time():.3f}"
+        import psutil
+
+        try:
+            born = f"{psutil.Process(pid).create_time():.3f}"
+        except psutil.Error as error:
+            raise OSError(plain(error)) from error
     return born
 
 
@@ -125,6 +137,8 @@ def _has_ended(process: psutil.Process, deadline_s: float) -> bool:
 
 
 def _is_over(process: psutil.Process) -> bool:
+    import psutil
+
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -15,16 +15,18 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from agent.capability import measure, physical_cores, probe_capability
+from agent.capability import measure, probe_capability
 from agent.certificate import Certificate, RequestMade, make_request
 from agent.checkpoints import Checkpoints
 from agent.command import Place, is_resumable, trainer_command, trainer_environment
 from agent.contact import Contact
 from agent.core import Core
 from agent.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
+from agent.figures import Busy, physical_cores
 from agent.loading import agent_settings, load
 from agent.nursery import Nursery
 from agent.settings import AgentSettings
@@ -131,7 +133,7 @@ class Service:
             publish=self._link.publish,
             put=self.mailbox.put,
             background=self._workers.submit,
-            measure=measure,
+            measure=partial(measure, Busy()),
             look=self._look,
             start=self._start,
         )

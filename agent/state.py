@@ -154,9 +154,11 @@ class State:
     slots: tuple[int | None, ...] = (None,)
     session: str = ""
     connected: bool = False
-    coordinator: str = ""
+    coordinator: str = ""  # its session
+    coordinator_instance: str = ""
     listening: bool = False  # a coordinator, as far as is known
     capability: Capability | None = None
+    capability_due: bool = False  # with the next birth that a coordinator brings about
     vitals: Vitals | None = None
     runs: dict[str, Run] = field(default_factory=dict)
     owed: dict[str, Owed] = field(default_factory=dict)

@@ -14,13 +14,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import psutil
-
-from agent import snoozefile
+from agent import figures, snoozefile
 from agent.capability import answer_of
 from agent.effects import Looked
+
+if TYPE_CHECKING:  # see `agent.figures`
+    import psutil
 
 ASK_EVERY_S: Final = 10.0
 ANSWER_S: Final = 4.0
@@ -146,8 +147,7 @@ def _by_x() -> Iterator[tuple[str, float]]:
 
 def _by_terminals(now_s: float) -> Iterator[tuple[str, float]]:
     """What is typed into a terminal changes the access time of its device."""
-    for user in psutil.users():
-        device = Path("/dev") / (user.terminal or "-")
+    for device in figures.terminals():
         try:
             yield "terminals", max(0.0, now_s - device.stat().st_atime)
         except OSError:
@@ -227,6 +227,8 @@ class Load:
 
         `now_s` is the monotonic clock's.
         """
+        import psutil
+
         times = psutil.cpu_times()
         busy_s = sum(times[:-1]) if not hasattr(times, "idle") else _busy_s(times._asdict())
         before, self._before = self._before, (now_s, busy_s, _own_s())
@@ -245,6 +247,8 @@ def _busy_s(times: Mapping[str, float]) -> float:
 
 def _own_s() -> float:
     """Return the processor time of this agent's family, those that have ended included."""
+    import psutil
+
     total_s = 0.0
     for process in _family():
         try:
@@ -257,6 +261,8 @@ def _own_s() -> float:
 
 
 def _family() -> list[psutil.Process]:
+    import psutil
+
     me = psutil.Process()
     try:
         return [me, *me.children(recursive=True)]

@@ -300,7 +300,7 @@ def sides(
     for one in PEERS if arguments.peers else ():
         if arguments.only and one.name not in arguments.only:
             continue
-        if (why := one.missing(arguments.peers)) is not None:
+        if (why := one.missing(arguments.peers, arguments.program)) is not None:
             print(f"{one.name}: left out: {why}")
             continue
         yield one.name, functools.partial(peer, one, arguments)

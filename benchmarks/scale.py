@@ -7,8 +7,9 @@ mosquitto runs with the files of `fleet broker config mosquitto --loopback`, the
 does for everybody; the hosts are `benchmarks.swarm`: real connections, real messages, no trainers.
 Some of them hold a job, and say how far it is every ten seconds. For each size: what a steady fleet
 costs; how long it takes after the coordinator, or the broker, was killed, until every host is known
-again, to its first heartbeat; what has become of the jobs; how long `fleet status` and `fleet
-workers` take. The floor is a bare subscriber that counts the same heartbeats.
+again, to its first heartbeat, and what is lacking of those that are late; what has become of the
+jobs; how long `fleet status` and `fleet workers` take. The floor is a bare subscriber that counts
+the same heartbeats.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from tests.harness.fleet import Fleet, Program
 
 HOSTS_A_PROCESS: Final = 2_500
 DEADLINE_S: Final = 180.0
+LATE_S: Final = 15.0  # a coordinator that was restarted is to know every host by then
 LOOK_S: Final = 0.25
 MIB: Final = 1 << 20
 JOB: Final = 'name = "j{n}"\nmodel = "gbt"\nmode = "realistic"\nhyper.lr = {lr:.6f}'
@@ -140,10 +142,29 @@ class Scene:
 
     def until_known(self, begun_s: float) -> float:
         """Return the seconds from `begun_s` until each host has joined, by the coordinator."""
-        hosts = self.hosts
+        hosts, told = self.hosts, False
+
+        def known() -> int:
+            nonlocal told
+            if not told and time.monotonic() - begun_s > LATE_S:
+                told = True
+                print(f"after {LATE_S:.0f} s {self._lacking()}", file=sys.stderr, flush=True)
+            return sum(1 for _ in takewhile(_is_known, self.workers(brief=True)))
+
         self._until(lambda: self.client.ask(AskStatus(id=new_id()))["hosts"]["online"], hosts)
-        self._until(lambda: sum(1 for _ in takewhile(_is_known, self.workers())), hosts)
+        self._until(known, hosts)
         return time.monotonic() - begun_s
+
+    def _lacking(self) -> str:
+        """Say what is lacking of the hosts that are not known."""
+        late = [row for row in self.workers(brief=False) if not _is_known(row)]
+        lacks = Counter("a heartbeat" if row["capability"] else "all" for row in late)
+        return f"{len(late)} hosts are not known, and lack: {dict(lacks)}"
+
+    def drops(self) -> int:
+        """Return how often mosquitto has begun to drop what did not fit."""
+        log = self.broker.log
+        return 0 if log is None else log.read_text("utf-8", "replace").count("are being dropped")
 
     def _until(self, look: Callable[[], int], wanted: int) -> None:
         deadline_s, found = time.monotonic() + DEADLINE_S, 0
@@ -155,11 +176,11 @@ class Scene:
                 raise TimeoutError(f"{found} of {wanted}, and no more")
             time.sleep(LOOK_S)
 
-    def workers(self) -> Iterator[dict[str, Any]]:
-        """Yield the brief row of every host."""
+    def workers(self, *, brief: bool) -> Iterator[dict[str, Any]]:
+        """Yield the row of every host."""
         offset: int | None = 0
         while offset is not None:
-            ask = AskWorkers(id=new_id(), offset=offset, limit=500, brief=True)
+            ask = AskWorkers(id=new_id(), offset=offset, limit=500, brief=brief)
             page = self.client.ask(ask)
             yield from page["workers"]
             offset = page["next"]
@@ -308,7 +329,7 @@ def note_restarts(
     scene: Scene, arguments: argparse.Namespace, note: Note, who: str, restart: Callable[[], float]
 ) -> None:
     """Kill `who` again and again."""
-    before, births = scene.held(), scene.swarm.counts()["births"]
+    before, said, drops = scene.held(), scene.swarm.counts(), scene.drops()
     times, cpu, kept, most = [], [], [], []
     for _ in range(arguments.repeats):
         used_s = cpu_s(scene.coordinator.process.pid)
@@ -318,14 +339,18 @@ def note_restarts(
         kept.append(len(before & scene.held()))
         most.append(most_mib(scene.coordinator.process.pid))
     time.sleep(2)  # until the swarm has counted
-    births = scene.swarm.counts()["births"] - births
+    said = scene.swarm.counts() - said
     note(f"{who} killed: all known after, s", statistics.median(times))
     note("  from, s", min(times))
     note("  to, s", max(times))
     note("  of that the coordinator's CPU, s", statistics.median(cpu))
     note("  coordinator at most, MiB", max(most))
     note("  jobs kept", f"{min(kept)} of {len(before)}")
-    note("  births of each host", births / scene.hosts / arguments.repeats)
+    each = scene.hosts * arguments.repeats
+    note("  births of each host", said["births"] / each)
+    note("  births without capability", said["short births"] / each)
+    note("  hosts asked for theirs", said["rebirths"] / arguments.repeats)
+    note("  mosquitto dropped messages, times", scene.drops() - drops)
 
 
 def note_coordinator(scene: Scene, arguments: argparse.Namespace, note: Note) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final, TextIO
 
-from broker.prose import laid_out
+from broker.prose import counted, laid_out
 
 EXIT_FINE: Final = 0
 EXIT_FAILS: Final = 1
@@ -74,7 +74,7 @@ def summary(findings: Iterable[Finding]) -> str:
     for finding in findings:
         checks[finding.level].append(finding.check)
     said = [
-        f"{len(found)} {what}{'s' * (len(found) != 1)}: {', '.join(dict.fromkeys(found))}"
+        f"{counted(len(found), what)}: {', '.join(dict.fromkeys(found))}"
         for level, what in ((Level.FAIL, "problem"), (Level.WARN, "warning"))
         if (found := checks[level])
     ]

@@ -29,6 +29,7 @@ BROKER_FILE: Final = "broker.url"
 MAX_FILE_BYTES: Final = 64 * 1024
 DAY_S: Final = 86_400.0
 _NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
+_MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _INVALID_PURPOSE: Final = 26  # X509_V_ERR_INVALID_PURPOSE
 REMEDY: Final = "get another with `fleet enroll`, or `fleet init` on the CA's machine"
 HOW_TO_GET: Final = "docs/identity.md tells how to get one"
@@ -101,7 +102,7 @@ def load_with(folder: Path, path: Path, now_s: float) -> Identity:
     private.check_secret(folder / KEY_FILE)
     private.read(folder / KEY_FILE, MAX_FILE_BYTES, HOW_TO_GET)
     shown = _show(folder, path)
-    begins_s, ends_s = (ssl.cert_time_to_seconds(shown[key]) for key in ("notBefore", "notAfter"))
+    begins_s, ends_s = _epoch_s(shown["notBefore"]), _epoch_s(shown["notAfter"])
     check_time(str(folder), begins_s, ends_s, now_s)
     names = [value for part in shown["subject"] for key, value in part if key == "commonName"]
     name = names[0] if len(names) == 1 else ""
@@ -153,6 +154,16 @@ def _show(folder: Path, path: Path) -> dict[str, Any]:
         raise ConfigError(f"{folder}: the certificate is not of this CA; {REMEDY}") from None
     except ssl.SSLError as error:
         raise ConfigError(f"{folder}: cannot be used for TLS: {error.reason}; {REMEDY}") from None
+
+
+def _epoch_s(text: str) -> float:
+    """Return a certificate's time, such as `Jan  5 09:34:43 2018 GMT`, as seconds since the epoch.
+
+    Python's own `ssl.cert_time_to_seconds` loads calendars and languages for it, of 0.2 MiB.
+    """
+    month, days, clock, year, _ = text.split()
+    number = _MONTHS.index(month) // 3 + 1
+    return datetime.fromisoformat(f"{year}-{number:02}-{days:0>2}T{clock}+00:00").timestamp()
 
 
 def _context(protocol: int, folder: Path, path: Path) -> ssl.SSLContext:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from broker.connection import Inbox
@@ -31,11 +32,18 @@ def lane_of(event: LinkEvent) -> tuple[Lane, str | None]:
     return Lane.CONTROL, None
 
 
-def feed(mailbox: Mailbox[Any]) -> Inbox:
-    """Return a function that puts link events into `mailbox`, each in its lane."""
+def _as_it_is(event: LinkEvent) -> LinkEvent:
+    return event
+
+
+def feed(mailbox: Mailbox[Any], shorten: Callable[[LinkEvent], LinkEvent] = _as_it_is) -> Inbox:
+    """Return a function that puts link events into `mailbox`, each in its lane.
+
+    `shorten` may put a shorter event of the same topic in the place of each.
+    """
 
     def put(*events: LinkEvent) -> None:
-        mailbox.put_all([_letter(event) for event in events])
+        mailbox.put_all([_letter(shorten(event)) for event in events])
 
     return put
 

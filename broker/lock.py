@@ -22,7 +22,8 @@ class FolderLock:
         """Take the lock; `who` is what the other one is called in the error."""
         make_wanted(folder)
         path = folder / "lock"
-        self._file: IO[bytes] = path.open("a+b")
+        # Unbuffered: what a full disk has refused is not tried again when the file is closed.
+        self._file: IO[bytes] = path.open("a+b", buffering=0)
         try:
             _take(self._file)
         except OSError:
@@ -33,10 +34,13 @@ class FolderLock:
                 f"{folder}: another {who} (process {holder}) is using it; stop that one, or "
                 "choose another --state"
             ) from None
-        with naming(path):
-            self._file.truncate(0)
-            self._file.write(f"{os.getpid()}\n".encode())
-            self._file.flush()
+        try:
+            with naming(path):
+                self._file.truncate(0)
+                self._file.write(f"{os.getpid()}\n".encode())
+        except OSError:
+            self._file.close()
+            raise
 
     def release(self) -> None:
         """Let it go."""

@@ -41,7 +41,7 @@ DEFAULT_LIMITS: Final[Mapping[Lane, int]] = {
     Lane.BULK: 4096,
 }
 # Of CONTROL: ten thousand reports that bear their bundles. Of LATEST: births of 16,000 hosts, 16 KB
-# each, all of them unread.
+# each, all of them unread; a coordinator has those shortened.
 LIMITS_BYTES: Final[Mapping[Lane, int]] = {
     Lane.CONTROL: 128 * 1024 * 1024,
     Lane.PATIENT: 16 * 1024 * 1024,

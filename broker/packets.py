@@ -74,6 +74,16 @@ class PacketClient(ReadingClient):
         packet += len(topic).to_bytes(2, "big") + topic + number.to_bytes(2, "big")
         packet += message.payload
 
+    def _create_socket(self) -> mqtt.SocketLike:
+        """Connect. A host's name goes as bytes, if it can.
+
+        Of a text Python finds out whether it is in ASCII with tables of Unicode, of 0.3 MiB. What
+        looks for a proxy wants a text.
+        """
+        if vars(mqtt)["socks"] is None and self._host.isascii():
+            self._host = self._host.encode()  # type: ignore[assignment]
+        return super()._create_socket()
+
     def _get_proxy(self) -> dict[str, Any] | None:
         if vars(mqtt)["socks"] is not None:  # else no proxy is looked for
             import urllib.request  # noqa: F401 - paho has an empty one: broker.reading

@@ -58,6 +58,11 @@ def held(text: str, blank: str) -> str:
     return text
 
 
+def counted(number: float, noun: str) -> str:
+    """Return a number of things: `1 job`, `2 jobs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def span(seconds: float) -> str:
     """Return a duration in the largest unit that fits: `45 s`, `3 min`, `2.5 h`, `4 d`."""
     if seconds < 90:

@@ -29,7 +29,7 @@ from broker.load import Strain, strain
 from broker.machine import new_id
 from broker.messages import BROKER_LOAD, STATUS, decode
 from broker.settings import BrokerSettings
-from broker.topics import Kind, Topics
+from broker.topics import Kind, Topics, is_host
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
 DAY_S: Final = 86_400.0
@@ -79,19 +79,23 @@ def check_address(address: Address) -> Iterator[Finding]:
         yield ok("broker", f"{where} takes connections ({', '.join(numbers)})")
 
 
-def check_identity(access: Access, now_s: float) -> Iterator[Finding]:
-    """Tell as whom this program connects, and when that ends; `now_s` since the epoch."""
+def check_identity(access: Access, now_s: float) -> Finding:
+    """Tell as whom one connects, and when that ends; `now_s` since the epoch."""
     identity = access.identity
     if identity is None:
-        yield ok("identity", "none is needed: this broker is on this machine, or trusted")
-        return
+        return ok("identity", "none is needed: this broker is on this machine, or trusted")
     left_days = (identity.ends_s - now_s) / DAY_S
     text = f"{identity.name}, for {left_days:.0f} more days"
     if left_days < WARN_DAYS:
-        remedy = f"renew it: `{again(identity.name)}` on the CA's machine and `fleet join` here"
-        yield warn("identity", text, f"a running agent renews it by itself; else {remedy}")
-    else:
-        yield ok("identity", text)
+        return warn("identity", text, _renewal(identity.name))
+    return ok("identity", text)
+
+
+def _renewal(name: str) -> str:
+    if name == "coordinator":
+        return "`fleet init` on the CA's machine renews it"
+    by_hand = f"renew it: `{again(name)}` on the CA's machine and `fleet join` here"
+    return f"a running agent renews it by itself; else {by_hand}" if is_host(name) else by_hand
 
 
 def check_session(
@@ -185,7 +189,7 @@ def check_broker(
         yield fail("identity", str(error).removesuffix(f"; {HOW_TO_GET}"), HOW_TO_GET)
         yield from skipped(("broker", *rest), *NO_IDENTITY)
         return
-    yield from check_identity(access, now_s)
+    yield check_identity(access, now_s)
     reached = yield from check_addresses(access)
     if not reached:
         yield from skipped(rest, *NO_BROKER)

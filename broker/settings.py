@@ -21,34 +21,41 @@ from broker.hyperschema import did_you_mean
 from broker.topics import Topics
 
 OPERATOR_KEY: Final = "FLEET_OPERATOR_KEY"
+_HOME: Final = "USERPROFILE" if os.name == "nt" else "HOME"
+_HERE: Final = Path()
+_MACHINES: Final = Path("/etc/fleet/fleet.toml")
 SECTIONS: Final = ("broker", "coordinator", "homeassistant", "agent", "trainers")
 
 
-def state_home() -> Path:
+def state_home(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder under which services keep their state unless told otherwise."""
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "fleet"
+    return _folder(environment, "XDG_STATE_HOME", ".local/state")
 
 
-def config_home() -> Path:
+def config_home(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of this user's identities: `$XDG_CONFIG_HOME/fleet`, `~/.config/fleet`."""
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "fleet"
+    return _folder(environment, "XDG_CONFIG_HOME", ".config")
 
 
-def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
-    """Return the configuration file to use: the one given, else the first that exists."""
-    named = environment.get("FLEET_CONFIG")
-    if given is not None:
-        return given
+def _folder(environment: Mapping[str, str], variable: str, usual: str) -> Path:
+    named = environment.get(variable)
+    home = environment.get(_HOME)
+    return Path(named or (Path(home) if home else Path.home()) / usual) / "fleet"
+
+
+def find_config(
+    given: Path | None, environment: Mapping[str, str], folder: Path = _HERE
+) -> Path | None:
+    """Return the configuration file that a program in `folder` uses.
+
+    It is the one given, else the one that the environment names, else the first that exists. Raises
+    OSError where one may not even look for it.
+    """
+    named = given or environment.get("FLEET_CONFIG")
     if named:
-        return Path(named)
-    usual = (
-        Path("fleet.toml"),
-        config_home() / "fleet.toml",
-        Path("/etc/fleet/fleet.toml"),
-    )
-    return next((path for path in usual if path.is_file()), None)
+        return folder / named
+    usual = (Path("fleet.toml"), config_home(environment) / "fleet.toml", _MACHINES)
+    return next((path for one in usual if (path := folder / one).is_file()), None)
 
 
 class Settings(BaseModel):

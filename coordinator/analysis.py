@@ -37,6 +37,7 @@ _CLAUSES: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("[hosts] allow_jobs", frozenset({"allow-jobs"})),
     ("[hosts] deny_jobs", frozenset({"deny-jobs"})),
     ("[hosts] slots", frozenset({"no-slots"})),
+    ("not revoked", frozenset({"revoked"})),
     ("not drained or in quarantine", frozenset({"barred"})),
     ("the fleet is not paused", frozenset({"paused"})),
     ("is online", frozenset({"offline", "joining", "twins"})),
@@ -297,6 +298,12 @@ def _lifted(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Found:
             yield [view], f"after `fleet resume {view.host}`, {view.host} could take it"
 
 
+def _enrolled(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Found:
+    for view in views:
+        if view.revoked and could_take(spec, replace(view, revoked=""), grace_s):
+            yield [view], f"after `fleet enroll {view.host} --replace`, {view.host} could take it"
+
+
 def _unpaused(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Found:
     opened = [
         view
@@ -352,6 +359,7 @@ def _toml(value: Any) -> str:
 _RELAXATIONS: Final[tuple[Relaxation, ...]] = (
     _unpaused,
     _lifted,
+    _enrolled,
     _with_less,
     _without_cuda,
     _with_other_hosts,

@@ -1,52 +1,40 @@
 """Who gets which job, and what becomes of a claim: answered, refused, unanswered, lost.
 
-The decision and its explanation are the same code: `explain` and `settle` both ask
-the same rules of matchmaking over the same views.
+The decision and its explanation are the same code: `settle` and `hostviews.explain` both ask the
+same rules of matchmaking over the same views.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from broker.clock import Now, backoff_s, rfc3339, until
 from broker.messages import (
     Accepted,
     Assign,
-    Cancel,
     Checkpoint,
     Failed,
     Refused,
     Started,
-    Stopped,
 )
 from broker.stream import chunk_size
-from coordinator import believing, health, house
-from coordinator.hosts import Host
+from coordinator import believing, health
+from coordinator.hostviews import open_view, refusals
 from coordinator.jobs import Job
 from coordinator.matchmaking import (
     HostView,
-    Reason,
-    is_open,
-    prefers_cuda,
-    reasons,
-    slots,
     use_cuda,
 )
 from coordinator.receipts import is_receipt, receipt
 from coordinator.records import GOES_ON
 from coordinator.states import FINAL, Event, JobState
-from coordinator.world import Claim, Holdback, Stop, World
+from coordinator.stopping import current
+from coordinator.world import RESEND_BASE_S, RESEND_CAP_S, Claim, Holdback, World
 
 HOLDBACK_BASE_S: Final = 30.0
 HOLDBACK_CAP_S: Final = 600.0
-RESEND_BASE_S: Final = 2.0
-RESEND_CAP_S: Final = 15.0
-STOP_RESENDS: Final = 6
 RETRY_BASE_S: Final = 30.0
 RETRY_CAP_S: Final = 1800.0
-_SOON_S: Final = 0.001
 
 
 def settle(world: World, now: Now) -> None:
@@ -93,7 +81,7 @@ def bring_up_to_date(world: World, now: Now) -> None:
             board.remove(job.job_id)
     board.place(waiting, now.mono_s, grace_s)
     for name in hosts:
-        view = _open_view(world, name, now)
+        view = open_view(world, name, now)
         if name not in world.hosts:
             board.forget(name)
         elif view is None:
@@ -103,124 +91,6 @@ def bring_up_to_date(world: World, now: Now) -> None:
     due_s = board.next_deadline()
     if due_s is not None:
         world.timers.set(("waiting",), due_s)
-
-
-def _open_view(world: World, name: str, now: Now) -> HostView | None:
-    """Return a host as matchmaking sees it, none if it is given no job now whatever it is."""
-    host = world.hosts.get(name)
-    if host is None or not host.online or not host.has_joined():
-        return None
-    used_slots = _used_slots(world, name)
-    if used_slots >= _slots(world, host):
-        return None
-    view = _view(world, host, used_slots, now)
-    if view.twins:
-        world.timers.set(("alone", name), now.mono_s + host.alone_in_s(now) + _SOON_S)
-    return view if is_open(view) else None
-
-
-def refusals(world: World, job: Job, now: Now) -> dict[str, float]:
-    """Return for how long each host that refused a job is not asked again, in seconds."""
-    refused = world.holdbacks.get(job.job_id, {})
-    left = {host: one.until_s - now.mono_s for host, one in refused.items()}
-    return {host: left_s for host, left_s in left.items() if left_s > 0}
-
-
-def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reason, ...]]]:
-    """Return every host with every reason that speaks against its taking the job now."""
-    waited_s = waited(world, job, now)
-    retry = _retry_reason(world, job, now)
-    return [
-        (
-            view,
-            retry + reasons(job.spec, _for_job(world, view, job, now), waited_s, world.grace_s()),
-        )
-        for view in host_views(world, now)
-    ]
-
-
-def waited(world: World, job: Job, now: Now) -> float:
-    """Return for how long the job has been pending, in seconds of our own monotonic clock."""
-    return now.mono_s - world.pending_since_s.get(job.job_id, now.mono_s)
-
-
-def grace_left_s(world: World, job: Job, now: Now) -> float:
-    """Return for how much longer no host without CUDA is given a job that prefers it; 0: it may."""
-    if job.state is not JobState.PENDING or not job.in_plan or not prefers_cuda(job.spec):
-        return 0.0
-    return max(0.0, world.grace_s() - waited(world, job, now))
-
-
-def retry_wait_s(world: World, job: Job, now: Now) -> float:
-    """Return for how long a job that failed still waits for its next attempt."""
-    return max(0.0, world.retry_at_s.get(job.job_id, 0.0) - now.mono_s)
-
-
-def _retry_reason(world: World, job: Job, now: Now) -> tuple[Reason, ...]:
-    wait_s = retry_wait_s(world, job, now)
-    if not wait_s:
-        return ()
-    text = f"retry {job.failures} of {job.spec.retries} begins in {wait_s:.0f} s"
-    return (Reason("retry", text, passing=True),)
-
-
-def host_views(world: World, now: Now) -> list[HostView]:
-    """Return every host whose capability is known, by name, as matchmaking sees it."""
-    return [*each_host_view(world, now)]
-
-
-def each_host_view(world: World, now: Now) -> Iterator[HostView]:
-    """Yield them one by one: of a thousand hosts the first few may do."""
-    for host in _in_order(world):
-        yield _view(world, host, _used_slots(world, host.name), now)
-
-
-def _in_order(world: World) -> list[Host]:
-    known = (host for host in world.hosts.values() if host.capability is not None)
-    return sorted(known, key=lambda host: host.name)
-
-
-def _slots(world: World, host: Host) -> int:
-    return slots(host.capability, world.policy(host.name)) if host.capability else 0
-
-
-def _used_slots(world: World, host: str) -> int:
-    """Return how many slots of a host are taken."""
-    used = sum(job.job_id not in world.awaits for job in world.book.held_by(host))
-    for host_name, job_id, _ in world.stops:
-        # A trainer that is being stopped keeps its slot until it has ended.
-        newer = world.book.get(job_id)
-        if host_name == host and (newer is None or not newer.is_held or newer.host != host):
-            used += 1
-    return used
-
-
-def _view(world: World, host: Host, used_slots: int, now: Now) -> HostView:
-    assert host.capability is not None  # noqa: S101 - `_in_order` leaves out the others
-    record = world.record(host.name)
-    return HostView(
-        host=host.name,
-        online=host.online,
-        offline_why="" if host.online else world.presence(host, now),
-        capability=host.capability,
-        joined=host.has_joined(),
-        heartbeat=host.heartbeat,
-        policy=world.policy(host.name),
-        used_slots=used_slots,
-        refused=(),
-        barred=world.barred(host.name),
-        snoozed=record.snoozed(),
-        paused=world.fleet.why_paused(),
-        untold=not house.is_told(world, host),
-        twins=host.has_twin(now),
-    )
-
-
-def _for_job(world: World, view: HostView, job: Job, now: Now) -> HostView:
-    holdback = world.holdbacks.get(job.job_id, {}).get(view.host)
-    if holdback is None or holdback.until_s <= now.mono_s:
-        return view
-    return view.refusing(holdback.reasons)
 
 
 def _assign(world: World, job: Job, view: HostView, now: Now) -> None:
@@ -413,37 +283,6 @@ def on_wait_over(world: World, key: tuple[str, ...]) -> None:
         world.look_at(key[-1])
 
 
-def on_stopped(world: World, host: str, report: Stopped, now: Now) -> None:
-    """An agent no longer runs an attempt that it was told to stop, by us or by somebody else."""
-    if world.stops.pop((host, report.job_id, report.attempt), None) is not None:
-        world.look_at(host)
-    world.timers.cancel(("stop", host, report.job_id, str(report.attempt)))
-    job = world.book.get(report.job_id)
-    if job is None or not job.is_held or not job.is_at(host, report.attempt):
-        return
-    if job.job_id not in world.claims and job.instance == report.instance:
-        why = "it was told to stop, and not by this coordinator"
-        ran_s = believing.ran_s(world, report, now)
-        world.move(job, Event.RELEASED, now, f"host:{host}", why, ran_s=ran_s)
-
-
-def current(world: World, host: str, job_id: str, attempt: int, now: Now) -> Job | None:
-    """Return the job if `host` may speak for it with `attempt`; otherwise tell it to stop."""
-    job = world.book.get(job_id)
-    if job is not None and job.state not in FINAL and job.is_at(host, attempt):
-        return job
-    tell_to_stop(world, host, job_id, attempt, why_void(job, attempt), now)
-    return None
-
-
-def why_void(job: Job | None, attempt: int) -> str:
-    """Say why nobody waits for that attempt any more."""
-    if job is None:
-        return "unknown here"
-    newer = f", as attempt {job.attempt}" if job.is_held and job.attempt > attempt else ""
-    return f"the job is {job.state.value}{newer}"
-
-
 def is_of_old_process(world: World, host: str, instance: str) -> bool:
     """Whether another process of that agent is known to be there now."""
     known = world.hosts.get(host)
@@ -488,44 +327,6 @@ def on_lease_expired(world: World, job_id: str, now: Now) -> None:
         host = world.hosts.get(job.host or "")
         word = "" if host is None or host.online else f"; the host is {host.presence(now)}"
         lose(world, job, now, "coordinator", f"no heartbeat vouched for it in time{word}")
-
-
-def tell_to_stop(world: World, host: str, job_id: str, attempt: int, why: str, now: Now) -> None:
-    """Tell a host that an attempt is void, until it answers; its heartbeats bring it up again."""
-    key = (host, job_id, attempt)
-    if key not in world.stops:
-        late = is_late(world.book.get(job_id), host, attempt)
-        world.stops[key] = Stop(why, 0, keep_finished=late)
-        world.changed_hosts[host] = None
-        send_stop(world, key, now)
-
-
-def is_late(job: Job | None, host: str, attempt: int) -> bool:
-    """Whether the job was given up as lost while this attempt, its last, may have gone on.
-
-    What it finishes is kept for the operator, who alone may bring a failed job back.
-    """
-    return job is not None and job.state is JobState.FAILED and job.is_at(host, attempt)
-
-
-def send_stop(world: World, key: tuple[str, str, int], now: Now) -> None:
-    """Send a cancel that is not answered yet; after some times wait for the next heartbeat."""
-    stop = world.stops.get(key)
-    if stop is None:
-        return
-    host, job_id, attempt = key
-    if stop.sent > STOP_RESENDS:
-        del world.stops[key]
-        world.look_at(host)
-        return
-    request = Cancel(
-        id=world.new_id(), job_id=job_id, attempt=attempt, why=stop.why,
-        keep_finished=stop.keep_finished,
-    )  # fmt: skip
-    world.publish(world.topics.request(host), request)
-    world.stops[key] = replace(stop, sent=stop.sent + 1)
-    wait_s = backoff_s(stop.sent, RESEND_BASE_S, RESEND_CAP_S, world.rng)
-    world.timers.set(("stop", host, job_id, str(attempt)), now.mono_s + wait_s)
 
 
 def on_claims_loaded(world: World, now: Now) -> None:

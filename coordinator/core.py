@@ -49,6 +49,7 @@ from coordinator import (
     assignment,
     authority,
     automation,
+    births,
     downloads,
     filing,
     handover,
@@ -58,6 +59,7 @@ from coordinator import (
     planning,
     presence,
     release,
+    stopping,
     submit,
 )
 from coordinator.diff import in_words
@@ -301,13 +303,15 @@ class Core:
             case ("lease", job_id):
                 assignment.on_lease_expired(world, job_id, now)
             case ("stop", host, job_id, attempt):
-                assignment.send_stop(world, (host, job_id, int(attempt)), now)
+                stopping.send(world, (host, job_id, int(attempt)), now)
             case ("release", host, job_id, attempt):
                 release.send(world, (host, job_id, int(attempt)), now)
             case ("snooze" | "snooze-over", host):
                 hostverbs.on_alarm(world, host, now)
-            case ("silence" | "rebirth" as what, host):
-                presence.on_timer(world, what, host, now)
+            case ("silence", host):
+                presence.on_silence(world, host, now)
+            case ("births",):
+                births.on_timer(world, now)
             case ("upload", artifact_id):
                 handover.on_upload_timer(world, artifact_id, now)
             case ("download", client):
@@ -384,7 +388,7 @@ class Core:
             case Kind.COORDINATOR_STATUS:
                 self._on_own_status(decode(STATUS, payload), now, retained=message.retained)
             case Kind.CAPABILITY:
-                presence.on_capability(world, topic.host, payload)
+                presence.on_capability(world, topic.host, message, now)
             case Kind.HEARTBEAT:
                 presence.on_heartbeat(world, topic.host, decode(HEARTBEAT, payload), now)
             case Kind.RESPONSE:
@@ -473,7 +477,7 @@ class Core:
             case Released():
                 handover.on_released(world, host, report, now)
             case Stopped():
-                assignment.on_stopped(world, host, report, now)
+                stopping.on_stopped(world, host, report, now)
             case Finished():
                 handover.on_finished(world, host, report, now)
 

@@ -44,8 +44,12 @@ def open_copy(path: str, scripts: Sequence[str]) -> Database:
     """
     with refusals(path):
         database = sqlite3.connect(IN_MEMORY, isolation_level=None)
-        with _reading(Path(path)) as source:
-            source.backup(database)
+        try:
+            with _reading(Path(path)) as source:
+                source.backup(database)
+        except BaseException:
+            database.close()
+            raise
         return _prepared(database, path, scripts)
 
 

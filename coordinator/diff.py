@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from broker.prose import counted
 from coordinator.plan import HostPolicy, JobSpec, Plan
 
 # What is changed, its value before, and after.
@@ -114,7 +115,7 @@ def in_words(counts: Mapping[str, int]) -> str:
     """Return counts, see `Difference.counts`, in a line: `2 added, 3 unchanged; 1 host changed`."""
     jobs = [f"{counts[action]} {action}" for action in ACTIONS if counts[action]]
     others = [
-        f"{count} {what}{'s' * (count != 1)} changed"
+        f"{counted(count, what)} changed"
         for what, count in (("host", counts["hosts"]), ("setting", counts["settings"]))
         if count
     ]

@@ -24,11 +24,13 @@ from broker.findings import Finding, fail, ok, skipped, tell, warn
 from broker.machine import new_id, system_clock
 from broker.messages import AskWorkers
 from broker.options import add_options
+from broker.prose import counted
 from broker.reach import NO_SETTINGS, check_broker
 from broker.settings import BrokerSettings
 from broker.trainers import OwnTrainer
 from coordinator.builtin import builtin_trainers
 from coordinator.hostnames import of_plan
+from coordinator.hostpages import known_names
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.live.watcher import Watcher
 from coordinator.loading import load
@@ -116,7 +118,7 @@ def check_manifest(
         text = str(error).splitlines()[0] + (f" (and {more} more)" if more else "")
         yield fail("manifest", text, f"{all_of_it} tells all")
         return
-    text = f"{path}: {len(plan.jobs)} job{'s' * (len(plan.jobs) != 1)}"
+    text = f"{path}: {counted(len(plan.jobs), 'job')}"
     is_any_named = bool(plan.hosts) or any(spec.named_hosts() for spec in plan.jobs)
     known = known_hosts() if is_any_named else ()
     if known is None:
@@ -161,8 +163,7 @@ def _asked_hosts(broker: BrokerSettings) -> set[str]:
         while offset is not None:
             ask = AskWorkers(id=new_id(), offset=offset, limit=500, brief=True, absent=True)
             page = watcher.ask(ask, ASK_S).result()
-            names.update(row["host"] for row in page["workers"])
-            names.update(row["host"] for row in page["others"] if row["known"])
+            names |= known_names(page)
             offset = page["next"]
         return names
     finally:

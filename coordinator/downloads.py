@@ -12,6 +12,7 @@ from typing import Final
 
 from broker.clock import Now
 from broker.messages import AskFetch, GrantMessage, OperatorResponse
+from broker.prose import counted
 from broker.stream import Done, Refused, Sender, chunk_size
 from broker.stream import SendChunk as Send
 from coordinator import authority, setaside
@@ -66,7 +67,7 @@ def why_not(job: Job, attempt: int | None, results: Sequence[Result], keep_s: fl
     elif wanted is not None:
         said = f"the result of attempt {attempt} of job {name} {_how_gone(wanted, keep_s)}"
     elif attempt > job.attempt:
-        said = f"job {name} has had {job.attempt} attempt{'' if job.attempt == 1 else 's'}"
+        said = f"job {name} has had {counted(job.attempt, 'attempt')}"
     else:
         said = f"attempt {attempt} of job {name} has brought no result"
     there = [str(one.attempt) for one in results if one.is_there]

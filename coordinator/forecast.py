@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from coordinator.durations import QUANTILES, Earlier, Estimate, Expected, History, Span
+from coordinator.durations import Expected, History
+from coordinator.estimates import QUANTILES, Earlier, Estimate, Span
 from coordinator.matchmaking import HostView, Reason, choose, reasons
 from coordinator.plan import JobSpec
 

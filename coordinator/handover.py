@@ -21,7 +21,7 @@ from broker.ranges import RangeSet
 from broker.stream import WINDOW_BYTES, Complete, Receiver, SendGrant
 from broker.stream import WriteChunk as Write
 from coordinator import believing, filing, health
-from coordinator.assignment import is_late, resume, take_back
+from coordinator.assignment import resume, take_back
 from coordinator.effects import (
     AppendIndex,
     DropPart,
@@ -34,6 +34,7 @@ from coordinator.effects import (
 from coordinator.jobs import Job, StoredCheckpoint
 from coordinator.plan import CHECKPOINTS
 from coordinator.states import FINAL, Event, JobState
+from coordinator.stopping import is_late
 from coordinator.world import Expected, Upload, World
 
 MAX_UPLOADS: Final = 24

@@ -17,6 +17,12 @@ def whole(page: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [_whole(row, sets) for row in page["workers"]]
 
 
+def known_names(page: Mapping[str, Any]) -> set[str]:
+    """Return which hosts of an answer to `workers` are known, those that are not there as well."""
+    rows = [*page["workers"], *page["others"]]
+    return {row["host"] for row in rows if row.get("known", True)}
+
+
 def _whole(row: dict[str, Any], sets: list[Any]) -> dict[str, Any]:
     capability = row.get("capability")
     if not isinstance(capability, dict) or not isinstance(capability.get("trainers"), int):

@@ -34,7 +34,6 @@ class Host:
     capability_said: bytes = b""  # the digest of the message that it came in
     heartbeat: Heartbeat | None = None
     early: Heartbeat | None = None  # the newest, of a session that it has yet to announce
-    awaited_s: float = 0.0  # since when the rest of its birth is awaited (monotonic)
     last_seen_s: float | None = None
     last_seen_at: str | None = None
     progress: dict[str, Progress] = field(default_factory=dict)  # of the newest attempts alone

@@ -65,8 +65,7 @@ def on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorRe
     host = world.hosts.get(ask.host)
     refuses = host.heartbeat.refuses if host is not None and host.heartbeat else ""
     was = record.lifted_by_resume()
-    if not was and ask.host in world.revoked:
-        why = world.revoked[ask.host].reason(ask.host)
+    if not was and (why := world.why_revoked(ask.host)):
         return refusal(ask.id, "refused", f"{ask.host}: {why}")
     if not was:
         by_itself = f"; it takes no jobs now: {refuses}" if refuses else ""
@@ -117,7 +116,8 @@ def restraints(world: World, host: Host) -> list[JsonValue]:
     record = world.record(host.name)
     refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
     by_itself = f"takes no jobs now: {refuses}" if refuses else ""
-    return [*world.barred(host.name), *filter(None, [record.snoozed(), by_itself])]
+    lifted, passing = record.barred(), (record.snoozed(), by_itself)
+    return [*filter(None, (world.why_revoked(host.name), *lifted, *passing))]
 
 
 def restrained(world: World) -> list[JsonValue]:

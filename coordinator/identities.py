@@ -17,10 +17,10 @@ from broker.acl import Principal, Role
 from broker.clock import Now, rfc3339
 from broker.messages import AskIdentity, OperatorResponse
 from broker.topics import is_host, user_of
-from coordinator.assignment import tell_to_stop
 from coordinator.effects import JournalRead
 from coordinator.records import JOURNAL, Action, Revocation
 from coordinator.states import Event
+from coordinator.stopping import tell_to_stop
 from coordinator.world import MAX_ANSWERS, World
 
 LATE_S: Final = 60.0  # an entry that is older says when it was made

@@ -13,7 +13,7 @@ from typing import Final
 from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError, plain
 from broker.lock import FolderLock
-from broker.prose import HANG, complain, laid_out
+from broker.prose import HANG, complain, counted, laid_out
 from coordinator.database import back_up
 from coordinator.fsck import SETTLING_S, Folder, Report, check
 from coordinator.ledger import FILE_NAME, Ledger
@@ -55,7 +55,7 @@ def _back_up(state: Path, arguments: argparse.Namespace) -> int:
         found = {"file": str(target), "jobs": jobs, "size_bytes": size_bytes}
         _tell_as_json({"ok": True, **found})
     else:
-        _say(f"{target}: {_count(jobs, 'job')}, {_size(size_bytes)}, checked")
+        _say(f"{target}: {counted(jobs, 'job')}, {_size(size_bytes)}, checked")
     return 0
 
 
@@ -99,12 +99,12 @@ def _tell(state: Path, report: Report, *, repaired: bool, running: bool) -> None
     for finding in report.findings:
         _say(_line(state, finding, repaired=repaired))
     settling = f"; a coordinator is at work: nothing younger than {SETTLING_S:.0f} s was judged"
-    stored = _count(report.artifacts, "artifact")
+    stored = counted(report.artifacts, "artifact")
     if report.checkpoints:
-        stored += f", {_count(report.checkpoints, 'checkpoint')}"
+        stored += f", {counted(report.checkpoints, 'checkpoint')}"
     _say(
-        f"{_count(report.jobs, 'job')}, {stored} "
-        f"({_size(report.hashed_bytes)} hashed): {_count(len(report.findings), 'finding')}"
+        f"{counted(report.jobs, 'job')}, {stored} "
+        f"({_size(report.hashed_bytes)} hashed): {counted(len(report.findings), 'finding')}"
         f"{settling if running else ''}"
     )
 
@@ -147,10 +147,6 @@ def _finding(finding: Finding, *, repaired: bool) -> dict[str, object]:
 
 def _say(text: str) -> None:
     sys.stdout.write(laid_out(text, sys.stdout, indent=HANG) + "\n")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _size(size_bytes: int) -> str:

@@ -39,7 +39,8 @@ class Reason:
     def lasts(self) -> bool:
         """Whether neither time nor an operator's word to the host or the fleet ends it.
 
-        By this alone a job that no host can ever run is told from one that waits for a host.
+        A certificate that was taken back is not lifted: who is enrolled again begins anew. By this
+        alone a job that no host can ever run is told from one that waits for a host.
         """
         return not self.passing and self.code not in _LIFTED
 
@@ -49,9 +50,10 @@ class HostView:
     """A host as matchmaking sees it.
 
     `joined`: its present process has said what it is and what it holds. `refused`: why it refused
-    this very job a moment ago. `barred`: why it is given no jobs at all, until an operator lifts
-    it; `snoozed`: until the snooze ends; `paused`: why nobody is given any. `untold`: it has not
-    taken the manifest's rules yet. `twins`: two agents use its name.
+    this very job a moment ago. `revoked`: that its certificate was taken back, with the remedy.
+    `barred`: why it is given no jobs at all, until an operator lifts it; `snoozed`: until the
+    snooze ends; `paused`: why nobody is given any. `untold`: it has not taken the manifest's rules
+    yet. `twins`: two agents use its name.
     """
 
     host: str
@@ -63,6 +65,7 @@ class HostView:
     used_slots: int = 0
     refused: tuple[str, ...] = ()
     joined: bool = True
+    revoked: str = ""
     barred: tuple[str, ...] = ()
     snoozed: str = ""
     paused: str = ""
@@ -146,9 +149,10 @@ def lasting(view: HostView) -> Hashable:
     """
     capability, policy = view.capability, view.policy
     return (
-        bool(view.barred), bool(view.paused), view.slots() == 0, frozenset(capability.trainers),
-        capability.data_id is None, tuple(gpu.vram_total_bytes for gpu in capability.gpus),
-        view.free_vram_bytes() is None, capability.physical_cores, capability.ram_total_bytes,
+        bool(view.revoked), bool(view.barred), bool(view.paused), view.slots() == 0,
+        frozenset(capability.trainers), capability.data_id is None,
+        tuple(gpu.vram_total_bytes for gpu in capability.gpus), view.free_vram_bytes() is None,
+        capability.physical_cores, capability.ram_total_bytes,
         policy.cuda, policy.max_ram_gib, policy.max_vram_gib,
     )  # fmt: skip
 
@@ -250,12 +254,7 @@ def _by_presence(view: HostView) -> Iterable[Reason]:
         yield Reason("refuses", text, passing=True)
     if view.twins:
         yield Reason("twins", _why_twins(view.capability), passing=True)
-    for why in view.barred:
-        yield Reason("barred", why)
-    if view.snoozed:
-        yield Reason("snoozed", view.snoozed, passing=True)
-    if view.paused:
-        yield Reason("paused", view.paused)
+    yield from _by_people(view)
     if view.online and view.joined and view.untold:
         text = "its agent has not taken the manifest's quiet hours yet (is it of this version?)"
         yield Reason("rules", text, passing=True)
@@ -267,6 +266,17 @@ def _by_presence(view: HostView) -> Iterable[Reason]:
         yield Reason("busy", busy, passing=True)
     for why in view.refused:
         yield Reason("refused", f"refused a moment ago: {why}", passing=True)
+
+
+def _by_people(view: HostView) -> Iterable[Reason]:
+    if view.revoked:
+        yield Reason("revoked", view.revoked)
+    for why in view.barred:
+        yield Reason("barred", why)
+    if view.snoozed:
+        yield Reason("snoozed", view.snoozed, passing=True)
+    if view.paused:
+        yield Reason("paused", view.paused)
 
 
 def _why_twins(capability: Capability) -> str:

@@ -55,7 +55,6 @@ from coordinator import (
     workers,
 )
 from coordinator.answers import given, moved, refusal, told_apart
-from coordinator.assignment import grace_left_s, retry_wait_s, tell_to_stop
 from coordinator.effects import (
     AnswerWithAttempts,
     AnswerWithEvents,
@@ -65,10 +64,12 @@ from coordinator.effects import (
 )
 from coordinator.forgetting import on_forget
 from coordinator.handover import take_kept
+from coordinator.hostviews import grace_left_s, retry_wait_s
 from coordinator.jobs import Job
 from coordinator.plan import spec_to_dict
 from coordinator.records import AttemptFilter, StoryFilter
 from coordinator.states import FINAL, Event, JobState
+from coordinator.stopping import tell_to_stop
 from coordinator.world import Answer, World
 
 

@@ -17,30 +17,25 @@ from broker.messages import (
     HeldJob,
     OwedResult,
     Progress,
-    Rebirth,
     Status,
 )
-from coordinator import house, release
+from broker.wire import Incoming
+from coordinator import births, house, release
 from coordinator.assignment import (
     catch_up,
-    is_late,
     lose,
     put_back,
     resume,
     take_back,
-    tell_to_stop,
     void_claims,
-    why_void,
 )
 from coordinator.effects import Warn
 from coordinator.hosts import TWIN_WINDOW_S, Host
+from coordinator.sharing import Shortened
 from coordinator.states import FINAL, Event, JobState
+from coordinator.stopping import is_late, tell_to_stop, why_void
 from coordinator.world import MAX_HOSTS, World
 
-REBIRTH_AFTER_S: Final = 5.0
-REBIRTH_A_HOST_S: Final = 0.001  # longer, since a large fleet's births take their time
-CROWD_A_HOST_S: Final = 0.005  # longer still at most, while births of others come in
-REBIRTH_EVERY_S: Final = 10.0
 MISSING_TIMES: Final = 3
 _DONE: Final = frozenset({"bundling", "reporting", "uploading"})
 _AT_WORK: Final = frozenset({"running", "stopping", "bundling", "reporting", "uploading"})
@@ -60,6 +55,8 @@ def host_of(world: World, name: str) -> Host | None:
 def on_status(world: World, name: str, status: Status, now: Now) -> None:
     """A host comes or goes."""
     host = host_of(world, name)
+    if status.state == "online":
+        births.on_passing(world, name, now)
     if host is None or not host.on_status(status, now):
         return
     world.look_at(name)
@@ -73,7 +70,7 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
         if host.early is not None and host.early.session == host.session:
             on_heartbeat(world, name, host.early, now)
         if not host.has_joined():
-            _await_birth(world, host, now)
+            births.expect(world, host, now)
     else:
         world.timers.cancel(("silence", name))
         if status.reason == "goodbye":
@@ -82,17 +79,19 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
             _adjust_leases(world, host, now)
 
 
-def on_capability(world: World, name: str, payload: bytes) -> None:
+def on_capability(world: World, name: str, message: Incoming, now: Now) -> None:
     """A host says what it is, often in the same words as before. Raises `BadMessage`."""
+    births.on_passing(world, name, now)
+    said = message.cut if isinstance(message, Shortened) else message.payload
     known = world.hosts.get(name)
-    if known is not None and known.capability_said == world.trainers.digest(payload):
+    if known is not None and known.capability_said == world.trainers.digest(said):
         return
-    capability = world.trainers.read(payload)
+    capability = world.trainers.read(said)
     host = host_of(world, name)
     if host is None:
         return
     # Its trainers are known by now.
-    host.capability, host.capability_said = capability, world.trainers.digest(payload)
+    host.capability, host.capability_said = capability, world.trainers.digest(said)
     world.look_at(name)
 
 
@@ -102,12 +101,9 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
     if host is None:
         return
     before = host.heartbeat
-    is_first = before is None or before.session != heartbeat.session
     known = host.on_heartbeat(heartbeat, now)
     if not known or not host.has_joined():
-        _await_birth(world, host, now)
-    elif is_first:
-        world.born_s = now.mono_s
+        births.expect(world, host, now)
     if not known:
         return
     _listen_for(world, host, now)
@@ -185,14 +181,6 @@ def on_progress(world: World, name: str, job_id: str, progress: Progress) -> Non
         host.progress[job_id] = progress
 
 
-def on_timer(world: World, what: str, name: str, now: Now) -> None:
-    """Something is due that is expected of a host: `silence`, or its `rebirth`."""
-    if what == "silence":
-        on_silence(world, name, now)
-    else:
-        _on_birth_due(world, name, now)
-
-
 def on_silence(world: World, name: str, now: Now) -> None:
     """Nothing was heard from a host for too long, and no broker told why."""
     host = world.hosts.get(name)
@@ -201,36 +189,6 @@ def on_silence(world: World, name: str, now: Now) -> None:
         world.look_at(name)
         _adjust_leases(world, host, now)
         world.timers.set(("summary",), now.mono_s + 0.2)
-
-
-def _on_birth_due(world: World, name: str, now: Now) -> None:
-    """Ask a host whose birth has not come to state it again, at most every ten seconds.
-
-    Where births of others come in, its own may wait behind them: to ask thousands for another each
-    would make the queue twice as long.
-    """
-    host = world.hosts.get(name)
-    if host is None or (host.early is None and host.has_joined()):
-        return
-    hosts = len(world.hosts)
-    crowd_s = min(max(0.0, world.born_s - host.awaited_s), CROWD_A_HOST_S * hosts)
-    ask_s = host.awaited_s + crowd_s + REBIRTH_AFTER_S + REBIRTH_A_HOST_S * hosts
-    if ask_s > now.mono_s:
-        world.timers.set(("rebirth", name), ask_s)
-        return
-    world.timers.set(("reborn", name), now.mono_s + REBIRTH_EVERY_S)
-    world.publish(world.topics.request(name), Rebirth(id=world.new_id()))
-
-
-def _await_birth(world: World, host: Host, now: Now) -> None:
-    """Wait a little for the rest of a birth: its heartbeat may overtake it, or be lost.
-
-    Of a fleet that comes back at once, nearly all would be asked for what is on its way.
-    """
-    key = ("rebirth", host.name)
-    if key not in world.timers and ("reborn", host.name) not in world.timers:
-        host.awaited_s = now.mono_s
-        world.timers.set(key, now.mono_s + REBIRTH_AFTER_S)
 
 
 def _warn_of_twin(world: World, host: Host, now: Now) -> None:

@@ -16,14 +16,8 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.messages import AskPlan
 from coordinator import analysis, hostnames, howfar, tried
-from coordinator.assignment import (
-    bring_up_to_date,
-    each_host_view,
-    explain,
-    refusals,
-    retry_wait_s,
-    waited,
-)
+from coordinator.assignment import bring_up_to_date
+from coordinator.hostviews import each_host_view, explain, refusals, retry_wait_s, waited
 from coordinator.jobs import Job, claim_order
 from coordinator.matchmaking import HostView, could_ever_take_kind, could_take_kind, kind_of
 from coordinator.plan import JobSpec, spec_to_dict
@@ -43,8 +37,9 @@ class Chances:
     """Of the pending jobs of the plan: how many could run, and which no known host ever could.
 
     `runnable`: now, or once what holds them up has passed by itself, as if the fleet were not
-    paused. `unplaceable`: nor once operators have resumed their hosts. Where no host is known, none
-    could, and none counts as unplaceable: whoever comes may take it.
+    paused. `unplaceable`: nor once operators have resumed their hosts, which brings back no revoked
+    one. Where no host is known, none could, and none counts as unplaceable: whoever comes may take
+    it.
     """
 
     runnable: int = 0

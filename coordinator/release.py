@@ -12,11 +12,8 @@ from typing import Final
 from broker.clock import Now, backoff_s
 from broker.messages import HeldJob, Release
 from coordinator.jobs import Job
-from coordinator.world import World
+from coordinator.world import RESEND_BASE_S, RESEND_CAP_S, RESENDS, World
 
-RESEND_BASE_S: Final = 2.0
-RESEND_CAP_S: Final = 15.0
-RESENDS: Final = 6
 _AT_WORK: Final = frozenset({"fetching", "starting", "running"})
 
 

@@ -11,7 +11,6 @@ import argparse
 import logging
 import os
 import random
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +42,7 @@ from broker.settings import BrokerSettings
 from broker.systemd import Notifier
 from broker.topics import Topics
 from broker.trainers import OwnTrainer
-from broker.wire import Connected, Disconnected, Incoming, Outgoing
+from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
 from coordinator.effects import (
@@ -62,15 +61,12 @@ from coordinator.faces.tally import Tally
 from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.loading import load
-from coordinator.manifest import ManifestError, load_manifest
-from coordinator.manifestfile import ManifestFile
 from coordinator.metering import MeteredLedger, MeteredStore
-from coordinator.plan import Plan
+from coordinator.planfile import PlanFile
 from coordinator.receipts import ledger_id, load_key
-from coordinator.rereading import PlanReader
 from coordinator.scrape import DEADLINE_S, Scrapes, parse_door
 from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
-from coordinator.shell import DAY_S, Event, Retention, Schemas, Shell, Surroundings
+from coordinator.shell import DAY_S, Event, Retention, Shell, Surroundings
 from coordinator.store import Store
 from coordinator.world import CoreSettings
 
@@ -79,7 +75,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fleet.coordinator")
 
-LAST_GOOD: Final = "manifest.last-good.toml"
 HOME_MEMORY: Final = "homeassistant.json"
 SWITCH_S: Final = 0.001
 GATHER_S: Final = 0.02  # for which what is patient waits for more: a turn costs as much as it does
@@ -124,8 +119,7 @@ class Service:
         self._reloading = False
         self._stopping = False
         self._own = own
-        self._plans = PlanReader()
-        self._plan_file = None if settings.manifest is None else ManifestFile(settings.manifest)
+        self._plan_file = PlanFile(settings.manifest, settings.state)
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "coordinator")
@@ -135,24 +129,11 @@ class Service:
         self.mailbox: Mailbox[Event | Stop | MetricsAsked] = Mailbox()
         self._connected = False
         self._tally = None if settings.metrics is None else Tally()
-        ledger_path, tally = settings.state / FILE_NAME, self._tally
+        tally = self._tally
         self._store = (
             Store(settings.state) if tally is None else MeteredStore(settings.state, tally)
         )
-        self._link = Link(
-            LinkSettings(
-                access.addresses,
-                topics.client_id(Role.COORDINATOR),
-                topics.before_coordinator(),
-                tls=access.tls,
-                mark=access.mark,
-                if_twin="is another coordinator at this broker? stop one of them",
-            ),
-            feed(self.mailbox),
-            will=self._will,
-            new_id=new_id,
-            rng=rng,
-        )
+        self._link = self._open_link(access, topics, rng)
         now = system_clock()
         core_settings = self._core_settings(
             text_of(access.addresses), now.text(), broker.operator_key()
@@ -170,15 +151,42 @@ class Service:
         self._renewals: Renewals | None = None
         self._journal: JournalReader | None = None
         if settings.ca is not None:
-            # Not above: a coordinator that has no CA does without what it takes in memory.
-            from broker.ca import Authority
-            from coordinator.renewal import JournalReader, Renewals
+            self._open_ca(settings.ca, topics)
+        self._shell = self._open_shell(core_settings, topics, rng, now)
+        self._scrapes = self._open_scrapes()
+        self._shell.turn(self._first_plan(), now)
+        self._read_journal(now)
 
-            authority = Authority(settings.ca)
-            self._journal = JournalReader(settings.ca)
-            self._renewals = Renewals(
-                authority, topics, self._entrance.publish, self._hasher.submit, system_clock
-            )
+    def _open_link(self, access: Access, topics: Topics, rng: Randomness) -> Link:
+        return Link(
+            LinkSettings(
+                access.addresses,
+                topics.client_id(Role.COORDINATOR),
+                topics.before_coordinator(),
+                tls=access.tls,
+                mark=access.mark,
+                if_twin="is another coordinator at this broker? stop one of them",
+            ),
+            feed(self.mailbox, self._shorten),
+            will=self._will,
+            new_id=new_id,
+            rng=rng,
+        )
+
+    def _open_ca(self, folder: Path, topics: Topics) -> None:
+        # Not above: a coordinator that has no CA does without what it takes in memory.
+        from broker.ca import Authority
+        from coordinator.renewal import JournalReader, Renewals
+
+        authority = Authority(folder)
+        self._journal = JournalReader(folder)
+        self._renewals = Renewals(
+            authority, topics, self._entrance.publish, self._hasher.submit, system_clock
+        )
+
+    def _open_shell(
+        self, core_settings: CoreSettings, topics: Topics, rng: Randomness, now: Now
+    ) -> Shell:
         around = Surroundings(
             topics=topics,
             disk=RealDisk(),
@@ -188,12 +196,14 @@ class Service:
             put=self._put,
             background=self._hasher.submit,
             writing=self._writer.submit,
-            read_plan=self._read_plan,
+            read_plan=self._plan_file.read,
             tell=self._manager.status,
             keep=self._keep,
             reading=self._reader.submit,
         )
-        self._shell = Shell(
+        settings, tally = self._settings, self._tally
+        ledger_path = settings.state / FILE_NAME
+        return Shell(
             core_settings,
             around,
             Ledger(ledger_path) if tally is None else MeteredLedger(ledger_path, tally),
@@ -203,9 +213,6 @@ class Service:
             Retention(events_s=settings.keep_events_days * DAY_S),
             self._face(topics, rng, commands=core_settings.home_commands),
         )
-        self._scrapes = self._open_scrapes()
-        self._shell.turn(self._first_plan(), now)
-        self._read_journal(now)
 
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until `Stop`; `ready` is called when it first does.
@@ -272,7 +279,7 @@ class Service:
         now = system_clock()
         self._entrance.on_time(now.mono_s)
         # First, so that whoever asks for the plan is told.
-        how = None if self._plan_file is None else self._plan_file.news(now.mono_s)
+        how = self._plan_file.news(now.mono_s)
         self._shell.turn(events if how is None else [ManifestChanged(how), *events], now)
         self._read_journal(now)
         if any(isinstance(event, ManifestRead | ManifestRefused) for event in events):
@@ -281,8 +288,7 @@ class Service:
 
     def _on_manifest_read(self) -> None:
         """The turn that took it is over."""
-        if self._plan_file is not None:
-            self._plan_file.was_read()
+        self._plan_file.was_read()
         if self._reloading:
             self._reloading = False
             self._manager.ready()
@@ -291,6 +297,10 @@ class Service:
         # That an artifact is a file, too, is soon enough known with what comes next.
         if not (isinstance(event, BundleFiled) and self.mailbox.put(event, Lane.PATIENT)):
             self.mailbox.put(event)
+
+    def _shorten(self, event: LinkEvent) -> LinkEvent:
+        # On the link's thread. Births of 10,000 hosts that wait to be read were 140 MB.
+        return self._shell.core.world.trainers.shorten(event)
 
     def _read_journal(self, now: Now) -> None:
         news = None if self._journal is None else self._journal.news(now.mono_s)
@@ -394,32 +404,12 @@ class Service:
 
     def _first_plan(self) -> list[Event]:
         """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
-        try:
-            plan = self._read_plan(self._shell.core.known_trainers())
-            return [] if plan is None else [ManifestRead(plan)]
-        except ManifestError as error:
-            last_good = self._settings.state / LAST_GOOD
-            if not len(self._shell.core.world.book) or not last_good.is_file():
-                raise
-            log.error("%s\nthe manifest has errors; going on with the last good one", error)
-            plan = load_manifest(last_good, self._shell.core.known_trainers())
-            return [ManifestRead(plan), ManifestRefused(error.problems)]
-
-    def _read_plan(self, trainers: Schemas) -> Plan | None:
-        path = self._settings.manifest
-        if path is None:
-            return None
-        if self._plan_file is not None:
-            self._plan_file.note()
-        plan = self._plans.load(path, trainers)
-        last_good = self._settings.state / LAST_GOOD
-        try:
-            shutil.copyfile(path, last_good)
-        except OSError as error:
-            log.error(
-                "%s: %s; a restart will not find this manifest there", last_good, plain(error)
-            )
-        return plan
+        core = self._shell.core
+        plan, problems = self._plan_file.first(
+            core.known_trainers(), may_fall_back=len(core.world.book) > 0
+        )
+        events: list[Event] = [] if plan is None else [ManifestRead(plan)]
+        return [*events, ManifestRefused(problems)] if problems else events
 
 
 def _schemas(own: Mapping[str, OwnTrainer]) -> dict[str, dict[str, JsonValue]]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
+from broker.errors import BadMessage
 from broker.messages import (
     CAPABILITY,
     MAX_PAYLOAD_BYTES,
@@ -20,10 +23,12 @@ from broker.messages import (
     decode,
     encode,
 )
+from broker.wire import Incoming, LinkEvent
 
 MOST_SETS: Final = 32  # of trainers that are kept to share
 _KEY: Final = b'"trainers":'
 _NONE: Final = b'"trainers":{}'
+_TOPIC: Final = "/capability"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,67 +40,102 @@ class _Set:
     alone: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A capability's payload without its trainers, and these."""
+
+    rest: bytes
+    known: _Set
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened(Incoming):
+    """A capability that came with trainers that are known; its payload is the rest."""
+
+    known: _Set = field(kw_only=True)
+
+    @property
+    def cut(self) -> Cut:
+        """What there was to read."""
+        return Cut(self.payload, self.known)
+
+
 class SharedTrainers:
     """The sets of trainers that hosts have, as they were read and as they are written in JSON."""
 
     def __init__(self) -> None:
         """Start without any."""
-        self._sets: dict[bytes, _Set] = {}
-        self._numbers = 0
+        # By how they are written. Replaced and never changed: another thread may be at it. Of what
+        # two learn at once, one may be forgotten, and is learnt again.
+        self._known: tuple[tuple[bytes, _Set], ...] = ()
+        self._numbers = count(1)
 
-    def digest(self, payload: bytes) -> bytes:
+    def shorten(self, event: LinkEvent) -> LinkEvent:
+        """Return a capability without its trainers, which are learnt, and other events as they are.
+
+        Those of thousands of hosts may wait to be read. Any thread may call.
+        """
+        if not isinstance(event, Incoming) or not event.topic.endswith(_TOPIC):
+            return event
+        cut = self._cut(event.payload)
+        if isinstance(cut, bytes):
+            with suppress(BadMessage):
+                self.read(cut)
+            cut = self._cut(cut)
+        if isinstance(cut, bytes):
+            return event
+        return Shortened(event.topic, cut.rest, event.retained, known=cut.known)
+
+    def digest(self, said: bytes | Cut) -> bytes:
         """Return what tells a capability's payload from every other.
 
         Equal ones have the same, but for those that came before their trainers were known.
         """
-        cut = self._cut(payload)
-        if cut is None:
-            return hashlib.blake2b(payload, digest_size=16).digest()
-        rest, known = cut
-        return hashlib.blake2b(rest, digest_size=16, salt=known.number.to_bytes(16)).digest()
+        cut = self._cut(said)
+        if isinstance(cut, bytes):
+            return hashlib.blake2b(cut, digest_size=16).digest()
+        salt = cut.known.number.to_bytes(16)
+        return hashlib.blake2b(cut.rest, digest_size=16, salt=salt).digest()
 
-    def read(self, payload: bytes) -> Capability:
-        """Return the capability in `payload`; equal trainers are one object. Raises `BadMessage`.
+    def read(self, said: bytes | Cut) -> Capability:
+        """Return the capability of a payload; equal trainers are one object. Raises `BadMessage`.
 
         A quotation mark within a string is escaped, so what looks like the key is one. Where it is
         another object's, the host has said of itself what is known of others, as it might have in
         the usual place. What is kept is only what we would write ourselves: no host can have
         another's words taken otherwise.
         """
-        cut = self._cut(payload)
-        if cut is not None:
-            rest, known = cut
-            return decode(CAPABILITY, rest).model_copy(update={"trainers": known.trainers})
-        if len(payload) > MAX_PAYLOAD_BYTES or payload.count(_KEY) != 1:
-            return decode(CAPABILITY, payload)
-        return self.share(decode(CAPABILITY, payload))
+        cut = self._cut(said)
+        if not isinstance(cut, bytes):
+            trainers = cut.known.trainers
+            return decode(CAPABILITY, cut.rest).model_copy(update={"trainers": trainers})
+        if len(cut) > MAX_PAYLOAD_BYTES or cut.count(_KEY) != 1:
+            return decode(CAPABILITY, cut)
+        return self.share(decode(CAPABILITY, cut))
 
     def share(self, capability: Capability) -> Capability:
         """Return a capability that was read by other means, with trainers that are shared."""
         text = _written(encode(capability))
-        known = self._sets.get(text)
+        known = next((one for written, one in self._known if written == text), None)
         if known is None:
-            self._numbers += 1
-            known = _Set(capability.trainers, self._numbers, text.count(_KEY) == 1)
-            self._sets[text] = known
-        while len(self._sets) > MOST_SETS:
-            del self._sets[next(iter(self._sets))]
+            known = _Set(capability.trainers, next(self._numbers), text.count(_KEY) == 1)
+            self._known = (*self._known, (text, known))[-MOST_SETS:]
         return capability.model_copy(update={"trainers": known.trainers})
 
-    def _cut(self, payload: bytes) -> tuple[bytes, _Set] | None:
-        """Return a payload without its trainers, and these, if they are known and stand alone.
+    def _cut(self, said: bytes | Cut) -> bytes | Cut:
+        """Return a payload without its trainers, if they are known and stand alone.
 
         They are compared where the key is: to look for 13 KB anywhere takes twenty times as long.
         """
-        at = payload.find(_KEY)
-        if at < 0 or len(payload) > MAX_PAYLOAD_BYTES:
-            return None
-        for text, known in self._sets.items():
+        if not isinstance(said, bytes) or len(said) > MAX_PAYLOAD_BYTES:
+            return said
+        at = said.find(_KEY)
+        for text, known in self._known if at >= 0 else ():
             end = at + len(text)
-            if payload.startswith(text, at):
-                is_one = known.alone and payload.find(_KEY, end) < 0
-                return (payload[:at] + _NONE + payload[end:], known) if is_one else None
-        return None
+            if said.startswith(text, at):
+                is_one = known.alone and said.find(_KEY, end) < 0
+                return Cut(said[:at] + _NONE + said[end:], known) if is_one else said
+        return said
 
 
 def _written(payload: bytes) -> bytes:

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.messages import AskCancelPending, AskRun, OperatorResponse
+from broker.prose import counted
 from broker.topics import user_of
 from coordinator import authority, hostnames
 from coordinator.answers import given, refusal
@@ -116,7 +117,7 @@ def outcome(response: OperatorResponse) -> str:
     data: Any = response.data
     if isinstance(data, dict) and "cancelled" in data:
         count = data["cancelled"]
-        return f"{count} job{'s' * (count != 1)}"
+        return counted(count, "job")
     if isinstance(data, dict) and data.get("added") is False:
         return f"{data['name']} is there already, {data['state']}"
     return ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker.clock import Now
 from coordinator import howfar
-from coordinator.durations import Earlier
+from coordinator.estimates import Earlier
 from coordinator.howfar import LastWord
 from coordinator.jobs import Job
 from coordinator.states import JobState

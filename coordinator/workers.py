@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 from broker.clock import Now
 from broker.messages import AskWorkers, TrainerInfo, Wire
@@ -16,7 +18,7 @@ from coordinator.plan import policy_to_dict
 from coordinator.states import FINAL, JobState
 from coordinator.world import World
 
-PAGE_CHARS: Final = 150_000
+PAGE_BYTES: Final = 150_000
 
 
 def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
@@ -28,12 +30,12 @@ def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
     """
     known = world.known_hosts() if ask.absent else frozenset(world.hosts)
     planned = world.plan.hosts if ask.absent and world.plan else {}
-    names = sorted({*known, *planned})
+    names = _in_order((*world.hosts, *(name for name in {*known, *planned} - world.hosts.keys())))
     rows: list[JsonValue] = []
     sets: list[Mapping[str, TrainerInfo]] = []
     others: list[JsonValue] = []
     told: list[JsonValue] = []
-    size_chars = 0
+    size_bytes = 0
     for name in names[ask.offset : ask.offset + ask.limit]:
         host = world.hosts.get(name)
         if host is None:
@@ -41,8 +43,8 @@ def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
         else:
             row = _row(world, host, now) | ({} if ask.brief else _whole(host, sets))
         more = [_trainers(one) for one in sets[len(told) :]]
-        size_chars += len(str(row)) + len(str(more))
-        if (rows or others) and size_chars > PAGE_CHARS:
+        size_bytes += len(to_json(row)) + len(to_json(more))
+        if (rows or others) and size_bytes > PAGE_BYTES:
             break
         (others if host is None else rows).append(row)
         told += more
@@ -51,6 +53,11 @@ def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
     found: dict[str, JsonValue] = {"workers": rows, "total": len(names), "next": following}
     found |= {"others": others} if ask.absent else {}
     return found if ask.brief else found | {"trainers": told}
+
+
+@lru_cache(maxsize=1)  # a page after the other is of the same
+def _in_order(names: tuple[str, ...]) -> list[str]:
+    return sorted(names)
 
 
 def _other(world: World, name: str, *, is_known: bool) -> dict[str, JsonValue]:
@@ -65,7 +72,8 @@ def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
         "alone_in_s": round(host.alone_in_s(now)),
         "why": host.offline_why,
         "barred": hostverbs.restraints(world, host),
-        "drained": list(world.barred(host.name)),
+        "revoked": world.why_revoked(host.name),
+        "drained": list(world.record(host.name).barred()),
         "snoozed": world.record(host.name).snoozed(),
         "lifted_by_resume": list(world.record(host.name).lifted_by_resume()),
         "policy": policy_to_dict(world.policy(host.name)),

@@ -49,6 +49,11 @@ from coordinator.states import FINAL, Event, JobState
 
 MAX_HOSTS: Final = 20_000
 MAX_ANSWERS: Final = 4096
+# What a host is asked and does not answer is asked again, a claim until it is given up, all else so
+# many times; then its next heartbeat brings it up again.
+RESEND_BASE_S: Final = 2.0
+RESEND_CAP_S: Final = 15.0
+RESENDS: Final = 6
 ROWS_AT_ONCE: Final = 250
 ROWS_EVERY_S: Final = 0.25
 
@@ -192,7 +197,8 @@ class World:
     trainers: SharedTrainers = field(default_factory=SharedTrainers)
     plan: Plan | None = None
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
-    born_s: float = 0.0  # when a birth was complete last (monotonic)
+    births: dict[str, float] = field(default_factory=dict)  # awaited since when, oldest first
+    birth_s: float | None = None  # when one has last passed that nobody had asked for (monotonic)
     claims: dict[str, Claim] = field(default_factory=dict)
     holdbacks: dict[str, dict[str, Holdback]] = field(default_factory=dict)  # by job, by host
     stops: dict[tuple[str, str, int], Stop] = field(default_factory=dict)
@@ -401,11 +407,10 @@ class World:
         """Return in one word how a host is: as `Host.presence` does, or `revoked`."""
         return "revoked" if host.name in self.revoked else host.presence(now)
 
-    def barred(self, host: str) -> tuple[str, ...]:
-        """Return every reason why a host is given no jobs, with the remedy."""
+    def why_revoked(self, host: str) -> str:
+        """Return that a host's certificate was taken back, with the remedy; empty if it was not."""
         revocation = self.revoked.get(host)
-        revoked = () if revocation is None else (revocation.reason(host),)
-        return (*revoked, *self.record(host).barred())
+        return "" if revocation is None else revocation.reason(host)
 
     def known_hosts(self) -> frozenset[str]:
         """Return the names of the hosts that have come, or that the ledger has something of."""

@@ -22,7 +22,8 @@ _HERE = Path(__file__).parent
 class Peer:
     """A peer: the package that it is imported from, the programs that it needs besides.
 
-    `most_jobs` at once and `most_single` ones are given to it: some take a second each.
+    `most_jobs` at once and `most_single` ones are given to it: some take a second each. Where
+    `in_python` is set, its jobs are Python functions, each in a process that is started for it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Peer:
     programs: tuple[str, ...] = ()
     most_jobs: int = 1000
     most_single: int = 50
+    in_python: bool = False
 
     @property
     def script(self) -> Path:
@@ -41,12 +43,14 @@ class Peer:
         """Return the interpreter that has it."""
         return folder / "bin" / "python"
 
-    def missing(self, folder: Path) -> str | None:
-        """Return why it cannot be measured, or none."""
-        for program in self.programs:
+    def missing(self, folder: Path, program: list[str]) -> str | None:
+        """Return why it cannot be measured with a program, or none."""
+        if self.in_python and not any(word.endswith(".py") for word in program):
+            return "its jobs are Python functions: --child python"
+        for needed in self.programs:
             # Debian's programs of Slurm have this ending where its alternatives are not set up.
-            if not any(map(shutil.which, (program, f"{program}-wlm"))):
-                return f"{program} is not installed"
+            if not any(map(shutil.which, (needed, f"{needed}-wlm"))):
+                return f"{needed} is not installed"
         if self.package is None:
             return None
         asked = [str(self.python(folder)), "-c", f"import {self.package}"]
@@ -62,6 +66,14 @@ PEERS = (
     Peer("HyperQueue", "hyperqueue_peer", "hyperqueue", most_single=20),
     Peer("Dask distributed", "dask_peer", "distributed"),
     Peer("Ray", "ray_peer", "ray"),
+    Peer(
+        "Dask with a process pool",
+        "dask_process_peer",
+        "distributed",
+        most_jobs=200,
+        in_python=True,
+    ),
+    Peer("Ray with max_calls=1", "ray_process_peer", "ray", most_jobs=200, in_python=True),
     Peer(
         "Slurm",
         "slurm_peer",

@@ -13,6 +13,7 @@ import random
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from broker.clock import backoff_s
@@ -150,7 +151,7 @@ class Host:
         self._who = {"instance": uuid.uuid4().hex[:16], "boot": uuid.uuid4().hex[:16]}
         self._failures = 0
         self._seq = 0
-        self._coordinator = ""
+        self._coordinator = ("", "")  # its session and instance
         self._link: _Link | None = None
         self._trying: _Link | None = None
         self._jobs: dict[str, _Job] = {}
@@ -214,12 +215,13 @@ class Host:
         self._loop.call_later(backoff_s(self._failures, 0.5, 30.0, self._swarm.rng), self._connect)
         self._failures += 1
 
-    def _birth(self) -> None:
+    def _birth(self, *, whole: bool = True) -> None:
         topics, words = self._swarm.topics, self._swarm.words
-        self._swarm.counts["births"] += 1
+        self._swarm.counts["births" if whole else "short births"] += 1
         self._birth_due = None
         self._say(topics.status(self.name), words.online.fill(self._who), retain=True)
-        self._say(topics.capability(self.name), words.capability.fill(self._who), retain=True)
+        if whole:
+            self._say(topics.capability(self.name), words.capability.fill(self._who), retain=True)
         self._beat()
 
     def _beat(self) -> None:
@@ -276,11 +278,12 @@ class Host:
                     self._swarm.counts["stopped"] += 1
 
     def _on_coordinator(self, status: dict[str, Any], *, retained: bool) -> None:
-        if status["state"] == "online" and status["session"] != self._coordinator:
-            self._coordinator = status["session"]
+        if status["state"] == "online" and status["session"] != self._coordinator[0]:
+            whole = status["instance"] != self._coordinator[1]
+            self._coordinator = (status["session"], status["instance"])
             if self._birth_due is None and not retained:
                 wait_s = BIRTH_JITTER_S * self._swarm.rng.random()
-                self._birth_due = self._loop.call_later(wait_s, self._birth)
+                self._birth_due = self._loop.call_later(wait_s, partial(self._birth, whole=whole))
 
     def _on_assign(self, assign: dict[str, Any]) -> None:
         words = self._swarm.words

@@ -16,6 +16,7 @@ from broker.topics import CLIENT_PREFIX
 
 MAX_QUEUED_MESSAGES: Final = 100_000  # above the number of retained messages of a large fleet
 MAX_QUEUED_BYTES: Final = 256 * 1024 * 1024
+QUEUED_BYTES_A_HOST: Final = 64 * 1024  # what is retained of it, and three births, 16 KB each
 MAX_INFLIGHT_MESSAGES: Final = 1000
 AUTOSAVE_CHANGES: Final = 20
 AUTOSAVE_A_HOST: Final = 10  # a host's birth is four changes, or more
@@ -30,7 +31,8 @@ persistence_location {state}/
 autosave_on_changes true
 autosave_interval {autosave}
 
-# At the defaults a coordinator would be sent the first thousand retained messages and no more.
+# At the defaults a coordinator would be sent the first thousand retained messages and no more. It
+# is sent what is retained of all hosts, and then their births: what does not fit is lost.
 max_queued_messages {queued}
 max_queued_bytes {queued_bytes}
 # At the default of 20 the heartbeats of a fleet that comes back overtake its births.
@@ -77,7 +79,7 @@ def _conf(site: Site) -> str:
         state=site.state.as_posix().rstrip("/"),
         autosave=max(AUTOSAVE_CHANGES, AUTOSAVE_A_HOST * len(site.hosts)),
         queued=MAX_QUEUED_MESSAGES,
-        queued_bytes=MAX_QUEUED_BYTES,
+        queued_bytes=max(MAX_QUEUED_BYTES, QUEUED_BYTES_A_HOST * len(site.hosts)),
         inflight=MAX_INFLIGHT_MESSAGES,
         packet=MAX_PACKET_BYTES,
         prefix=CLIENT_PREFIX,

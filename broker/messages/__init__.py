@@ -23,6 +23,18 @@ if TYPE_CHECKING:
         Stored,
     )
     from broker.messages.codec import decode, encode
+    from broker.messages.fleet import (
+        BROKER_LOAD,
+        BROKER_REFUSED,
+        HOLDER,
+        JOB_ROW,
+        SUMMARY,
+        BrokerLoad,
+        BrokerRefusals,
+        Holder,
+        JobRow,
+        Summary,
+    )
     from broker.messages.homeassistant import (
         HOME_COMMAND,
         HOME_EVENT,
@@ -34,24 +46,18 @@ if TYPE_CHECKING:
         HomeJob,
     )
     from broker.messages.hosts import (
-        BROKER_LOAD,
-        BROKER_REFUSED,
         CAPABILITY,
         CERTIFICATE_REQUEST,
         CERTIFICATE_RESPONSE,
         HEARTBEAT,
-        HOLDER,
         PROGRESS,
         STATUS,
-        BrokerLoad,
-        BrokerRefusals,
         Capability,
         CertificateRequest,
         CertificateResponse,
         Gpu,
         Heartbeat,
         HeldJob,
-        Holder,
         OwedResult,
         Phase,
         Progress,
@@ -61,8 +67,6 @@ if TYPE_CHECKING:
     from broker.messages.jobs import (
         AGENT_REQUEST,
         AGENT_RESPONSE,
-        JOB_ROW,
-        SUMMARY,
         Accepted,
         AgentRequest,
         AgentResponse,
@@ -72,7 +76,6 @@ if TYPE_CHECKING:
         Failed,
         Finished,
         HostRules,
-        JobRow,
         Noted,
         Rebirth,
         Refused,
@@ -81,7 +84,6 @@ if TYPE_CHECKING:
         Rules,
         Started,
         Stopped,
-        Summary,
     )
     from broker.messages.needs import Needs
     from broker.messages.operators import (
@@ -163,22 +165,23 @@ _NAMES: Final = {
     "codec": (
         "decode", "encode",
     ),
+    "fleet": (
+        "BROKER_LOAD", "BROKER_REFUSED", "BrokerLoad", "BrokerRefusals", "HOLDER", "Holder",
+        "JOB_ROW", "JobRow", "SUMMARY", "Summary",
+    ),
     "homeassistant": (
         "HOME_COMMAND", "HOME_EVENT", "HOME_STATE", "HomeCommand", "HomeEvent", "HomeFleet",
         "HomeHost", "HomeJob",
     ),
     "hosts": (
-        "BROKER_LOAD", "BROKER_REFUSED", "CAPABILITY", "CERTIFICATE_REQUEST",
-        "CERTIFICATE_RESPONSE", "HEARTBEAT", "HOLDER", "PROGRESS", "STATUS", "BrokerLoad",
-        "BrokerRefusals", "Capability", "CertificateRequest", "CertificateResponse", "Gpu",
-        "Heartbeat", "HeldJob", "Holder", "OwedResult", "Phase", "Progress", "Status",
-        "TrainerInfo",
+        "CAPABILITY", "CERTIFICATE_REQUEST", "CERTIFICATE_RESPONSE", "HEARTBEAT", "PROGRESS",
+        "STATUS", "Capability", "CertificateRequest", "CertificateResponse", "Gpu", "Heartbeat",
+        "HeldJob", "OwedResult", "Phase", "Progress", "Status", "TrainerInfo",
     ),
     "jobs": (
-        "AGENT_REQUEST", "AGENT_RESPONSE", "JOB_ROW", "SUMMARY", "Accepted", "AgentRequest",
-        "AgentResponse", "Assign", "Cancel", "Checkpoint", "Failed", "Finished",
-        "HostRules", "JobRow", "Noted", "Rebirth", "Refused", "Release", "Released",
-        "Rules", "Started", "Stopped", "Summary",
+        "AGENT_REQUEST", "AGENT_RESPONSE", "Accepted", "AgentRequest", "AgentResponse", "Assign",
+        "Cancel", "Checkpoint", "Failed", "Finished", "HostRules", "Noted", "Rebirth", "Refused",
+        "Release", "Released", "Rules", "Started", "Stopped",
     ),
     "needs": ("Needs",),
     "operators": (

@@ -1,4 +1,4 @@
-"""What a host or the coordinator is, and how it fares."""
+"""What a host is, and how it fares; presence, which the coordinator has as well."""
 
 from __future__ import annotations
 
@@ -44,14 +44,6 @@ class Status(Wire):
         max_length=MAX_LISTED,
         description="Of a goodbye: results that the host will bring when it is back.",
     )
-
-
-class Holder(Wire):
-    """Which coordinator serves the fleet; retained, and no will touches it."""
-
-    ledger: Id = Field(description="Whose jobs these are: goes with the coordinator's receipts.")
-    machine: Line
-    instance: Id
 
 
 class Gpu(Piece):
@@ -144,23 +136,6 @@ class Heartbeat(Wire):
     )
 
 
-class BrokerRefusals(Wire):
-    """What the embedded broker has refused since it was started, by reason; retained."""
-
-    refused: Annotated[dict[Word, Annotated[int, Field(ge=0)]], Field(max_length=64)]
-
-
-class BrokerLoad(Wire):
-    """What the embedded broker had to do in the last minute; retained, several times a minute."""
-
-    clients: int = Field(ge=0, description="Connections now.")
-    max_clients: int = Field(ge=1)
-    messages_s: float = Field(ge=0, description="Published by clients, a second.")
-    bytes_s: float = Field(ge=0, description="Their payloads.")
-    busy: float = Field(ge=0, description="Processor time, in cores; it can use one.")
-    lag_p99_s: float = Field(ge=0, description="How late its event loop was.")
-
-
 class Progress(Wire):
     """Progress of one running job; retained while it runs."""
 
@@ -190,11 +165,8 @@ class CertificateResponse(Wire):
 
 
 STATUS: Final = TypeAdapter(Status)
-HOLDER: Final = TypeAdapter(Holder)
 CAPABILITY: Final = TypeAdapter(Capability)
 HEARTBEAT: Final = TypeAdapter(Heartbeat)
 PROGRESS: Final = TypeAdapter(Progress)
 CERTIFICATE_REQUEST: Final = TypeAdapter(CertificateRequest)
 CERTIFICATE_RESPONSE: Final = TypeAdapter(CertificateResponse)
-BROKER_LOAD: Final = TypeAdapter(BrokerLoad)
-BROKER_REFUSED: Final = TypeAdapter(BrokerRefusals)

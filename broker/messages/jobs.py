@@ -1,4 +1,4 @@
-"""Jobs: what a coordinator asks of an agent, its reports, and the rows for dashboards."""
+"""Jobs: what a coordinator asks of an agent, and its reports."""
 
 from __future__ import annotations
 
@@ -248,49 +248,5 @@ AgentResponse = Annotated[
 ]
 
 
-class JobRow(Wire):
-    """One job as people and scripts see it; retained at its topic. Times are RFC 3339 in UTC."""
-
-    name: Line
-    state: JobStateName
-    host: str | None
-    job_id: JobId
-    attempt: int
-    error: str | None
-    model: str
-    mode: str
-    priority: int
-    artifact_id: ArtifactId | None
-    metrics: Metrics | None
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
-    ran_s: float | None = Field(
-        default=None,
-        description="Seconds that the trainer ran in the attempt that ended it; none: unknown.",
-    )
-    in_plan: bool = True
-    submitted_by: str | None = Field(
-        default=None, description="Who asked for it with `fleet run`; none: the manifest did."
-    )
-    unplaceable: bool = Field(
-        default=False,
-        exclude_if=lambda is_so: not is_so,
-        description="It is pending, and no known host could ever run it as things are. Answers to "
-        "`list` and `show` say so; a retained row does not know.",
-    )
-
-
-class Summary(Wire):
-    """Counts by state; retained."""
-
-    jobs: dict[str, int]
-    hosts: dict[str, int]
-    dropped: dict[str, int] = Field(default={}, description="Garbage dropped, by kind of topic.")
-    paused: bool = Field(default=False, description="No new jobs are given out.")
-
-
 AGENT_REQUEST: Final[TypeAdapter[AgentRequest]] = TypeAdapter(AgentRequest, config=DEFERRED)
 AGENT_RESPONSE: Final[TypeAdapter[AgentResponse]] = TypeAdapter(AgentResponse, config=DEFERRED)
-JOB_ROW: Final = TypeAdapter(JobRow)
-SUMMARY: Final = TypeAdapter(Summary)

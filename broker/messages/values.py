@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic_core import to_json
 
 from broker.topics import HEX_PATTERN, HOST_PATTERN
 
@@ -43,11 +44,20 @@ def finite(value: T) -> T:
     """Return `value`, or raise ValueError where a number in it is not finite."""
     # `allow_inf_nan` does not reach into a JsonValue that is parsed from JSON.
     try:
-        if value:  # most often it is an empty mapping
+        if value and _may_not_be(value):  # most often it is an empty mapping
             _FINITE.encode(value)
     except (ValueError, RecursionError):
         raise ValueError("must hold finite numbers only") from None
     return value
+
+
+def _may_not_be(value: object) -> bool:
+    """Look quickly whether there may be a number that is not finite; it may be a word as well."""
+    try:
+        text = to_json(value, inf_nan_mode="constants")
+    except ValueError:
+        return True
+    return b"NaN" in text or b"Infinity" in text
 
 
 Metrics = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(finite)]

@@ -11,6 +11,7 @@ import click
 from broker.errors import ConfigError
 from broker.machine import new_id
 from broker.messages import AskCancel, AskCancelPending, AskStatus
+from broker.prose import counted
 from coordinator.cli.common import client_options, json_option
 from coordinator.cli.complete import complete_job
 from coordinator.cli.words import say, tell_of_namesakes
@@ -80,4 +81,4 @@ def _all_pending(client: OperatorClient, *, yes: bool, as_json: bool) -> int:
 
 
 def _jobs(count: int) -> str:
-    return f"{count} pending job{'' if count == 1 else 's'}"
+    return counted(count, "pending job")

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from broker.machine import new_id
-from broker.prose import HANG
+from broker.prose import HANG, counted
 from coordinator.cli import EXIT_REFUSED, NotDone, Unreachable, printable
 from coordinator.cli.common import json_option, where_options
 from coordinator.cli.views import POLL_S, View, watch_option, watching
 from coordinator.cli.words import print_json, say
+from coordinator.hostpages import known_names
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -92,7 +93,7 @@ def _unchecked(warnings: list[str] | None, hosts: set[str] | None) -> dict[str, 
 def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[str]:
     if found["ok"]:
         count = found["jobs"]
-        yield f"{manifest}: {count} job{'s' * (count != 1)}, no errors"
+        yield f"{manifest}: {counted(count, 'job')}, no errors"
         if found["warnings"] is None:
             why = "--offline" if offline else found.get("unchecked", "no coordinator answered")
             yield f"names of hosts were not checked: {why}"
@@ -162,8 +163,7 @@ def known_hosts(client: OperatorClient) -> set[str] | None:
                 return None
             ask = AskWorkers(id=new_id(), offset=following, limit=500, brief=True, absent=True)
             page = client.ask(ask)
-            names.update(row["host"] for row in page["workers"])
-            names.update(row["host"] for row in page["others"] if row["known"])
+            names |= known_names(page)
             following = page["next"]
     except (NotDone, Unreachable):
         return None

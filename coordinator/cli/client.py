@@ -74,6 +74,7 @@ class OperatorClient:
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
         self._lost: Disconnected | None = None  # while there is no connection
         self._status = b""  # of the coordinator, as it says itself, or its will does
+        self._ahead: dict[str, float] = {}  # what `ask_ahead` has sent: when to repeat it, by id
         self._silent_since_s: float | None = None  # while questions go unanswered (monotonic)
         # What comes on the watched topics while an answer is awaited.
         self._aside: deque[LinkEvent] = deque(maxlen=MAX_ASIDE)
@@ -155,8 +156,8 @@ class OperatorClient:
         patience = Patience(self.timeout_s, time.monotonic())
         if self._silent_since_s is None:
             self._silent_since_s = time.monotonic()
-        repeat_at_s = 0.0
-        unsigned, sent = "", False
+        repeat_at_s = self._ahead.pop(request.id, 0.0)
+        unsigned, sent = "", bool(repeat_at_s)
         while True:
             now_s = time.monotonic()
             if repeat_at_s and now_s >= repeat_at_s:  # most questions are answered: it costs
@@ -194,6 +195,11 @@ class OperatorClient:
         # The coordinator allows a minute beyond a command's expiry (`authority.EXPIRY_SLACK_S`).
         late = "\nwhat was asked may still be done within a minute"
         raise Unreachable(self._missing() + (late if sent and isinstance(request, Command) else ""))
+
+    def ask_ahead(self, request: OperatorRequest) -> None:
+        """Send a question, no command, for whose answer `ask` is to wait later."""
+        if self._link.publish(Outgoing(self.topics.operator_request(self.name), encode(request))):
+            self._ahead[request.id] = time.monotonic() + REPEAT_S
 
     def _missing(self) -> str:
         """Say which of the two does not answer, and what may help."""
@@ -270,13 +276,20 @@ class OperatorClient:
 
     def list_workers(self) -> list[dict[str, Any]]:
         """Return all hosts, page by page."""
-        rows: list[dict[str, Any]] = []
-        offset: int | None = 0
-        while offset is not None:
-            page = self.ask(AskWorkers(id=new_id(), offset=offset))
-            rows += hostpages.whole(page)
-            offset = page["next"]
-        return rows
+        return [row for page in self.host_pages() for row in hostpages.whole(page)]
+
+    def host_pages(self, *, absent: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield the pages of hosts; while one is looked at, the coordinator makes the next."""
+        ask = AskWorkers(id=new_id(), absent=absent)
+        while True:
+            page = self.ask(ask)
+            is_last = page["next"] is None
+            if not is_last:
+                ask = AskWorkers(id=new_id(), absent=absent, offset=page["next"])
+                self.ask_ahead(ask)
+            yield page
+            if is_last:
+                return
 
     def story(self, wanted: AskEvents, tell: Callable[[list[dict[str, Any]]], object]) -> AskEvents:
         """Hand what has happened to `tell`, page by page; return how to ask for what comes next."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from broker.prose import counted
 from coordinator.cli import printable, words
 from coordinator.cli.words import ID_CHARS
 
@@ -110,10 +111,7 @@ def _models(client: OperatorClient) -> Found:
     """Return each model that a host has a trainer for, and how many hosts have one."""
     made = (row["capability"] for row in client.list_workers())
     counts = Counter(model for one in made if one for model in one["trainers"])
-    return [
-        (model, "on 1 host" if count == 1 else f"on {count} hosts")
-        for model, count in sorted(counts.items())
-    ]
+    return [(model, f"on {counted(count, 'host')}") for model, count in sorted(counts.items())]
 
 
 def complete_first_host(

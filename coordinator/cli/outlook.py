@@ -14,10 +14,12 @@ from pydantic import ValidationError
 
 from broker.errors import RemoteError
 from broker.machine import new_id
-from broker.messages import AskAttempts, AskPlan, AskWorkers, Capability, Heartbeat
+from broker.messages import AskAttempts, AskPlan, Capability, Heartbeat, TrainerInfo
+from broker.prose import counted
 from broker.prose import span as words_of_span
 from coordinator import hostpages
-from coordinator.durations import Earlier, History, Span, default_epochs
+from coordinator.durations import History, default_epochs
+from coordinator.estimates import Earlier, Span
 from coordinator.forecast import Forecast, Held, Outlook, Waiting, forecast
 from coordinator.matchmaking import HostView
 from coordinator.plan import HostPolicy, JobSpec, policy_from_dict, spec_from_dict
@@ -115,10 +117,7 @@ def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
     """
     try:
         jobs, said = _plan(client, states)
-        rows, others = _hosts(client)
-        views = [_view(row) for row in rows if row["capability"] is not None]
-        policies = {row["host"]: policy_from_dict(row["policy"]) for row in (*rows, *others)}
-        known = frozenset(row["host"] for row in (*rows, *others) if row.get("known", True))
+        views, policies, known = _hosts(client)
         grace_s, plans_grace_s = said["grace_s"], said["plans_grace_s"]
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         raise RemoteError(f"the coordinator's answer cannot be used: {error!r}"[:300]) from None
@@ -137,9 +136,15 @@ def epochs_by_default(views: Iterable[HostView]) -> dict[tuple[str, str], float]
     from coordinator.builtin import builtin_trainers
 
     found: dict[tuple[str, str], float] = {}
+    by_set: dict[int, dict[str, float]] = {}  # many hosts have one: see `views_of`
     for view in views:
-        for model, trainer in view.capability.trainers.items():
-            found[model, view.host] = found[model, ""] = default_epochs(trainer.hyper_schema)
+        trainers = view.capability.trainers
+        if (epochs := by_set.get(id(trainers))) is None:
+            epochs = by_set[id(trainers)] = {
+                model: default_epochs(trainer.hyper_schema) for model, trainer in trainers.items()
+            }
+        for model, most in epochs.items():
+            found[model, view.host] = found[model, ""] = most
     for model, schema in builtin_trainers().items():
         found[model, ""] = default_epochs(schema)
     return found
@@ -174,17 +179,26 @@ def _plan(client: OperatorClient, states: Sequence[Any]) -> tuple[list[Planned],
             return list(jobs.values()), page
 
 
-def _hosts(client: OperatorClient) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return all hosts that have come, and those that only the ledger or the plan names."""
-    rows: list[dict[str, Any]] = []
-    others: list[dict[str, Any]] = []
-    offset: int | None = 0
-    while offset is not None:
-        page = client.ask(AskWorkers(id=new_id(), absent=True, offset=offset))
-        rows += hostpages.whole(page)
-        others += page["others"]
-        offset = page["next"]
-    return rows, others
+def _hosts(
+    client: OperatorClient,
+) -> tuple[list[HostView], dict[str, HostPolicy], frozenset[str]]:
+    """Return the hosts that have said what they are, the policies of all, and who is known.
+
+    There are some that have yet to say it, and some that only the ledger or the plan names.
+    """
+    views: list[HostView] = []
+    policies: dict[str, HostPolicy] = {}
+    known: set[str] = set()
+    for page in client.host_pages(absent=True):
+        rows = hostpages.whole(page)
+        there = views_of(rows)
+        views += there
+        policies |= {view.host: view.policy for view in there}
+        for row in (*rows, *page["others"]):
+            if row["host"] not in policies:
+                policies[row["host"]] = policy_from_dict(row["policy"])
+        known |= hostpages.known_names(page)
+    return views, policies, frozenset(known)
 
 
 def _earlier(row: Mapping[str, Any]) -> Earlier | None:
@@ -192,14 +206,31 @@ def _earlier(row: Mapping[str, Any]) -> Earlier | None:
     return Earlier(**found) if found else None
 
 
-def _view(row: Mapping[str, Any]) -> HostView:
+def views_of(rows: Iterable[Mapping[str, Any]]) -> list[HostView]:
+    """Return as matchmaking sees them those of `hostpages.whole` that have said what they are."""
+    # The rows of a page have their trainers in common; to look through them takes fifty times what
+    # the rest of a host does.
+    known: dict[int, Mapping[str, TrainerInfo]] = {}
+    found = []
+    for row in rows:
+        if (told := row["capability"]) is None:
+            continue
+        trainers = known.get(id(told["trainers"]), told["trainers"])
+        capability = Capability.model_validate({**told, "trainers": trainers})
+        known[id(told["trainers"])] = capability.trainers
+        found.append(_view(row, capability))
+    return found
+
+
+def _view(row: Mapping[str, Any], capability: Capability) -> HostView:
     return HostView(
         host=row["host"],
         online=row["status"] == "online",
         offline_why=row["presence"],
-        capability=Capability.model_validate(row["capability"]),
+        capability=capability,
         heartbeat=Heartbeat.model_validate(row["heartbeat"]) if row["heartbeat"] else None,
         policy=policy_from_dict(row["policy"]),
+        revoked=row["revoked"],
         barred=tuple(row["drained"]),
         snoozed=row["snoozed"],
         twins=row["presence"] == "twins",
@@ -267,7 +298,7 @@ def about(span: Span, now: datetime | None = None) -> str:
 
 def starting(count: int) -> str:
     """Return in words that so many hosts have yet to say what they are."""
-    return "1 host is starting" if count == 1 else f"{count} hosts are starting"
+    return f"{counted(count, 'host')} {'is' if count == 1 else 'are'} starting"
 
 
 def end_of_plan(found: Forecast, hosts_starting: int = 0) -> str:
@@ -278,7 +309,7 @@ def end_of_plan(found: Forecast, hosts_starting: int = 0) -> str:
     words = []
     is_near = found.end is not None and found.end.median_s < SOON_S
     if found.unknown:
-        words.append(f"how long {jobs(found.unknown)} will take is unknown")
+        words.append(f"how long {counted(found.unknown, 'job')} will take is unknown")
         if found.end is not None and not is_near:
             words.append(f"the part that can be predicted ends {about(found.end)}")
     elif is_near:
@@ -299,21 +330,16 @@ def _left_over(found: Forecast, hosts_starting: int) -> Iterator[str]:
     absent, stuck = len(found.of("absent")), len(found.of("stuck"))
     if absent:
         waits = "waits" if absent == 1 else "wait"
-        yield f"{jobs(absent)} {waits} for a host to come back"
+        yield f"{counted(absent, 'job')} {waits} for a host to come back"
     if stuck:
         yet = f" yet ({starting(hosts_starting)})" if hosts_starting else ""
-        yield f"{jobs(stuck)} no known host can run{yet}"
+        yield f"{counted(stuck, 'job')} no known host can run{yet}"
 
 
 def _is_far(found: Forecast) -> bool:
     """Whether what can be predicted rests on runs of many more epochs, or far fewer."""
     known = (one.estimate for one in found.outlooks.values() if one.ends_known)
     return any(estimate is not None and estimate.is_far for estimate in known)
-
-
-def jobs(count: int) -> str:
-    """Return a number of jobs in words."""
-    return f"{count} job" if count == 1 else f"{count} jobs"
 
 
 def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from broker.access import PEOPLE, Access, open_access
+from broker.access import PEOPLE, open_access
 from broker.checks import check_clock, check_python
 from broker.errors import ConfigError
 from broker.findings import Finding, fail, ok, skipped, warn
@@ -15,14 +15,12 @@ from broker.identity import HOW_TO_GET
 from broker.machine import new_id, system_clock
 from broker.messages import AskStatus
 from broker.reach import (
-    DAY_S,
     NO_BROKER,
     NO_IDENTITY,
     NO_SESSION,
     NO_SETTINGS,
-    WARN_DAYS,
-    again,
     check_addresses,
+    check_identity,
 )
 from broker.settings import BrokerSettings
 from coordinator.cli import NotDone, Unreachable
@@ -57,19 +55,6 @@ def findings(at: dict[str, Any]) -> Iterator[Finding]:
         yield from check_fleet(settings)
     else:
         yield from skipped(_REST[1:], *NO_BROKER)
-
-
-def check_identity(access: Access, now_s: float) -> Finding:
-    """Tell as whom `fleet` asks from here, and when that ends; `now_s` since the epoch."""
-    identity = access.identity
-    if identity is None:
-        return ok("identity", "none is needed: this broker is on this machine, or trusted")
-    left_days = (identity.ends_s - now_s) / DAY_S
-    text = f"{identity.name}, for {left_days:.0f} more days"
-    if left_days < WARN_DAYS:
-        remedy = f"renew it: `{again(identity.name)}` on the CA's machine and `fleet join` here"
-        return warn("identity", text, remedy)
-    return ok("identity", text)
 
 
 def check_fleet(settings: BrokerSettings) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from broker.clock import rfc3339
 from broker.errors import ConfigError
 from broker.machine import machine_name, new_id, system_clock
 from broker.messages import AskStatus, AskTrainers
+from broker.prose import counted
 from coordinator.cli import EXIT_REFUSED
 from coordinator.cli.views import View, viewing
 from coordinator.cli.words import say, short, told, unread
@@ -368,7 +369,7 @@ def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -
 
     if not left:
         return False
-    line = render.Text(f"{outlook.jobs(len(left))} {title}:", "yellow")
+    line = render.Text(f"{counted(len(left), 'job')} {title}:", "yellow")
     outlook.say(out, line)
     groups = outlook.grouped(left)
     for reason, names in groups[:rows]:

@@ -15,7 +15,7 @@ from broker.address import parse_addresses, text_of
 from broker.errors import BadMessage, LocalError
 from broker.machine import new_id
 from broker.messages import PROGRESS, AskStatus, Progress, decode
-from broker.prose import HANG
+from broker.prose import HANG, counted
 from broker.settings import BrokerSettings
 from broker.topics import Kind, Topics
 from coordinator.cli import EXIT_NOTHING_RAN, EXIT_REFUSED, leftover, render
@@ -195,7 +195,7 @@ class _Screen:
         """Say what there is to do, and on how many hosts."""
         counts = ", ".join(f"{count} {name}" for name, count in status["jobs"].items() if count)
         online = status["hosts"]["online"]
-        hosts = "1 host is online" if online == 1 else f"{online} hosts are online"
+        hosts = f"{counted(online, 'host')} {'is' if online == 1 else 'are'} online"
         render.say(f"{counts or 'no jobs'}; {hosts}", err=self._aside)
 
     def stand_still(
@@ -290,7 +290,7 @@ def _results(rows: list[dict[str, Any]], state: Path) -> None:
             words = render.Line(f"\n{row['name']} failed: {row['error']}", style="red")
             render.put(out, [words])
     stored = sum(row["state"] == "completed" for row in rows)
-    render.put(out, [f"\n{stored} artifacts in {state / 'coordinator' / 'models'}"])
+    render.put(out, [f"\n{counted(stored, 'artifact')} in {state / 'coordinator' / 'models'}"])
 
 
 def _result(row: dict[str, Any]) -> tuple[Any, ...]:

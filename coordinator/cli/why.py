@@ -12,6 +12,7 @@ import click
 from broker.errors import RemoteError
 from broker.machine import new_id
 from broker.messages import AskWhy
+from broker.prose import counted
 from coordinator.against import alike, wished
 from coordinator.cli import NotDone, Unreachable
 from coordinator.cli.common import job_argument
@@ -87,8 +88,7 @@ def _print(data: dict[str, Any], out: Any) -> None:
     _print_clauses(out, data)
     _print_hosts(out, data["hosts"], data["summary"])
     if (more := data.get("known", 0) - len(data["hosts"])) > 0:
-        many = "1 host" if more == 1 else f"{more} hosts"
-        outlook.say(out, f"and {many} with more against them", 2)
+        outlook.say(out, f"and {counted(more, 'host')} with more against them", 2)
 
 
 def _told(state: str, summary: str) -> str:
@@ -175,7 +175,7 @@ def _print_clauses(out: Any, data: dict[str, Any]) -> None:
 
     if data["clauses"]:
         known = data["known"]
-        rows = [(f"{known} known host{'s' * (known != 1)}", "", known, "")]
+        rows = [(counted(known, "known host"), "", known, "")]
         rows += [
             (one["clause"], one["against"] or "-", one["left"], one["detail"])
             for one in data["clauses"]

@@ -193,7 +193,8 @@ class Host:
         self.boot_id = "b"
 
     def says(self, topic: str, message: m.Wire, *, retained: bool = False) -> None:
-        self.fleet.handle(Incoming(topic, m.encode(message), retained))
+        event = Incoming(topic, m.encode(message), retained)
+        self.fleet.handle(self.fleet.core.world.trainers.shorten(event))
 
     def joins(self, *jobs: tuple[str, int, str], **capability: Any) -> Host:
         """Birth: status, capability, heartbeat, which lists (job id, attempt, phase)."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from broker.clock import Now
 from broker.disk import RealDisk
 from broker.topics import HOME_STATUS, Kind, Topics
 from broker.wire import Connected, Incoming, Outgoing
+from coordinator.core import Core
 from coordinator.effects import ManifestRead
 from coordinator.faces.homeassistant import HomeAssistant
 from coordinator.joblog import JobLogs
@@ -42,10 +46,12 @@ class Home:
         self.settings = CoreSettings(
             "c", "b", manifest="plan.toml", home_commands=commands, **settings
         )
+        self._opened = contextlib.ExitStack()
         self.start()
 
     def start(self, kept: bytes | None = None) -> None:
         """Start (again), with what was kept."""
+        self.close()
         around = Surroundings(
             topics=self.topics, disk=RealDisk(), rng=random.Random(1), new_id=self.new_id,
             publish=self._publish, put=self.handle, background=lambda _: None,
@@ -54,15 +60,23 @@ class Home:
         self.face = HomeAssistant(
             self.topics, random.Random(2), "1.0", kept, commands=self.settings.home_commands
         )
-        self.ledger = Ledger(self.folder / "l.db")
+        self.ledger = self._opened.enter_context(closing(Ledger(self.folder / "l.db")))
         self.shell = Shell(
             self.settings, around, self.ledger, Store(self.folder),
             JobLogs(self.folder / "logs", 9999), self.now, face=self.face,
         )  # fmt: skip
         self.handle(ManifestRead(Plan(self.specs)), Connected(self.new_id()))
 
+    def close(self) -> None:
+        """Let go of the ledger, without a word."""
+        self._opened.close()
+
     def new_id(self) -> str:
         return f"id{next(self._ids)}"
+
+    @property
+    def core(self) -> Core:
+        return self.shell.core
 
     @property
     def now(self) -> Now:
@@ -155,3 +169,12 @@ class Home:
 
     def _keep(self, memory: bytes) -> None:
         self.kept = memory
+
+
+@contextlib.contextmanager
+def homes(folder: Path) -> Iterator[Callable[..., Home]]:
+    """`home(*specs, **settings)`: a coordinator with the face, until the context ends."""
+    with contextlib.ExitStack() as made:
+        yield lambda *specs, **settings: made.enter_context(
+            closing(Home(folder, *specs, **settings))
+        )

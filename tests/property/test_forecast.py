@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from broker import messages as m
 from broker.messages import (
     AskDrain,
+    AskIdentity,
     AskList,
     AskPause,
     AskPlan,
@@ -25,9 +26,10 @@ from broker.messages import (
     TrainerInfo,
 )
 from coordinator import hostpages
-from coordinator.cli.outlook import Picture, Planned, _view
-from coordinator.durations import History, Span
+from coordinator.cli.outlook import Picture, Planned, views_of
+from coordinator.durations import History
 from coordinator.effects import Collect, Collected, ManifestRead
+from coordinator.estimates import Span
 from coordinator.forecast import Forecast, Held, Waiting, forecast
 from coordinator.matchmaking import HostView, reasons
 from coordinator.plan import HostPolicy, JobSpec, Plan, job_id, spec_from_dict
@@ -177,7 +179,7 @@ def test_what_is_forecast_is_what_the_coordinator_does(
     planned = [Planned(spec_from_dict(row["spec"]), row) for row in rows["jobs"]]
     reality = Reality(hosts, took_s)
     workers = hostpages.whole(reality.fleet.asks(AskWorkers(id="w")).data)
-    picture = Picture(planned, [*map(_view, workers)], history(hosts, took_s), rows["grace_s"])
+    picture = Picture(planned, views_of(workers), history(hosts, took_s), rows["grace_s"])
     said = picture.forecast()
     real = reality.plays(jobs)
     for one in said.outlooks.values():
@@ -246,7 +248,7 @@ class Reality:
         self.start()
 
 
-HOW = st.sampled_from(("free", "drained", "drained", "snoozed", "quiet", "away"))
+HOW = st.sampled_from(("free", "drained", "drained", "snoozed", "quiet", "away", "revoked"))
 known_hosts = st.dictionaries(board.hosts, st.tuples(board.capabilities(), HOW), min_size=1)
 
 
@@ -276,6 +278,10 @@ def test_every_face_agrees_on_what_no_host_can_run(
                 host.beats(refuses="quiet hours")
             case "away":
                 host.status("offline", "lost")
+            case "revoked":
+                made_at = fleet.now.wall_s
+                entry = AskIdentity(id=f"r-{name}", action="revoke", name=name, made_at=made_at)
+                assert fleet.asks(entry, "operator:alice/cli").ok
     fleet.handle(ManifestRead(Plan(tuple(jobs), policies, GRACE_S)))
 
     def ask(request: Any) -> Any:
@@ -285,7 +291,7 @@ def test_every_face_agrees_on_what_no_host_can_run(
     marked = {row["job_id"] for row in rows if row["unplaceable"]}
     page = ask(AskPlan(id="p"))
     planned = [Planned(spec_from_dict(row["spec"]), row) for row in page["jobs"]]
-    views = [*map(_view, hostpages.whole(ask(AskWorkers(id="w"))))]
+    views = views_of(hostpages.whole(ask(AskWorkers(id="w"))))
     said = Picture(planned, views, History(), page["grace_s"]).forecast()
     assert {one.spec.job_id for one in said.of("stuck")} == marked
     assert ask(AskStatus(id="s"))["unplaceable"]["count"] == len(marked)

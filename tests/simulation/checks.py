@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.messages import AGENT_REQUEST, Cancel, Failed, Finished, decode
 from broker.wire import Incoming
-from coordinator.assignment import explain
 from coordinator.history import contradiction
+from coordinator.hostviews import explain
 from coordinator.jobs import Change, Job
 from coordinator.matchmaking import HostView, Reason
 from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey
@@ -17,7 +17,7 @@ from coordinator.states import FINAL, Event, JobState
 from coordinator.submit import SWEPT
 
 if TYPE_CHECKING:
-    from .nodes import AgentNode, SimTrainer
+    from .agentnode import AgentNode, SimTrainer
     from .run import Run
 
 GRACE_S: Final = 5.0  # after which a trainer that was asked to end is ended

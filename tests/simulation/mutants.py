@@ -17,7 +17,7 @@ from agent.shell import Shell as AgentShell
 from agent.spool import Spool
 from agent.state import State
 from broker.clock import Now
-from coordinator import assignment, believing, filing, handover, presence, release
+from coordinator import assignment, believing, filing, handover, presence, release, stopping
 from coordinator.core import Core
 from coordinator.jobs import Job
 from coordinator.ledger import Ledger
@@ -207,7 +207,7 @@ def _never_killed(patch: Patch) -> None:
 
 
 def _late_results_dropped(patch: Patch) -> None:
-    for module in (assignment, handover, presence):
+    for module in (handover, presence, stopping):
         patch(module, "is_late", lambda *_: False)
 
 

@@ -1,75 +1,28 @@
-"""The fleet's programs as they run in a simulation: the real shells, on simulated machines."""
+"""Simulated machines, and what all of the fleet's programs have in common that run on them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.bundle import BundleInfo
-from agent.checkpoints import Checkpoints
-from agent.core import Core as AgentCore
-from agent.effects import (
-    Look,
-    Looked,
-    Probed,
-    Shutdown,
-    Snooze,
-    StartTrainer,
-    TrainerExited,
-    TrainerLine,
-    Vitals,
-)
-from agent.shell import Shell as AgentShell
-from agent.shell import Surroundings as AgentSurroundings
-from agent.spool import Spool
-from agent.state import CoreSettings as AgentSettings
-from agent.state import OwnerSettings
 from broker.clock import Now
-from broker.disk import Disk, read, write_atomically
 from broker.errors import StorageError
 from broker.link import feed
 from broker.mailbox import Mailbox
-from broker.messages import (
-    AGENT_RESPONSE,
-    MAX_SMALL_BYTES,
-    Capability,
-    Finished,
-    Gpu,
-    TrainerInfo,
-    decode,
-)
 from broker.topics import Topics
-from broker.wire import Outgoing
-from coordinator.effects import ManifestRead
-from coordinator.joblog import JobLogs
-from coordinator.jobs import Change
-from coordinator.ledger import Ledger
-from coordinator.manifest import ManifestError, Problem
-from coordinator.plan import Plan
-from coordinator.records import Record
-from coordinator.shell import Retention
-from coordinator.shell import Shell as CoordinatorShell
-from coordinator.shell import Surroundings as CoordinatorSurroundings
-from coordinator.store import Store
-from coordinator.world import CoreSettings
+from broker.wire import LinkEvent, Outgoing
 
-from .checks import GRACE_S, LOOK_S
 from .disk import SimDisk
 from .network import Link
 
 if TYPE_CHECKING:
+    from .agentnode import SimTrainer
     from .run import Run
-    from .scenario import HostSpec
 
-GIB: Final = 1024**3
 ROOT: Final = Path("/state")
 HEARTBEAT_S: Final = 30.0
 STALE_S: Final = 120.0
@@ -170,7 +123,7 @@ class Node(ABC):
 
     def from_link(self, generation: int) -> Callable[[Any], None]:
         """Return the inbox of this process's link."""
-        deliver = feed(self.mailbox)
+        deliver = feed(self.mailbox, self.shorten)
 
         def inbox(event: Any) -> None:
             if generation == self.generation and self.up:
@@ -178,6 +131,10 @@ class Node(ABC):
                 self.wake(self.machine.rng.random() * self.run.scenario.batch_s)
 
         return inbox
+
+    def shorten(self, event: LinkEvent) -> LinkEvent:
+        """What waits in the mailbox for an event of the link."""
+        return event
 
     def background(self, call: Callable[[], None]) -> None:
         """Have a slow function run on another thread."""
@@ -269,337 +226,3 @@ class Node(ABC):
         self.asleep = False
         self._turn_at_s = None
         self.wake(0.0)
-
-
-class SimLedger(Ledger):
-    """The real ledger, in memory; the process may end before a commit or after it."""
-
-    def __init__(self, node: CoordinatorNode) -> None:
-        """Open one in memory."""
-        super().__init__(":memory:")
-        self._node = node
-
-    def commit(self, changes: Sequence[Change | Record]) -> None:
-        """Commit, and have the checker look."""
-        machine = self._node.machine
-        if not changes:
-            return
-        machine.before("commit")
-        if machine.disk.trouble:
-            raise StorageError("ledger: the disk refuses")
-        super().commit(changes)
-        self._node.run.checker.committed(changes)
-        machine.before("committed")
-
-    def close(self) -> None:
-        """Stay: what is committed is on the disk."""
-
-
-class CoordinatorNode(Node):
-    """The coordinator."""
-
-    role = "coordinator"
-
-    def __init__(self, run: Run, machine: Machine) -> None:
-        """With an empty ledger."""
-        super().__init__(run, machine, "fleet-coordinator")
-        self.ledger = SimLedger(self)
-        self.shell: CoordinatorShell | None = None
-        self.store: Store | None = None
-        self.manifest: Plan | None = run.scenario.plan()
-        self._last_good = self.manifest
-
-    def begin(self) -> None:
-        """As `coordinator.service.Service` does."""
-        disk: Disk = self.machine.disk
-        now = self.machine.now()
-        self.store = Store(ROOT, disk)
-        logs = JobLogs(ROOT / "logs", 100_000, disk)
-        new_id = self.run.id_maker("c")
-        around = CoordinatorSurroundings(
-            topics=TOPICS, disk=disk, rng=self.machine.rng, new_id=new_id, publish=self.publish,
-            put=self.put, background=self.background, writing=self.background,
-            read_plan=self._read_plan,
-        )  # fmt: skip
-        settings = CoreSettings(
-            instance=new_id(), boot_id=self.machine.boot_id, manifest="plan.toml",
-            stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_bytes=4096,
-            crash_grace_s=60.0, sleep_grace_s=240.0, max_attempts=2, receipt_key=b"a key",
-            cancel_at_once=2, keep_results_s=50.0,
-        )  # fmt: skip
-        keep = Retention(events_s=100.0, events_per_job=4, parts_s=300.0)
-        self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now, keep)
-        self.shell.turn([ManifestRead(self.manifest or self._last_good)], now)
-        self.link = Link(
-            self.run.broker, self.client_id, TOPICS.for_coordinator(),
-            self.from_link(self.generation), self.shell.will, new_id, self.machine.rng,
-        )  # fmt: skip
-        self.link.start()
-        self.wake_at_deadline()
-
-    def turn(self, events: Sequence[Any]) -> None:
-        """See `Node`."""
-        assert self.shell is not None
-        self.shell.turn(events, self.machine.now())
-
-    def next_deadline(self) -> float | None:
-        """See `Node`."""
-        return self.shell.next_deadline() if self.shell else None
-
-    def _read_plan(self, _announced: object) -> Plan:
-        if self.manifest is None:
-            raise ManifestError((Problem("plan.toml", None, None, "broken"),))
-        self._last_good = self.manifest
-        return self.manifest
-
-
-@dataclass(slots=True)
-class SimTrainer:
-    """A trainer's process."""
-
-    machine: Machine
-    node: AgentNode
-    generation: int
-    job_id: str
-    attempt: int
-    trainer_pid: int
-    deaf: bool
-    files: Path
-    begun_s: float
-    skipped_s: float = 0.0
-    alive: bool = True
-
-    def send_signal(self, *, kill: bool) -> None:
-        """As a system does; who is asked to end leaves a checkpoint."""
-        if kill:
-            self.exits(-9)
-        elif not self.deaf:
-            delay_s = self.machine.rng.random()
-            self.machine.run.timeline.after(delay_s, lambda: self.node.guarded(self._leaves_off))
-
-    def _leaves_off(self) -> None:
-        if not self.alive:
-            return
-        disk, begun_s = self.machine.disk, self.begun_s
-        done_s = self.machine.run.timeline.now_s - begun_s + self.skipped_s
-        state = f"{self.job_id} {self.attempt} {done_s}".ljust(1500).encode()
-        self.machine.run.checker.left_off(self, state)
-        try:
-            write_atomically(disk, self.files / "state", state)
-            disk.sync_folder(self.files)
-        except OSError:
-            self.exits(-15)
-        else:
-            self.exits(75)
-
-    def wait(self, timeout_s: float) -> None:
-        """Nothing is waited for here."""
-
-    def exits(self, code: int) -> None:
-        """End, and tell the agent that started it, if it is still there."""
-        if self.alive:
-            self.alive = False
-            self.machine.run.checker.trainer_ended(self)
-            self.machine.children.pop(self.trainer_pid, None)
-            self.tell(TrainerExited(self.job_id, self.attempt, code))
-
-    def says(self, event: dict[str, Any]) -> None:
-        """A line of output."""
-        if self.alive:
-            self.tell(TrainerLine(self.job_id, self.attempt, json.dumps(event)))
-
-    def tell(self, event: object) -> None:
-        """Bring an event to the agent's mailbox."""
-        if self.node.generation == self.generation and self.node.up:
-            self.node.put(event)
-
-
-class SimSpool(Spool):
-    """The real spool; the checker is told when work is thrown away."""
-
-    node: AgentNode
-
-    def clear(self, job_id: str, attempt: int, artifact_id: str | None = None) -> None:
-        """Ask whether that is right, then do it."""
-        self.node.run.checker.cleared(self.node, job_id, attempt)
-        super().clear(job_id, attempt, artifact_id)
-
-
-class AgentNode(Node):
-    """An agent, and the trainers on its machine."""
-
-    role = "agent"
-
-    def __init__(self, run: Run, machine: Machine, host: HostSpec) -> None:
-        """Not started yet."""
-        super().__init__(run, machine, f"fleet-{host.name}")
-        self.host = host
-        self.shell: AgentShell | None = None
-        self.spool: SimSpool | None = None
-
-    def begin(self) -> None:
-        """As `agent.service.Service` does."""
-        machine, now = self.machine, self.machine.now()
-        self.spool = SimSpool(ROOT, machine.disk, self._bundle)
-        self.spool.node = self
-        self.checkpoints = Checkpoints(
-            ROOT, machine.disk, self._bundle_checkpoint, self._unpack_checkpoint
-        )
-        self.checkpoints.collect(now.wall_s)
-        for child in list(machine.children.values()):
-            child.exits(-9)  # the orphans of an earlier agent, by their identity
-        spooled = self.spool.load()
-        self.run.checker.remembers(self, spooled)
-        self.spool.clear_work()
-        new_id = self.run.id_maker(self.host.name)
-        settings = AgentSettings(
-            host=self.host.name, instance=new_id(), boot_id=machine.boot_id,
-            heartbeat_s=HEARTBEAT_S, stop_grace_s=GRACE_S, leave_grace_s=5.0, chunk_bytes=1024,
-            look_s=LOOK_S, owner=OwnerSettings(busy_grace_s=10.0),
-        )  # fmt: skip
-        core = AgentCore(settings, TOPICS, spooled, rng=machine.rng, new_id=new_id)
-        core.begin(now)
-        around = AgentSurroundings(
-            topics=TOPICS, publish=self.publish, put=self.put, background=self.background,
-            measure=self._measure, look=self._look, start=self._start_trainer,
-        )  # fmt: skip
-        self.shell = AgentShell(core, around, self.spool, self.checkpoints)
-        self.link = Link(
-            self.run.broker, self.client_id, TOPICS.for_agent(self.host.name),
-            self.from_link(self.generation), self.shell.will, new_id, machine.rng,
-        )  # fmt: skip
-        self.link.start()
-        generation = self.generation
-
-        def probed() -> None:
-            if generation == self.generation and self.up:
-                self.put(Probed(self._capability()))
-
-        self.run.timeline.after(0.5 + machine.rng.random(), probed)
-        self.wake_at_deadline()
-
-    def turn(self, events: Sequence[Any]) -> None:
-        """See `Node`."""
-        assert self.shell is not None
-        self.run.checker.heard(self, events)
-        self.shell.turn(events, self.machine.now())
-        if self.shell.left:
-            for child in list(self.machine.children.values()):
-                child.exits(-9)
-            if self.link is not None:
-                self.link.stop(self.shell.goodbye())
-            self.run.note(f"{self.client_id}: left")
-            self.end(self.down_s)
-
-    def publish(self, *messages: Outgoing) -> bool:
-        """See `Node`; what is promised is noted."""
-        for message in messages:
-            if b'"finished"' in message.payload[:40] and message.topic.endswith("/job/response"):
-                report = decode(AGENT_RESPONSE, message.payload)
-                assert isinstance(report, Finished)
-                self.run.checker.promised(self, report)
-        return super().publish(*messages)
-
-    def next_deadline(self) -> float | None:
-        """See `Node`."""
-        return self.shell.next_deadline() if self.shell else None
-
-    def leave(self, down_s: float) -> None:
-        """Ask it to end in order."""
-        self.down_s = down_s
-        self.put(Shutdown())
-
-    def on_crash(self) -> None:
-        """Trainers go with the power; whether with the agent depends on the system."""
-        for child in list(self.machine.children.values()):
-            if self.power or self.host.dies_with_agent:
-                child.exits(-9)
-
-    def _capability(self) -> Capability:
-        host = self.host
-        gpus = (Gpu(index=0, name="card", vram_total_bytes=8 * GIB),) if host.cuda else ()
-        return Capability(
-            session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
-            ram_total_bytes=int(host.ram_gib * GIB), ram_available_bytes=int(host.ram_gib * GIB),
-            gpus=gpus, trainers={"gbt": TrainerInfo(hyper_schema={})}, data_id="d",
-            slots=host.slots,
-        )  # fmt: skip
-
-    def _measure(self, gpus: tuple[Gpu, ...]) -> Vitals:
-        slept_s = 10.0 * self.naps
-        return Vitals(int(self.host.ram_gib * GIB), 10.0, 1.0, gpus, slept_s)
-
-    def _look(self, wanted: Look) -> None:
-        self.background(lambda: self.put(self._seen(idle=wanted.idle)))
-
-    def _seen(self, *, idle: bool) -> Looked:
-        machine = self.machine
-        local = datetime.fromtimestamp(machine.now().wall_s, UTC).replace(tzinfo=None)
-        snooze = Snooze() if "snooze" in machine.wanted else None
-        since_s = 0.0 if "keys" in machine.wanted else 1000.0
-        return Looked(local, snooze, since_s if idle else None)
-
-    def _start_trainer(self, effect: StartTrainer) -> SimTrainer:
-        machine = self.machine
-        machine.before("start")
-        assign = effect.assign
-        assert self.spool is not None
-        machine.disk.make_folder(self.spool.work(assign.job_id, assign.attempt))
-        resumes = self.checkpoints.begin(assign.job_id, assign.attempt)
-        files = self.checkpoints.files(assign.job_id)
-        job = self.run.job(assign.job_id)
-        pid, after = self.run.next_pid(), self.run.timeline.after
-        child = SimTrainer(
-            machine, self, self.generation, assign.job_id, assign.attempt, pid,
-            job.behaviour == "deaf", files, self.run.timeline.now_s,
-        )  # fmt: skip
-        machine.children[pid] = child
-        self.run.checker.trainer_started(self, child)
-        left_off = machine.disk.bytes_of(files / "state") if resumes else None
-        if left_off is not None:  # it may have been cut off while it wrote the first one
-            child.skipped_s = self.run.checker.resumed(self, child, left_off)
-        if job.behaviour == "hangs":
-            return child
-        half = {"event": "progress", "epoch": 5, "epochs": 10, "train_loss": 0.5}
-        left_s = max(0.1, job.duration_s - child.skipped_s)
-        after(left_s / 2, lambda: child.says(half))
-        behaviour = "crashes" if self.host.sick else job.behaviour
-        if behaviour == "flaky":
-            behaviour = "crashes" if assign.attempt == 1 else "ok"
-        after(left_s, lambda: self._end_of(child, behaviour))
-        return child
-
-    def _end_of(self, child: SimTrainer, behaviour: str) -> None:
-        if behaviour == "fails":
-            child.says({"event": "error", "kind": "data", "message": "a column is missing"})
-            child.exits(2)
-        elif behaviour == "crashes":
-            child.exits(1)
-        else:
-            child.says({"event": "result", "metrics": {"auroc": 0.5}})
-            child.exits(0)
-
-    def _bundle(self, folder: Path, out: Path) -> BundleInfo:
-        job_id, _, attempt = folder.parent.name.rpartition(".")
-        data = self.run.result_of(job_id, int(attempt))
-        making = out.with_name(out.name + ".part")
-        disk = self.machine.disk
-        with disk.open(making, "wb") as file:
-            file.write(data)
-            if len(data) > MAX_SMALL_BYTES:
-                disk.sync(file)
-        disk.replace(making, out)
-        artifact_id = hashlib.sha256(data).hexdigest()
-        self.run.checker.bundled(self, job_id, int(attempt), artifact_id)
-        return BundleInfo(artifact_id, len(data))
-
-    def _bundle_checkpoint(self, folder: Path, out: Path) -> BundleInfo:
-        disk = self.machine.disk
-        data = read(disk, folder / "state")
-        write_atomically(disk, out, data)
-        return BundleInfo(hashlib.sha256(data).hexdigest(), len(data))
-
-    def _unpack_checkpoint(self, bundle: Path, into: Path) -> None:
-        disk = self.machine.disk
-        disk.make_folder(into)
-        write_atomically(disk, into / "state", read(disk, bundle))

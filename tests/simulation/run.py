@@ -29,10 +29,12 @@ from broker.messages import (
 from broker.topics import Kind
 from broker.wire import Connected, Incoming, LinkEvent, Outgoing
 
+from .agentnode import AgentNode
 from .checks import Checker, Violation
 from .clock import Timeline
+from .coordinatornode import CoordinatorNode
 from .network import Broker, Link, Weather
-from .nodes import TOPICS, AgentNode, CoordinatorNode, Machine, Node
+from .nodes import TOPICS, Machine, Node
 from .scenario import FAULTS_S, Fault, JobPlan, Scenario, extra_jobs
 
 _UNTOLD: Final = frozenset({"job/log", "artifact/chunk", "capability", "jobs", "job/progress"})

@@ -124,6 +124,11 @@ def test_get_brings_the_model_home(fleet: Any, cli: Any, short: str, tmp_path: P
     assert report["metrics"]["auroc"] == row["metrics"]["auroc"]
     assert [path.name for path in out.iterdir()] == ["gbt-oracle"]
     assert cli("get", "gbt-oracle", "-o", str(out)).returncode == 1
+    told = json.loads(cli("get", "gbt-oracle", "-o", str(tmp_path / "too"), "--json").stdout)
+    assert (told["name"], told["artifact_id"]) == ("gbt-oracle", row["artifact_id"])
+    assert told["path"] == str(tmp_path / "too" / "gbt-oracle")
+    files = sorted(path for path in (tmp_path / "too").rglob("*") if path.is_file())
+    assert sorted(told["files"]) == [str(path) for path in files]
     refused = cli("get", "gru-oracle", "-o", str(out))
     assert refused.returncode == 1
     assert "has no artifact" in refused.stderr

@@ -76,6 +76,8 @@ def test_jobs_and_hosts_are_completed(fleet: Any, tab: Any) -> None:
     assert tab("fleet drain at") == "plain,attic-pi\n"
     assert tab("fleet snooze at") == "plain,attic-pi\n"
     assert tab("fleet run --on at") == "plain,attic-pi\n"
+    assert tab("fleet run --model transformer_") == "plain,transformer_ssl\n"
+    assert "gbt\non 1 host" in tab("fleet run --model ", "zsh")
     assert tab("fleet events --host at") == "plain,attic-pi\n"
     assert tab("fleet events --job gru") == "plain,gru-oracle\n"
     assert "gru-oracle\ncancelled" in tab("fleet requeue gru", "zsh")

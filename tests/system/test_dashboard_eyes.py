@@ -180,6 +180,28 @@ def test_the_history_on_a_phone_has_room_for_its_reasons(shown: Shown) -> None:
     assert all(":" in text for text in times), times
 
 
+def test_a_list_that_goes_on_has_a_shadow_where_it_does(shown: Shown) -> None:
+    """Above, below, or nowhere, as it is scrolled: no bar tells it on a phone."""
+    page = shown.browser.page(**PHONE)
+    _open(shown, page, "running")
+    page.until_text("assigned", "[aria-label=History] table")
+
+    def shadows(height: str, to: int) -> tuple[bool, bool]:
+        x, top, bottom = page.run(
+            "(() => { const one = document.querySelector('.scroll[aria-label=History]');"
+            f"one.style.maxHeight = '{height}'; one.scrollTop = {to};"
+            "one.scrollIntoView({ block: 'center' }); const box = one.getBoundingClientRect();"
+            "return [box.right - 2, box.y + scrollY, box.bottom + scrollY]; })()"
+        )
+        ground = page.colour(x, top - 3)
+        return page.colour(x, top + 1) != ground, page.colour(x, bottom - 2) != ground
+
+    assert shadows("80px", 0) == (False, True)
+    assert shadows("80px", 22) == (True, True)
+    assert shadows("80px", 10_000) == (True, False)
+    assert shadows("none", 0) == (False, False)
+
+
 def test_a_phone_tells_how_far_what_runs_is(shown: Shown) -> None:
     """Where there is no room for a column of its own; elsewhere it is not said twice."""
     page = shown.browser.page(**PHONE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import io
 import json
 import os
 import re
@@ -11,28 +10,16 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.datacheck import check_data
-from agent.doctor import check_trainers
-from agent.gpucheck import check_gpu
-from broker.ca import Authority
-from broker.checks import check_clock, check_lock, check_state
-from broker.clock import Now
-from broker.findings import fail, ok, skip, summary, tell, warn
-from broker.trainers import OwnTrainer
-from coordinator.doctor import check_ca
 from tests.harness.brokers import BrokerProcess, mosquitto
 from tests.harness.fleet import ROOT, Program
 
 NOWHERE = "mqtt://127.0.0.1:1"
-TORCH: dict[str, Any] = {"torch": "2.13.0", "cuda": "13.0", "gpus": [], "problem": ""}
 
 
 def _doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -269,20 +256,6 @@ def test_whatever_is_wrong_each_check_has_its_line(role: str, tmp_path: Path) ->
     )
 
 
-def test_a_disk_that_hangs_is_told_and_holds_nobody(tmp_path: Path) -> None:
-    """One on a network, or one that dies: it does not refuse, it says nothing."""
-    over = threading.Event()
-
-    def hangs(_folder: Path) -> None:
-        over.wait()
-
-    (finding,) = check_state(tmp_path, hangs, timeout_s=0.05)
-    over.set()
-    assert finding.level == "fail"
-    assert f"{tmp_path}: the disk has not answered in 0.05 s" in finding.text
-    assert finding.remedy
-
-
 def test_a_coordinator_has_its_manifest_checked(state: Path, tmp_path: Path) -> None:
     """The first error, and how to see the others."""
     plan = tmp_path / "plan.toml"
@@ -332,46 +305,12 @@ def test_a_host_that_the_plan_names_and_nobody_knows_is_warned_of(
     assert (level, doubt in text) == ("warn", True), "the ledger knows it"
 
 
-def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:
-    """The folder that `fleet init` made, one that is none, and none at all."""
-    Authority.create(tmp_path / "ca", time.time())
-    assert check_ca(tmp_path / "ca").line().startswith("ok    ca ")
-    missing = check_ca(tmp_path / "none").line()
-    assert missing.startswith("fail  ca ")
-    assert "`fleet init`" in missing
-    (tmp_path / "ca" / "ca.key").chmod(0o644)
-    assert "chmod 600" in check_ca(tmp_path / "ca").line()
-    assert "no certificate is renewed" in check_ca(None).line()
-
-
 def test_a_state_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     """Here: a file stands in its way."""
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "state"
     done = _doctor("--role=coordinator", f"--broker={NOWHERE}", f"--state={folder}", "--json")
     assert _checks(done)["state"][0] == "fail"
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be somebody else"
-)
-def test_what_may_not_be_looked_at_is_told(tmp_path: Path) -> None:
-    """Somebody else's folders: the doctor says so and goes on."""
-    closed = tmp_path / "closed"
-    (closed / "state").mkdir(parents=True)
-    (closed / "state" / "lock").write_text("1\n")
-    closed.chmod(0o700)
-    os.seteuid(65534)
-    try:
-        state = [*check_state(closed / "state")]
-        lock, running = check_lock(closed / "state", "agent")
-        data = check_data(closed / "data")
-    finally:
-        os.seteuid(0)
-    assert [one.level for one in state] == ["fail"]
-    assert (lock.level, running) == ("warn", False)
-    assert "run this as the user that runs the agent" in lock.remedy
-    assert (data.level, "Permission denied" in data.text) == ("fail", True)
 
 
 @pytest.mark.slow
@@ -403,83 +342,6 @@ def test_damaged_data_and_a_trainer_that_is_not_there_are_told(
     assert _checks(_doctor(*where, f"--data={tmp_path}"))["data"][1].startswith(
         f"{tmp_path}: no prepared data is there"
     )
-
-
-def _smi(folder: Path, script: str) -> Path:
-    program = folder / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return folder
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for nvidia-smi")
-@pytest.mark.parametrize(
-    ("script", "torch", "level", "said"),
-    [
-        ("echo NVIDIA-SMI has failed; exit 9", {}, "fail", "the driver does not work: NVIDIA-SMI"),
-        ("echo RTX 9", {"cuda": None}, "warn", "RTX 9 is here, but torch 2.13.0 knows no CUDA"),
-        ("echo RTX 9", {}, "fail", "RTX 9 is here, but torch for CUDA 13.0 sees no GPU"),
-        ("echo RTX 9", {"problem": "out of date"}, "fail", "CUDA: out of date"),
-        ("echo RTX 9", {"gpus": [{"name": "RTX 9"}]}, "ok", "RTX 9 (torch for CUDA 13.0)"),
-        ("exit 0", {}, "ok", "no NVIDIA GPU is here"),
-    ],
-)
-def test_a_broken_driver_and_a_torch_without_cuda_are_told_apart(
-    script: str,
-    torch: dict[str, Any],
-    level: str,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """By what nvidia-smi and torch say."""
-    monkeypatch.setenv("PATH", f"{_smi(tmp_path, script)}:{os.environ['PATH']}")
-    found = check_gpu({**TORCH, **torch}, wanted=True, pci=tmp_path)
-    assert (found.level, found.text[: len(said)]) == (level, said)
-    assert check_gpu({**TORCH, **torch}, wanted=False).level == "ok"
-
-
-def test_a_gpu_without_any_driver_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system sees a card that nothing drives; a network card of the same maker is none."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    card = tmp_path / "0000:01:00.0"
-    card.mkdir()
-    (card / "vendor").write_text("0x10de\n")
-    (card / "class").write_text("0x020000\n")
-    assert check_gpu(TORCH, wanted=True, pci=tmp_path).level == "ok"
-    (card / "class").write_text("0x030000\n")
-    assert "no driver" in check_gpu(TORCH, wanted=True, pci=tmp_path).text
-
-
-def test_a_clock_that_woke_up_in_1970_is_told() -> None:
-    """A board without a battery has the time of its epoch until NTP comes."""
-    assert check_clock(Now(0.0, 0.0)).level == "fail"
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(
-    ("out", "says"),
-    [
-        (
-            _Terminal(),
-            ["warn  clock        it is late, and nothing", " " * 19 + "keeps it right; set it"],
-        ),
-        (io.StringIO(), ["warn  clock        it is late, and nothing keeps it right; set it"]),
-    ],
-    ids=["terminal", "pipe"],
-)
-def test_a_finding_goes_on_below_its_own_words(
-    monkeypatch: pytest.MonkeyPatch, out: io.StringIO, says: list[str]
-) -> None:
-    """Where somebody reads it; for a program it stays one line."""
-    monkeypatch.setenv("COLUMNS", "45")
-    found = [warn("clock", "it is late, and nothing keeps it right", "set it")]
-    assert tell("agent", found, out, as_json=False) == 0
-    assert out.getvalue().splitlines() == [*says, "1 warning: clock."]
 
 
 def test_an_option_of_the_other_role_is_refused() -> None:
@@ -580,34 +442,3 @@ def test_who_says_what_the_machine_is_to_be_is_taken_at_their_word(
     for said in ("--role=agent", f"--state={tmp_path / 'state'}"):
         done = _doctor("--broker=mqtts://127.0.0.1:1", said, **persons_home)
         assert "fail  identity     mqtts://127.0.0.1:1: no identity of a host in " in done.stdout
-
-
-def test_what_was_found_is_summed_up() -> None:
-    """How many of what, and which; whatever else was not looked at."""
-    found = [ok("python", "3"), skip("session", "not tried", "ask"), warn("data", "old", "mend")]
-    assert summary(found[:1]) == "All is well."
-    assert summary(found[:2]) == "All is well; not looked at: session."
-    assert summary([*found, warn("data", "large", "wait"), fail("gpu", "no", "mend")]) == (
-        "1 problem: gpu; 2 warnings: data; not looked at: session."
-    )
-
-
-def test_trainers_that_start_are_one_list() -> None:
-    """Of whichever program, and of the host's own; those that do not are told each."""
-    own = {
-        name: OwnTrainer(command=(sys.executable, "-c", f"raise SystemExit({code})"), schema={})
-        for name, code in (("a", 0), ("b", 2), ("broken", 127))
-    }
-    none = {"torch": None, "xgboost": None}
-    found = [one.line() for one in check_trainers(none, own)]
-    assert found[0].startswith("fail  trainers     broken: ends with exit code 127: ")
-    assert "mend command of [trainers.broken]" in found[0]
-    how = "pip install 'training-fleet[trainers]', if this host is to train them"
-    deep = "mlp, cnn, gru, lstm, transformer, transformer_ssl"
-    assert found[1:] == [
-        f"warn  trainers     {deep}: torch is not installed; {how}",
-        f"warn  trainers     gbt: xgboost is not installed; {how}",
-        "ok    trainers     a and b start",
-    ]
-    (alone,) = [one for one in check_trainers(none, {"a": own["a"]}) if one.level == "ok"]
-    assert alone.text == "a starts"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Static
 
 from broker.messages import Heartbeat, JobRow, Status, Summary, encode
 from broker.settings import BrokerSettings
@@ -234,7 +233,7 @@ def test_a_coordinator_that_is_away_is_told_loudly(
     async def story() -> None:
         async with _top(embedded_broker.url, topic_root) as (app, pilot):
             await _sees(app, pilot, "coordinator online")
-            assert not app.query_one("#banner", Static).display
+            assert "OFFLINE" not in _screen(app)
             await asyncio.to_thread(busy.coordinator, "offline")
             await _sees(app, pilot, "COORDINATOR OFFLINE")
             await asyncio.to_thread(busy.coordinator)

@@ -15,6 +15,7 @@ from agent.effects import (
     CheckBundle,
     ClearJob,
     Leave,
+    Probed,
     SendChunk,
     Shutdown,
     SignalTrainer,
@@ -310,6 +311,39 @@ def test_everything_is_said_anew_to_a_new_coordinator() -> None:
     assert agent.said(m.Capability)
     assert agent.said(m.Heartbeat)[-1].jobs[0].phase == "reporting"
     assert agent.said(m.Finished)[0].id == finished.id
+
+
+def test_a_coordinator_that_has_another_connection_knows_what_its_hosts_are() -> None:
+    """P4: that is nearly all of a birth's bytes; what it holds and owes is told again."""
+    agent = Agent()
+    agent.runs()
+    agent.sent.clear()
+    topic = agent.topics.coordinator_status()
+    online = m.Status(state="online", session="c1", instance="c", boot_id="b")
+    agent.handle(Incoming(topic, m.encode(online)))
+    agent.passes(0.6)
+    assert len(agent.said(m.Capability)) == 1, "it may know nothing of us"
+    finished = agent.finishes()
+    agent.noted(finished, "wanted")
+    agent.sent.clear()
+    agent.handle(Incoming(topic, m.encode(online.model_copy(update={"session": "c2"}))))
+    agent.passes(0.6)
+    assert len(agent.said(m.Status)) == 1
+    assert agent.said(m.Heartbeat)[-1].jobs[0].phase == "reporting"
+    assert agent.said(m.Finished)[0].id == finished.id
+    assert not agent.said(m.Capability)
+    agent.hears(m.Rebirth(id="r"))
+    assert agent.said(m.Capability), "it had to ask"
+    other = online.model_copy(update={"session": "c3", "instance": "d"})
+    agent.handle(Incoming(topic, m.encode(other)))
+    agent.passes(0.6)
+    assert agent.said(m.Capability)
+    assert agent.core.state.capability is not None
+    agent.handle(Probed(agent.core.state.capability))
+    agent.sent.clear()
+    agent.handle(Incoming(topic, m.encode(other.model_copy(update={"session": "c4"}))))
+    agent.passes(0.6)
+    assert agent.said(m.Capability), "it may have been away when that was said"
 
 
 def test_a_coordinator_that_was_there_before_has_heard_the_birth() -> None:

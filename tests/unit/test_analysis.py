@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from coordinator import analysis
@@ -103,6 +104,9 @@ def test_what_the_operator_has_closed_can_be_opened() -> None:
     """Drains, lists of hosts, and what the manifest says of a host."""
     drained = host("d", barred=("drained by x",))
     assert remedies(job(), drained) == ["after `fleet resume d`, d could take it"]
+    revoked = host("r", revoked="its certificate was revoked", online=False, why="revoked")
+    assert remedies(job(), revoked) == ["after `fleet enroll r --replace`, r could take it"]
+    assert remedies(job(), replace(revoked, barred=("drained by x",))) == [], "no single change"
     assert remedies(job(allowed=("other",)), PI) == [
         "if its allowed_hosts had pi, pi could take it"
     ]

@@ -252,6 +252,17 @@ def test_mosquitto_writes_the_less_often_the_larger_the_fleet_is(tmp_path: Path)
     assert every == {1: 20, 500: 5000}
 
 
+def test_mosquitto_has_room_for_the_births_of_a_large_fleet(tmp_path: Path) -> None:
+    """A coordinator that starts is sent 14 KB of each host that is retained, and then its birth."""
+    room = {}
+    for count in (1, 5000):
+        hosts = [word for number in range(count) for word in ("--host", f"h{number}")]
+        assert _config("mosquitto", tmp_path / str(count), *hosts) == 0
+        conf = (tmp_path / str(count) / "mosquitto.conf").read_text("utf-8")
+        room[count] = int(re.findall(r"^max_queued_bytes (\d+)$", conf, re.MULTILINE)[0])
+    assert room == {1: 256 * 1024**2, 5000: 5000 * 64 * 1024}
+
+
 @BROKERS
 def test_how_the_certificates_get_to_the_broker_is_told_step_by_step(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

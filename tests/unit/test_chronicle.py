@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def words(rows: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.fixture
-def ledger() -> Ledger:
+def ledger() -> Iterator[Ledger]:
     """Two jobs, one after the other, and an operator between them."""
     made, book = Ledger(":memory:"), JobBook()
     one, two = book.add(spec("one"), Now(0, T0), "manifest"), None
@@ -71,7 +72,8 @@ def ledger() -> Ledger:
                what="it is cancelled already"),
         action(T0 + 7, "reload", who="coordinator", what="2 added"),
     ])  # fmt: skip
-    return made
+    yield made
+    made.close()
 
 
 def test_moves_of_jobs_and_what_operators_did_are_one_story(ledger: Ledger) -> None:

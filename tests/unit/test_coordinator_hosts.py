@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from broker import messages as m
 from coordinator.effects import (
     AppendIndex,
@@ -136,74 +134,6 @@ def test_a_silent_host_is_offline() -> None:
     assert not fleet.core.world.hosts["pi"].online
     pi.beats()
     assert fleet.core.world.hosts["pi"].online
-
-
-def test_a_host_that_nobody_knows_is_asked_who_it_is() -> None:
-    """P5: once in ten seconds at most."""
-    fleet = Fleet()
-    pi = fleet.host()
-    for _ in range(5):
-        pi.beats()
-    fleet.passes(6)
-    assert len(pi.heard(m.Rebirth)) == 1
-    pi.beats()
-    fleet.passes(5)
-    assert not pi.heard(m.Rebirth)
-    fleet.passes(6)
-    pi.beats()
-    fleet.passes(6)
-    assert len(pi.heard(m.Rebirth)) == 1
-
-
-def test_nobody_is_asked_who_they_are_while_a_fleet_comes_in() -> None:
-    """P5: the birth may wait behind those of others; not for ever."""
-    fleet = Fleet()
-    pi = fleet.host()
-    pi.beats()
-    for batch in range(10):
-        fleet.passes(0.5)
-        for number in range(40):
-            fleet.host(f"other-{batch}-{number}").joins()
-    fleet.passes(2)
-    assert not pi.heard(m.Rebirth), "after 7 s, of which 5 were the crowd's"
-    fleet.passes(1)
-    assert len(pi.heard(m.Rebirth)) == 1
-
-
-@pytest.mark.parametrize("known", [False, True])
-def test_a_heartbeat_that_overtakes_the_birth_is_taken_with_it(known: bool) -> None:
-    """P5: what is on its way is not asked for, and the host need not wait for its next beat."""
-    fleet = Fleet(spec())
-    pi = fleet.host()
-    if known:
-        pi.joins()
-        pi.reports(m.Refused, fleet.job(), request_id="x", reasons=("r",))
-        pi.session, pi.instance = "s-2", "i-2"
-    pi.beats()
-    beats, seq = pi.beats, pi.seq
-    pi.beats = lambda: None  # type: ignore[method-assign] # the birth without a heartbeat of its own
-    pi.joins()
-    host = fleet.core.world.hosts["pi"]
-    assert host.has_joined()
-    assert host.heartbeat is not None
-    assert host.heartbeat.seq == seq
-    fleet.passes(20)
-    assert not pi.heard(m.Rebirth)
-    pi.beats = beats  # type: ignore[method-assign]
-    pi.beats()
-    assert host.heartbeat.seq == seq + 1
-
-
-def test_a_birth_whose_heartbeat_is_lost_is_asked_for() -> None:
-    """P5: it goes at QoS 0, and the host would be given nothing until the next."""
-    fleet = Fleet(spec())
-    pi = fleet.host()
-    pi.beats = lambda: None  # type: ignore[method-assign]
-    pi.joins()
-    fleet.passes(6)
-    assert len(pi.heard(m.Rebirth)) == 1
-    fleet.passes(60)
-    assert not pi.heard(m.Rebirth), "it may be away"
 
 
 def test_thousands_of_hosts_keep_the_schemas_of_their_trainers_once() -> None:

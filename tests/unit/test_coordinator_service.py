@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,9 @@ from broker.settings import BrokerSettings
 from broker.systemd import Notifier
 from broker.topics import Topics
 from broker.wire import Incoming
-from coordinator.service import LAST_GOOD, Service
+from coordinator.effects import ReloadAsked, Tick
+from coordinator.planfile import LAST_GOOD
+from coordinator.service import Service
 from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
 from tests.harness.brokers import free_port
 
@@ -49,5 +54,38 @@ def test_a_manifest_that_cannot_be_kept_is_served(
     service = a_service(CoordinatorSettings(state=tmp_path / "state", manifest=manifest))
     assert LAST_GOOD in caplog.text
     assert "a restart will not find this manifest" in caplog.text
+    service.stop()
+    service.run(lambda: None)
+
+
+def _turns_until(service: Service, is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        service.mailbox.put(Tick())
+        service._turn(lambda: None)
+
+
+def test_a_manifest_that_is_written_right_after_a_reload_is_told_again(tmp_path: Path) -> None:
+    """Though it was told of one that was written in the same minute, and is looked at but now."""
+    manifest = tmp_path / "plan.toml"
+
+    def write(name: str, at_s: float) -> None:
+        manifest.write_text(
+            f'schema_version = 1\n[[jobs]]\nname = "{name}"\nmodel = "gbt"\nmode = "oracle"\n'
+        )
+        os.utime(manifest, (at_s, at_s))
+
+    write("one", 1e9)
+    service = a_service(CoordinatorSettings(state=tmp_path / "state", manifest=manifest))
+    world = service._shell.core.world
+    write("second", 2e9)
+    _turns_until(service, lambda: bool(world.manifest_changed))
+    said = world.manifest_changed
+    service.mailbox.put(ReloadAsked())
+    _turns_until(service, lambda: not world.manifest_changed)
+    write("third-one", 2e9 + 1)
+    _turns_until(service, lambda: bool(world.manifest_changed))
+    assert world.manifest_changed == said == "it was changed at 2033-05-18 03:33 UTC"
     service.stop()
     service.run(lambda: None)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.builtin import builtin_trainers
-from coordinator.durations import NEWEST, Earlier, History, default_epochs, quantile
+from coordinator.durations import NEWEST, History, default_epochs, quantile
+from coordinator.estimates import Earlier
 
 
 def ran(s: float, model: str = "cnn", mode: str = "oracle", host: str = "pi", **more: Any) -> Any:
@@ -172,7 +173,9 @@ def test_epochs_that_are_none_scale_nothing(said: Any) -> None:
 
 def test_every_trainer_that_is_built_in_has_a_number_of_epochs() -> None:
     """Or a job that sets none could not be scaled."""
-    assert all(default_epochs(schema) > 0 for schema in builtin_trainers().values())
+    found = {model: default_epochs(schema) for model, schema in builtin_trainers().items()}
+    assert found.keys() >= {"gbt", "mlp", "transformer_ssl"}
+    assert all(found.values()), found
 
 
 def test_what_an_earlier_attempt_has_left() -> None:

@@ -8,9 +8,9 @@ import itertools
 import json
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -19,7 +19,7 @@ from broker.clock import Now
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, Outgoing
 from coordinator import maintenance
-from coordinator.core import COLLECT_FIRST_S
+from coordinator.core import COLLECT_FIRST_S, Core
 from coordinator.effects import BundleRefused, ManifestRead
 from coordinator.filing import AT_ONCE, HANGS_S, LET_GO_S, RETRY_S
 from coordinator.joblog import JobLogs
@@ -40,6 +40,8 @@ ID = hashlib.sha256(DATA).hexdigest()
 class Coordinator:
     """A shell on a real ledger and a real store; its clock and its threads are ours."""
 
+    opened: ClassVar[list[Ledger]] = []
+
     def __init__(self, folder: Path, *specs: JobSpec) -> None:
         """Start (again) in a folder."""
         self.folder, self.topics, self.disk = folder, Topics(), FullDisk()
@@ -55,12 +57,17 @@ class Coordinator:
             writing=self.slow.append, read_plan=lambda _: None,
         )  # fmt: skip
         self.ledger = Ledger(folder / FILE_NAME)
+        self.opened.append(self.ledger)
         self.store = Store(folder, self.disk)
         self.shell = Shell(
             CoreSettings("c", "b"), around, self.ledger, self.store,
             JobLogs(folder / "logs", 9999), self.now,
         )  # fmt: skip
         self.handle(Connected("s"), ManifestRead(Plan(specs or (spec(),))))
+
+    @property
+    def core(self) -> Core:
+        return self.shell.core
 
     @property
     def now(self) -> Now:
@@ -121,6 +128,14 @@ class Coordinator:
             elif topic.kind in ADAPTERS and message.payload:
                 self.sent.append((topic, m.decode(ADAPTERS[topic.kind], message.payload)))
         return True
+
+
+@pytest.fixture(autouse=True)
+def ledgers_closed() -> Iterator[None]:
+    """Those of all coordinators of a test."""
+    yield
+    while Coordinator.opened:
+        Coordinator.opened.pop().close()
 
 
 def reports(host: Host, job: Job) -> list[str]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from broker.messages import TrainerInfo
-from coordinator.durations import Earlier, History
+from coordinator.durations import History
+from coordinator.estimates import Earlier
 from coordinator.forecast import Forecast, Held, Waiting, forecast
 from coordinator.matchmaking import HostView
 from coordinator.plan import JobSpec, job_id
@@ -170,6 +171,14 @@ def test_a_host_that_is_drained_may_come_back() -> None:
     assert (found.verdict, found.against) == ("absent", (("c: drained by x", 1),))
     both = host("c", gpus=(gpu(),), barred=("drained by x",), online=False, why="asleep")
     assert play(waits("cnn", require_cuda=True), views=[both])["cnn"].verdict == "absent"
+
+
+def test_a_host_that_is_revoked_is_not_waited_for() -> None:
+    """A job that suits nobody else is one that no host could run."""
+    views = [host("a"), host("c", gpus=(gpu(),), revoked="revoked by x", online=False, why="left")]
+    found = play(waits("cnn", require_cuda=True), views=views)["cnn"]
+    assert found.verdict == "stuck"
+    assert ("revoked by x", 1) in found.against
 
 
 def test_a_job_that_nobody_can_run_is_stuck_and_says_why() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,14 @@ from broker import messages as m
 from broker.wire import Incoming
 from coordinator.faces.homeassistant import CLEAR_AFTER_S
 from tests.harness.coordinator import Fleet, spec
-from tests.harness.home import Home
+from tests.harness.home import Home, homes
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Callable[..., Home]:
+def home(tmp_path: Path) -> Iterator[Callable[..., Home]]:
     """`home(*specs, **settings)`: a coordinator with Home Assistant's face."""
-    return lambda *specs, **settings: Home(tmp_path, *specs, **settings)
+    with homes(tmp_path) as make:
+        yield make
 
 
 def forget(host: str = "pi") -> m.AskForget:

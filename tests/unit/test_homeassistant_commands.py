@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,16 @@ from coordinator.effects import ManifestRead
 from coordinator.plan import Plan
 from coordinator.records import FleetRecord, HostRecord
 from tests.harness.coordinator import Host, spec
-from tests.harness.home import Home
+from tests.harness.home import Home, homes
 
 ME = "homeassistant"
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Callable[..., Home]:
+def home(tmp_path: Path) -> Iterator[Callable[..., Home]]:
     """`home(*specs, **settings)`: a coordinator with the face."""
-    return lambda *specs, **settings: Home(tmp_path, *specs, **settings)
+    with homes(tmp_path) as make:
+        yield make
 
 
 def test_the_switch_drains_and_resumes(home: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from coordinator.faces.homeassistant import DRIFT_EVERY_S, MESSAGES_A_LOOK
 from coordinator.faces.homeassistant_energy import remembered
 from coordinator.faces.homeassistant_farewell import Farewell
 from tests.harness.coordinator import Host, spec
-from tests.harness.home import Home
+from tests.harness.home import Home, homes
 
 GIB = 2**30
 GPU = m.Gpu(index=0, name="RTX", vram_total_bytes=8 * GIB, vram_free_bytes=2 * GIB,
@@ -24,9 +24,10 @@ GPU = m.Gpu(index=0, name="RTX", vram_total_bytes=8 * GIB, vram_free_bytes=2 * G
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Callable[..., Home]:
+def home(tmp_path: Path) -> Iterator[Callable[..., Home]]:
     """`home(*specs, **settings)`: a coordinator with the face."""
-    return lambda *specs, **settings: Home(tmp_path, *specs, **settings)
+    with homes(tmp_path) as make:
+        yield make
 
 
 def test_a_host_is_shown_when_it_has_said_what_it_is(home: Any) -> None:

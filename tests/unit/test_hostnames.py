@@ -7,9 +7,11 @@ from typing import Any
 
 from broker import messages as m
 from coordinator import hostnames
+from coordinator.cli.client import OperatorClient
 from coordinator.cli.outlook import look
 from coordinator.effects import ManifestRead, Warn
 from coordinator.plan import HostPolicy, Plan
+from coordinator.workers import PAGE_BYTES
 from tests.harness.coordinator import Fleet, spec
 
 TYPO = replace(spec(), allowed_hosts=("dekstop",))
@@ -98,6 +100,11 @@ def test_a_plan_warns_of_the_names_that_a_reload_warns_of() -> None:
                 return {"attempts": [], "next": None}
             return fleet.asks(request).data
 
+        def ask_ahead(self, request: Any) -> None:
+            """It is asked when the answer is wanted."""
+
+        host_pages = OperatorClient.host_pages
+
     seen = look(Client(), ())  # type: ignore[arg-type]
     announced = hostnames.of_plan(plan, seen.known)
     assert announced == ["[hosts.attic]: no host is called 'attic' yet"]
@@ -121,3 +128,20 @@ def test_who_asks_for_hosts_is_told_of_those_that_are_not_there_only_if_they_say
     assert (first["workers"], first["next"], first["total"]) == ([], 1, 2)
     rest: Any = fleet.asks(m.AskWorkers(id="3", absent=True, limit=1, offset=1)).data
     assert ([row["host"] for row in rest["workers"]], rest["next"]) == (["pi"], None)
+
+
+def test_hosts_that_are_not_there_come_in_pages_that_an_answer_bears() -> None:
+    """However much the plan says of each, and of each once."""
+    fleet = _fleet("pi")
+    jobs = tuple(f"{letter * 100}*" for letter in "abcdefgh")
+    named = [f"attic-{number:03}" for number in range(400)]
+    fleet.handle(ManifestRead(Plan((), {one: HostPolicy(one, allow_jobs=jobs) for one in named})))
+    told: list[str] = []
+    offset: int | None = 0
+    pages = 0
+    while offset is not None:
+        page: Any = fleet.asks(m.AskWorkers(id=f"{offset}", absent=True, limit=500, offset=offset))
+        assert len(page.model_dump_json().encode()) < 1.2 * PAGE_BYTES
+        told += [row["host"] for row in page.data["others"]]
+        offset, pages = page.data["next"], pages + 1
+    assert (told, pages > 2) == (named, True)

@@ -235,6 +235,7 @@ def test_every_decision_comes_out_of_the_ledger_as_it_went_in() -> None:
     assert ledger.load_fleet() == FleetRecord(paused=True, at="t", who="w")
     ledger.commit([replace(records[1], snoozed_until="", snoozed_by="", snooze_s=0.0)])
     assert not ledger.load_hosts()["b"].snoozed_until
+    ledger.close()
 
 
 # the manifest's rules

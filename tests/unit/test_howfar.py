@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from broker import messages as m
 from broker.clock import Now
@@ -156,8 +157,10 @@ def test_the_jobs_of_a_local_fleet_begin_at_nothing_too() -> None:
     for attempt, shown in ((1, False), (2, True)):
         said = m.Progress(attempt=attempt, epoch=8, epochs=100, val_loss=0.5)
         table = live_table([row], {page.job.job_id: said}, {"jobs": {}}, 5)
-        cells = [str(cell) for column in table.columns for cell in column.cells]
-        assert ("0.5000" in cells) is shown
+        out = Console(width=200)
+        with out.capture() as printed:
+            out.print(table)
+        assert ("0.5000" in printed.get()) is shown
 
 
 def test_who_waits_for_a_job_is_shown_its_newest_attempt() -> None:

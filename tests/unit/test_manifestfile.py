@@ -7,15 +7,18 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from broker import messages as m
+from coordinator.builtin import builtin_trainers
 from coordinator.cli import render
 from coordinator.cli.plan import _by_its_word
 from coordinator.cli.status import _draw
 from coordinator.effects import ManifestChanged, ManifestRefused
-from coordinator.manifest import Problem
+from coordinator.manifest import ManifestError, Problem
 from coordinator.manifestfile import EVERY_S, ManifestFile
+from coordinator.planfile import PlanFile
 from tests.harness.coordinator import Fleet, spec
 
 CHANGED = "it was changed at 2026-01-02 12:00 UTC"
@@ -115,3 +118,24 @@ def test_a_faulty_manifest_that_was_mended_says_what_reads_it() -> None:
     for said in (warning, shown):
         errors = said.index("has errors, the last good plan goes on: plan.toml:3: jobs[0]")
         assert said.index("and not read since; `fleet reload` reads it") > errors
+
+
+def test_a_coordinator_with_a_faulty_manifest_goes_on_with_the_last_good_one(
+    tmp_path: Path,
+) -> None:
+    """Where it has jobs already; a new one does not begin with a plan that nobody meant."""
+    path = tmp_path / "plan.toml"
+    good = 'schema_version = 1\n[[jobs]]\nname = "a"\nmodel = "gbt"\nmode = "oracle"\n'
+    path.write_text(good, "utf-8")
+    trainers = builtin_trainers()
+    assert PlanFile(path, tmp_path).first(trainers, may_fall_back=False)[1] == ()
+    path.write_text(good.replace("gbt", "gbtt"), "utf-8")
+    plan, problems = PlanFile(path, tmp_path).first(trainers, may_fall_back=True)
+    assert plan is not None
+    assert [job.name for job in plan.jobs] == ["a"]
+    assert [problem.key for problem in problems] == ["model"]
+    with pytest.raises(ManifestError, match="gbtt"):
+        PlanFile(path, tmp_path).first(trainers, may_fall_back=False)
+    with pytest.raises(ManifestError, match="gbtt"):
+        PlanFile(path, tmp_path / "another").first(trainers, may_fall_back=True)
+    assert PlanFile(None, tmp_path).first(trainers, may_fall_back=True) == (None, ())

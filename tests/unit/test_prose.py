@@ -16,7 +16,7 @@ from agent import service as agent_service
 from agent import snooze
 from broker import prose, server
 from broker.findings import fail, tell
-from broker.prose import laid_out
+from broker.prose import counted, laid_out
 from coordinator import cli, maintenance
 from coordinator import service as coordinator_service
 from coordinator.builtin import builtin_trainers
@@ -226,3 +226,8 @@ def test_what_init_says_is_whole_in_a_real_window(tmp_path: Path) -> None:
     sentences = [line for line in said if str(tmp_path) not in line]
     assert any("keep ca.key safe" in line for line in said)
     assert max(map(len, sentences)) <= 60, said
+
+
+def test_one_thing_is_not_several() -> None:
+    """Wherever things are counted: `1 artifact in FOLDER`."""
+    assert [counted(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]

@@ -13,6 +13,7 @@ from rich.console import Console
 from broker import messages as m
 from coordinator import hostpages
 from coordinator.cli import render, show, status
+from coordinator.cli.client import OperatorClient
 from coordinator.cli.outlook import (
     Picture,
     about,
@@ -21,11 +22,13 @@ from coordinator.cli.outlook import (
     look,
     summary_to_dict,
     to_dict,
+    views_of,
 )
 from coordinator.cli.plan import _after, _cells, _last, _prepare, _print, _print_times, after_reload
 from coordinator.cli.why import _advice, _print_hosts, _read, _told, _when
-from coordinator.durations import History, Span
+from coordinator.durations import History
 from coordinator.effects import AnswerWithEvents
+from coordinator.estimates import Span
 from coordinator.forecast import Forecast, Held
 from coordinator.plan import Plan, spec_from_dict
 from tests.harness.coordinator import Fleet, spec
@@ -50,8 +53,10 @@ def _client(fleet: Fleet, *attempts: Any) -> Any:
                 return {"attempts": [*attempts], "next": None}
             return fleet.asks(request).data
 
-        def list_workers(self) -> Any:
-            return hostpages.whole(self.ask(m.AskWorkers(id="w")))
+        def ask_ahead(self, request: Any) -> None:
+            """It is asked when the answer is wanted."""
+
+        host_pages, list_workers = OperatorClient.host_pages, OperatorClient.list_workers
 
     return Client()
 
@@ -361,6 +366,38 @@ def test_hosts_come_in_pages_that_have_the_schemas_of_their_trainers_once() -> N
         capability = hosts[row["host"]].capability
         assert capability is not None
         assert row["capability"] == capability.model_dump(mode="json")
+
+
+def test_each_host_is_predicted_with_its_own_trainers() -> None:
+    """Those of a page have them in common, and are what they said all the same."""
+    fleet = Fleet()
+    kinds: list[dict[str, Any]] = [{"gbt": m.TrainerInfo(hyper_schema=EPOCHS)}, {}]
+    for number in range(6):
+        fleet.host(f"h{number}").joins(trainers=kinds[number % 2], physical_cores=number + 1)
+    fleet.host("h9").status("online", "birth")  # which has yet to say what it is
+    rows = hostpages.whole(fleet.asks(m.AskWorkers(id="w")).data)
+    told = {view.host: view.capability for view in views_of(rows)}
+    assert told == {name: fleet.core.world.hosts[name].capability for name in sorted(told)}
+    assert [*told] == [f"h{number}" for number in range(6)]
+
+
+def test_who_comes_and_goes_between_two_pages_is_there_or_not() -> None:
+    """Hosts come by name, as they are when a page is asked for."""
+    fleet = Fleet()
+
+    def names(**wanted: Any) -> list[str]:
+        page: Any = fleet.asks(m.AskWorkers(id=fleet.new_id(), **wanted)).data
+        return [row["host"] for row in page["workers"]]
+
+    for name in ("c", "a"):
+        fleet.host(name).joins()
+    assert names() == ["a", "c"]
+    fleet.host("b").joins()
+    assert names(limit=2) == ["a", "b"]
+    assert names(offset=2, absent=True) == ["c"]
+    fleet.host("a").status("offline", "goodbye")
+    fleet.asks(m.AskForget(id="f", host="a", expires_at=fleet.now.wall_s + 60))
+    assert names() == ["b", "c"]
 
 
 def answered(fleet: Fleet, ask: Any) -> tuple[Any, bytes]:

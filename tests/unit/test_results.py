@@ -18,7 +18,7 @@ from broker.wire import Incoming
 from coordinator.ledger import FILE_NAME
 from coordinator.setaside import command, kept_words, set_aside, told_of
 from tests.harness.coordinator import OPERATOR
-from tests.unit.test_filing import Coordinator
+from tests.unit.test_filing import Coordinator, ledgers_closed  # noqa: F401 - it is for each test
 
 DAY_S = 86_400.0
 FIRST, SECOND = b"first weights" * 20, b"second weights" * 20

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from broker.errors import BadMessage
+from broker.lanes import feed
+from broker.mailbox import Mailbox
 from broker.messages import (
     CAPABILITY,
     MAX_PAYLOAD_BYTES,
@@ -16,7 +18,8 @@ from broker.messages import (
     decode,
     encode,
 )
-from coordinator.sharing import MOST_SETS, SharedTrainers
+from broker.wire import Connected, Incoming, LinkEvent
+from coordinator.sharing import MOST_SETS, Cut, SharedTrainers, Shortened
 
 SCHEMA = {"properties": {"lr": {"maximum": 1, "description": 'a "quoted" wörd }'}}}
 
@@ -112,10 +115,51 @@ def test_garbage_is_refused_and_teaches_nothing(bad: bytes) -> None:
     assert shared.read(good) == capability()
 
 
+def test_births_that_wait_to_be_read_leave_out_what_is_known() -> None:
+    """Of thousands of hosts they would be 14 KB each; what is read, and told apart, is the same."""
+    shared, mailbox = SharedTrainers(), Mailbox[LinkEvent]()
+    put = feed(mailbox, shared.shorten)
+    large = capability({"description": "x" * 13_000})
+    said = [encode(large.model_copy(update={"physical_cores": n + 1})) for n in range(20)]
+    shared.read(encode(capability({"other": 1})))
+    put(*(Incoming(f"fleet/h{n}/capability", one, True) for n, one in enumerate(said)))
+    came = [event for event in mailbox.take(0) if isinstance(event, Shortened)]
+    assert [(event.topic, event.retained) for event in came] == [
+        (f"fleet/h{n}/capability", True) for n in range(20)
+    ]
+    assert sum(len(event.payload) for event in came) < len(said[0])
+    for number in range(MOST_SETS):
+        shared.read(encode(capability({"number": number})))
+    for event, payload in zip(came, said, strict=True):
+        assert shared.read(event.cut) == decode(CAPABILITY, payload), "though it is forgotten"
+    assert len({shared.digest(event.cut) for event in came}) == len(came)
+
+
+@pytest.mark.parametrize("odd", [_spaced, _twice, _inside, _before])
+def test_what_is_not_just_so_waits_as_it_came(odd: Any) -> None:
+    """And so does what is no capability, or is too large to be one."""
+    shared = SharedTrainers()
+    good = encode(capability())
+    shared.read(good)
+    larger = good.ljust(MAX_PAYLOAD_BYTES + 1)
+    for event in (
+        Connected("s"), Incoming("fleet/h/heartbeat", good), Incoming("fleet/h/capability", larger),
+        Incoming("fleet/h/capability", odd(encode(capability({"other": 1})))),
+    ):  # fmt: skip
+        assert shared.shorten(event) is event
+    event = Incoming("fleet/h/capability", good)
+    assert shared.digest(good) == shared.digest(_cut(shared.shorten(event)))
+
+
+def _cut(event: LinkEvent) -> Cut:
+    assert isinstance(event, Shortened)
+    return event.cut
+
+
 def test_only_so_many_sets_are_kept() -> None:
     """Hosts that make up trainers make nothing grow."""
     shared = SharedTrainers()
     for number in range(3 * MOST_SETS):
         one = capability({"number": number})
         assert shared.read(encode(one)) == one
-    assert len(shared._sets) == MOST_SETS
+    assert len(shared._known) == MOST_SETS

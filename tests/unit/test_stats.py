@@ -33,7 +33,7 @@ def _hours(*each_s: float) -> tuple[list[str], str]:
     total, by = account(ended, ["host"])
     rows = [{"host": name, **one.to_dict()} for name, one in by["host"]]
     table, _, last = _draw(0.0, {"total": total.to_dict(), "by": {"host": rows}})
-    return [str(cell) for cell in table.columns[1].cells], last.split(": ")[1].split(" h ")[0]
+    return [str(row[1]) for row in table.body], last.split(": ")[1].split(" h ")[0]
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ def test_cancel_and_requeue_work_as_for_any_other() -> None:
     assert job.submitted_by == "operator:op"
     told = [(row["event"], row["who"]) for row in _story(ledger)]
     assert told == [("added", "operator:op")]
+    ledger.close()
 
 
 def _said(fleet: Fleet, ask: m.AskRun) -> Any:

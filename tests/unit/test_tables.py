@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from coordinator.cli import Unreachable, views, words
@@ -122,6 +123,45 @@ def test_what_says_nothing_goes_first() -> None:
     columns = (Column("NAME"), Column("EMPTY", rank=1), Column("FULL", rank=2))
     table = make_table(columns, [("a" * 10, "-", "x" * 5)], 20)
     assert [column.header for column in table.columns] == ["NAME", "FULL"]
+
+
+@pytest.mark.parametrize("window", [6, 30, 60, 1000])
+@pytest.mark.parametrize("colours", [None, "truecolor"])
+def test_a_row_looks_as_rich_would_draw_it(window: int, colours: Any) -> None:
+    """Cut, aligned, of wide letters, in colours; and where a cell has two lines, all of them."""
+    columns = (Column("NAME", least=8), Column("STATE"), Column("N", rank=1, right=True))
+    said = ["pi", "a-host-with-a-long-name", "漢字の名前の機械", "x"]
+    rows: list[list[Any]] = [
+        [name, Text(name[:3], "green") if name != "x" else Text("in ").append("two", "red"), number]
+        for number, name in zip((1, 22, 333, 4), said)
+    ]
+    for more in ([], [["two\nlines", "a\tb", "-"]]):
+        made = make_table(columns, rows + more, window)
+        drawn_by_rich = Table(
+            box=made.box, pad_edge=False, show_edge=False, padding=made.padding,
+            collapse_padding=True,
+        )  # fmt: skip
+        for column in made.columns:
+            drawn_by_rich.add_column(
+                column.header, justify=column.justify, no_wrap=True, overflow="ellipsis",
+                width=column.width,
+            )  # fmt: skip
+        for row in made.body:
+            drawn_by_rich.add_row(*row)
+        for _ in range(2):  # what is watched is drawn again and again
+            assert _looks(made, window, colours) == _looks(drawn_by_rich, window, colours)
+
+
+def _looks(table: Any, window: int, colours: Any) -> list[tuple[str, str]]:
+    """What is printed, each character with its style; a blank has none."""
+    console = Console(
+        file=io.StringIO(), width=window, force_terminal=colours is not None, color_system=colours
+    )
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    text = Text.from_ansi(console.file.getvalue())
+    styles = (str(text.get_style_at_offset(console, place)) for place in range(len(text)))
+    return [(one, "" if one == " " else style) for one, style in zip(text.plain, styles)]
 
 
 @pytest.mark.parametrize("window", range(1, 120, 7))

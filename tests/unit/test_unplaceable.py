@@ -100,6 +100,38 @@ def test_what_can_run_again_loses_its_mark() -> None:
     assert fleet.took(AnswerWithEvents)[0].data["unplaceable"] is False
 
 
+def test_a_job_that_only_revoked_hosts_could_run_is_for_none() -> None:
+    """`fleet why` says how to let the host in again, and never to resume it."""
+    fleet = Fleet()
+    fleet.host("pi").joins()
+    pc = fleet.host("pc").joins(gpus=(m.Gpu(index=0, vram_total_bytes=2**33),))
+    fleet.asks(m.AskDrain(id="d", host="pc"))
+    fleet.plan(spec("cuda", require_cuda=True))
+    assert marked(fleet) == set(), "an operator may resume it"
+    fleet.asks(m.AskResume(id="r", host="pc"))
+    pc.status("offline", "lost")
+
+    def tell(action: Any, at_s: float) -> None:
+        entry = m.AskIdentity(id=f"i-{at_s:.0f}", action=action, name="pc", made_at=at_s)
+        assert fleet.asks(entry, "operator:alice/cli").ok
+
+    tell("revoke", fleet.now.wall_s)
+    assert marked(fleet) == {"cuda"}
+    why = fleet.asks(m.AskWhy(id="w", job="cuda")).data
+    assert why["summary"] == "none of 2 known hosts can take it"
+    assert "after `fleet enroll pc --replace`, pc could take it" in why["remedies"]
+    assert "resume" not in str(why)
+    (out,) = (one for one in why["clauses"] if one["clause"] == "not revoked")
+    assert (out["against"], out["detail"]) == (1, "pc")
+    tell("enroll", fleet.now.wall_s + 1)
+    assert marked(fleet) == set(), "it is one of the fleet again, and away"
+    tell("revoke", fleet.now.wall_s + 2)
+    fleet.asks(m.AskPause(id="p"))
+    fleet.host("pd").joins(gpus=(m.Gpu(index=0, vram_total_bytes=2**33),))
+    assert fleet.job("cuda").state == "pending"
+    assert marked(fleet) == set(), "one like it is not revoked"
+
+
 def test_a_page_of_a_long_list_is_judged_alone() -> None:
     """Of thousands of jobs only those that are asked for; of a published row nobody says it."""
     fleet = Fleet()

@@ -6,6 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
+from broker.prose import counted
 from coordinator.live.mirror import Curve, Snapshot
 from coordinator.web.hub import News
 from coordinator.web.parts import Tag, call
@@ -58,7 +59,7 @@ def heading(curves: int, running: int) -> str:
         return "nothing runs now"
     if curves != running:
         return f"of {curves} of {running} running jobs; the others have told no loss yet"
-    return "of 1 running job" if running == 1 else f"of {running} running jobs"
+    return f"of {counted(running, 'running job')}"
 
 
 def _controls(seen: Snapshot, chart_id: int, section: Tag) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from nicegui import ui
 
+from broker.prose import counted
 from coordinator.web.bands import ask_pause
 from coordinator.web.grids import Part, feed, grid, host_columns, rows_height, running_columns
 from coordinator.web.hub import Hub, News
@@ -97,7 +98,7 @@ def _hopeless(hub: Hub) -> Callable[[], None]:
     def tell() -> None:
         count = sum(row["unplaceable"] for row in hub.tables.jobs.rows.values())
         note.set_visibility(count > 0)
-        _say(link, f"{count} job{'s' if count > 1 else ''} that no host can run")
+        _say(link, f"{counted(count, 'job')} that no host can run")
 
     return tell
 

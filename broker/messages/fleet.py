@@ -1,0 +1,95 @@
+"""What people and programs are told of the fleet as a whole: its jobs, its coordinator, its broker.
+
+No host needs any of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field, TypeAdapter
+
+from broker.messages.values import (
+    ArtifactId,
+    Id,
+    JobId,
+    JobStateName,
+    Line,
+    Metrics,
+    Wire,
+    Word,
+)
+
+
+class JobRow(Wire):
+    """One job as people and scripts see it; retained at its topic. Times are RFC 3339 in UTC."""
+
+    name: Line
+    state: JobStateName
+    host: str | None
+    job_id: JobId
+    attempt: int
+    error: str | None
+    model: str
+    mode: str
+    priority: int
+    artifact_id: ArtifactId | None
+    metrics: Metrics | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    ran_s: float | None = Field(
+        default=None,
+        description="Seconds that the trainer ran in the attempt that ended it; none: unknown.",
+    )
+    in_plan: bool = True
+    submitted_by: str | None = Field(
+        default=None, description="Who asked for it with `fleet run`; none: the manifest did."
+    )
+    unplaceable: bool = Field(
+        default=False,
+        exclude_if=lambda is_so: not is_so,
+        description="It is pending, and no known host could ever run it as things are. Answers to "
+        "`list` and `show` say so; a retained row does not know.",
+    )
+
+
+class Summary(Wire):
+    """Counts by state; retained."""
+
+    jobs: dict[str, int]
+    hosts: dict[str, int]
+    dropped: dict[str, int] = Field(default={}, description="Garbage dropped, by kind of topic.")
+    paused: bool = Field(default=False, description="No new jobs are given out.")
+
+
+class Holder(Wire):
+    """Which coordinator serves the fleet; retained, and no will touches it."""
+
+    ledger: Id = Field(description="Whose jobs these are: goes with the coordinator's receipts.")
+    machine: Line
+    instance: Id
+
+
+class BrokerRefusals(Wire):
+    """What the embedded broker has refused since it was started, by reason; retained."""
+
+    refused: Annotated[dict[Word, Annotated[int, Field(ge=0)]], Field(max_length=64)]
+
+
+class BrokerLoad(Wire):
+    """What the embedded broker had to do in the last minute; retained, several times a minute."""
+
+    clients: int = Field(ge=0, description="Connections now.")
+    max_clients: int = Field(ge=1)
+    messages_s: float = Field(ge=0, description="Published by clients, a second.")
+    bytes_s: float = Field(ge=0, description="Their payloads.")
+    busy: float = Field(ge=0, description="Processor time, in cores; it can use one.")
+    lag_p99_s: float = Field(ge=0, description="How late its event loop was.")
+
+
+JOB_ROW: Final = TypeAdapter(JobRow)
+SUMMARY: Final = TypeAdapter(Summary)
+HOLDER: Final = TypeAdapter(Holder)
+BROKER_REFUSED: Final = TypeAdapter(BrokerRefusals)
+BROKER_LOAD: Final = TypeAdapter(BrokerLoad)

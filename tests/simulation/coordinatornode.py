@@ -1,0 +1,115 @@
+"""A coordinator as it runs in a simulation: the real shell, a ledger in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from broker.disk import Disk
+from broker.errors import StorageError
+from broker.wire import LinkEvent
+from coordinator.effects import ManifestRead
+from coordinator.joblog import JobLogs
+from coordinator.jobs import Change
+from coordinator.ledger import Ledger
+from coordinator.manifest import ManifestError, Problem
+from coordinator.plan import Plan
+from coordinator.records import Record
+from coordinator.shell import Retention
+from coordinator.shell import Shell as CoordinatorShell
+from coordinator.shell import Surroundings as CoordinatorSurroundings
+from coordinator.store import Store
+from coordinator.world import CoreSettings
+
+from .network import Link
+from .nodes import ROOT, STALE_S, TOPICS, Machine, Node
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+class SimLedger(Ledger):
+    """The real ledger, in memory; the process may end before a commit or after it."""
+
+    def __init__(self, node: CoordinatorNode) -> None:
+        """Open one in memory."""
+        super().__init__(":memory:")
+        self._node = node
+
+    def commit(self, changes: Sequence[Change | Record]) -> None:
+        """Commit, and have the checker look."""
+        machine = self._node.machine
+        if not changes:
+            return
+        machine.before("commit")
+        if machine.disk.trouble:
+            raise StorageError("ledger: the disk refuses")
+        super().commit(changes)
+        self._node.run.checker.committed(changes)
+        machine.before("committed")
+
+    def close(self) -> None:
+        """Stay: what is committed is on the disk."""
+
+
+class CoordinatorNode(Node):
+    """The coordinator."""
+
+    role = "coordinator"
+
+    def __init__(self, run: Run, machine: Machine) -> None:
+        """With an empty ledger."""
+        super().__init__(run, machine, "fleet-coordinator")
+        self.ledger = SimLedger(self)
+        self.shell: CoordinatorShell | None = None
+        self.store: Store | None = None
+        self.manifest: Plan | None = run.scenario.plan()
+        self._last_good = self.manifest
+
+    def begin(self) -> None:
+        """As `coordinator.service.Service` does."""
+        disk: Disk = self.machine.disk
+        now = self.machine.now()
+        self.store = Store(ROOT, disk)
+        logs = JobLogs(ROOT / "logs", 100_000, disk)
+        new_id = self.run.id_maker("c")
+        around = CoordinatorSurroundings(
+            topics=TOPICS, disk=disk, rng=self.machine.rng, new_id=new_id, publish=self.publish,
+            put=self.put, background=self.background, writing=self.background,
+            read_plan=self._read_plan,
+        )  # fmt: skip
+        settings = CoreSettings(
+            instance=new_id(), boot_id=self.machine.boot_id, manifest="plan.toml",
+            stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_bytes=4096,
+            crash_grace_s=60.0, sleep_grace_s=240.0, max_attempts=2, receipt_key=b"a key",
+            cancel_at_once=2, keep_results_s=50.0,
+        )  # fmt: skip
+        keep = Retention(events_s=100.0, events_per_job=4, parts_s=300.0)
+        self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now, keep)
+        self.shell.turn([ManifestRead(self.manifest or self._last_good)], now)
+        self.link = Link(
+            self.run.broker, self.client_id, TOPICS.for_coordinator(),
+            self.from_link(self.generation), self.shell.will, new_id, self.machine.rng,
+        )  # fmt: skip
+        self.link.start()
+        self.wake_at_deadline()
+
+    def turn(self, events: Sequence[Any]) -> None:
+        """See `Node`."""
+        assert self.shell is not None
+        self.shell.turn(events, self.machine.now())
+
+    def shorten(self, event: LinkEvent) -> LinkEvent:
+        """As `coordinator.service.Service` does."""
+        assert self.shell is not None
+        return self.shell.core.world.trainers.shorten(event)
+
+    def next_deadline(self) -> float | None:
+        """See `Node`."""
+        return self.shell.next_deadline() if self.shell else None
+
+    def _read_plan(self, _announced: object) -> Plan:
+        if self.manifest is None:
+            raise ManifestError((Problem("plan.toml", None, None, "broken"),))
+        self._last_good = self.manifest
+        return self.manifest

@@ -1,0 +1,143 @@
+"""What the web page draws, curves and timelines, in a headless Chromium."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker import messages as m
+from broker.topics import Topics
+from tests.harness.browser import Browser
+from tests.harness.shown import WITH_BROWSER, Shown, slow_fleet
+
+pytestmark = WITH_BROWSER
+
+
+@pytest.fixture(scope="module")
+def shown(
+    tmp_path_factory: pytest.TempPathFactory, system_broker: str, browser: Browser
+) -> Iterator[Shown]:
+    """Three simulated hosts that train slowly, some twenty jobs."""
+    tmp = tmp_path_factory.mktemp("fleet")
+    with slow_fleet(tmp, system_broker, browser, hosts=3, jobs=20) as made:
+        yield made
+
+
+def test_curves_are_drawn(shown: Shown) -> None:
+    """A line for each job that runs."""
+    page = shown.page("/curves")
+    page.until("Number(document.querySelector('[data-series]')?.dataset.series) > 2")
+
+
+# What the tooltips of the timeline's bars say, each in lines.
+TIPS = """(() => {
+  const chart = getElement(Number(document.querySelector('[data-bars]').id.slice(1))).chart;
+  const { series, tooltip } = chart.getOption();
+  return series[0].data.map(value =>
+    [...tooltip[0].formatter({ value }).children].map(line => line.textContent));
+})()"""
+
+
+# Notes whether a table ever said that nothing has begun.
+LIES = """new MutationObserver(() => {
+  const said = document.querySelector(".ag-overlay")?.textContent ?? "";
+  window.lied ||= said.includes("no job has begun");
+}).observe(document, { childList: true, subtree: true, characterData: true });"""
+
+
+def test_the_timeline_does_not_say_that_it_is_empty_before_it_knows(shown: Shown) -> None:
+    """Neither as the first who asks nor later; its table says that it asks, and then nothing."""
+    for _ in range(2):
+        page = shown.browser.page()
+        page.at_start(LIES)
+        page.open(f"{shown.url}/timeline")
+        page.until("Number(document.querySelector('[data-bars]')?.dataset.bars) > 2", "the bars")
+        page.until("document.querySelectorAll('.ag-row').length > 2", "the table")
+        assert page.run("window.lied ?? false") is False
+        assert "asking the coordinator" not in page.text(".ag-overlay")
+        assert page.complaints == []
+
+
+def test_the_timeline_keeps_every_attempt_and_grows(shown: Shown) -> None:
+    """A job that is requeued has two bars at last, in each browser, also in one opened later."""
+    page = shown.page("/timeline")
+    bars = "Number(document.querySelector('[data-bars]')?.dataset.bars)"
+    before = page.until(f"{bars} > 2 && {bars}")
+    job = shown.job("running")
+    shown.fleet.requeue(job["job_id"])  # it is stopped, and begins again where there is room
+    stopped = [job["name"], f"attempt {job['attempt']}, cancelled on {job['host']}"]
+    told = f"{TIPS}.find(tip => tip[0] === '{job['name']}' && tip[1] === '{stopped[1]}')"
+    tip = page.until(told, "the attempt that was stopped")
+    assert re.search(r", \d+ s$", tip[2]), tip
+    page.until(f"{bars} > {before}", "a bar more")
+    other = shown.page("/timeline")
+    other.until(f"document.querySelector('[data-bars]') && {told}", "the same in another browser")
+    for one in (page, other):
+        assert "did not tell" not in one.text()
+        assert one.complaints == []
+
+
+def test_a_wait_for_a_report_is_neither_told_nor_drawn_as_training(
+    shown: Shown, client: Callable[..., Any]
+) -> None:
+    """A host trained for a minute and was away for a day: a minute in the table, and as a bar."""
+    topics = Topics(shown.fleet.root)
+    somebody = client(int(shown.fleet.broker_url.rpartition(":")[2]), f"away-{shown.fleet.root}")
+    away_id = "e" * 64
+    row = m.JobRow(
+        job_id=away_id, name="away-one", model="gbt", mode="oracle", state="completed", priority=0,
+        attempt=1, host="gaming-pc-1", error=None, artifact_id="5a" * 32, metrics=None,
+        created_at="2026-05-28T20:00:00Z", started_at="2026-05-28T20:00:00Z",
+        finished_at="2026-05-29T20:00:00Z", ran_s=61.0,
+    )  # fmt: skip
+    somebody.publish(topics.job(away_id), m.encode(row), retain=True)
+    try:
+        page = shown.page("/timeline")
+        chart = "getElement(document.querySelector('[data-bars]').id.slice(1)).chart"
+        bars = f"{chart}.getOption().series[0].data"
+        began = "Date.UTC(2026, 4, 28, 20)"
+        page.until("Number(document.querySelector('[data-bars]')?.dataset.bars) > 0", "the bars")
+        page.until(f"{bars}.some(([a, b]) => a === {began} && b === a + 61000)", "its bar")
+        cell = f"{{started: {began}, finished: Date.now(), ran: 61000, state: 'completed'}}"
+        assert page.run(f"fleet.cells.took({{data: {cell}}}).innerText") == "61 s"
+    finally:
+        somebody.publish(topics.job(away_id), b"", retain=True)
+
+
+def test_a_long_job_beside_short_ones_is_told_whole(
+    shown: Shown, client: Callable[..., Any]
+) -> None:
+    """Its epoch fits the column; curves are over the share of the epochs, until told otherwise."""
+    topics = Topics(shown.fleet.root)
+    somebody = client(int(shown.fleet.broker_url.rpartition(":")[2]), f"long-{shown.fleet.root}")
+    long_id = "d" * 64
+    row = m.JobRow(
+        job_id=long_id, name="long-one", model="gbt", mode="oracle", state="running", priority=0,
+        attempt=1, host="gaming-pc-1", error=None, artifact_id=None, metrics=None,
+        created_at="2026-05-28T20:26:57Z", started_at="2026-05-28T20:26:57Z", finished_at=None,
+    )  # fmt: skip
+    somebody.publish(topics.job(long_id), m.encode(row), retain=True)
+    try:
+        page = shown.page()
+        page.until_text("long-one", ".ag-cell")
+        for epoch in (1, 12455):
+            said = m.Progress(attempt=1, epoch=epoch, epochs=30_000, val_loss=1 / epoch)
+            somebody.publish(topics.progress("gaming-pc-1", long_id), m.encode(said), retain=True)
+        cells = "[...document.querySelectorAll('[col-id=epoch]')]"
+        cell = f"{cells}.find(one => one.innerText === '12455/30000')"
+        page.until(cell, "the epoch")
+        whole = "one => one.scrollWidth <= one.clientWidth || !one.clientWidth"
+        parts = f"[{cell}, ...{cell}.querySelectorAll('*')]"
+        assert page.run(f"{parts}.every({whole})"), page.run(f"{cell}.outerHTML")
+        assert "M" not in page.run("fleet.at(Date.UTC(2026, 10, 22, 18))").upper()
+        page.open(f"{shown.url}/curves")
+        page.until("document.querySelector('[data-across=share]')", "curves over shares")
+        page.run("const one = document.getElementById('curve-across'); one.value = 'epoch';"
+                 "one.dispatchEvent(new Event('change'))")  # fmt: skip
+        page.until("document.querySelector('[data-across=epoch]')", "curves over epochs")
+    finally:
+        somebody.publish(topics.job(long_id), b"", retain=True)
+        somebody.publish(topics.progress("gaming-pc-1", long_id), b"", retain=True)

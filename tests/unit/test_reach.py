@@ -1,0 +1,39 @@
+"""What `fleet doctor` says of an identity: until when it holds, and who renews it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.access import Access
+from broker.identity import Identity
+from broker.reach import DAY_S, check_identity
+
+BY_HAND = "renew it: `fleet enroll {} --replace` on the CA's machine and `fleet join` here"
+
+
+def _access(name: str, left_days: float) -> Access:
+    return Access((), Identity(Path(), name, 0.0, left_days * DAY_S))
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("attic", f"a running agent renews it by itself; else {BY_HAND.format('attic')}"),
+        ("operator:alice", BY_HAND.format("operator:alice")),
+        ("coordinator", "`fleet init` on the CA's machine renews it"),
+    ],
+)
+def test_who_renews_an_identity_is_told_before_its_end(name: str, remedy: str) -> None:
+    """A month before, by the way that is its own; before that there is nothing to do."""
+    found = check_identity(_access(name, 29), 0.0)
+    assert (found.level, found.text) == ("warn", f"{name}, for 29 more days")
+    assert found.remedy == remedy
+    assert check_identity(_access(name, 31), 0.0).level == "ok"
+
+
+def test_where_no_identity_is_needed_that_is_said() -> None:
+    """On this machine anybody may connect."""
+    found = check_identity(Access(()), 0.0)
+    assert (found.level, found.text[:14]) == ("ok", "none is needed")
