@@ -70,10 +70,10 @@ PEERS = (
         "Dask with a process pool",
         "dask_process_peer",
         "distributed",
-        most_jobs=200,
+        most_jobs=60,
         in_python=True,
     ),
-    Peer("Ray with max_calls=1", "ray_process_peer", "ray", most_jobs=200, in_python=True),
+    Peer("Ray with max_calls=1", "ray_process_peer", "ray", most_jobs=60, in_python=True),
     Peer(
         "Slurm",
         "slurm_peer",
