@@ -138,6 +138,7 @@ class Shell:
         self._logs = logs
         self._intake = Intake(store, around.put, around.writing, around.background)
         self._small = SmallBundles(store, around.put, around.background)
+        self._looking: set[str] = set()  # for artifacts in the store
         self._session: str | None = None
         self._advised = False
         self._failures = 0
@@ -280,7 +281,7 @@ class Shell:
             case AppendIndex(row):
                 self._append_index(row)
             case VerifyStored(artifact_id):
-                self._around.background(partial(self._verify, artifact_id))
+                self._look_for(artifact_id)
             case AppendLog(job_id, said):
                 self._logs.append(job_id, said)
             case SendChunk():
@@ -363,8 +364,17 @@ class Shell:
             size_bytes=one.size_bytes if there_bytes is None else there_bytes,
         )  # fmt: skip
 
+    def _look_for(self, artifact_id: str) -> None:
+        # A report is repeated until it is answered: while a disk hangs one look waits for it.
+        if artifact_id not in self._looking:
+            self._looking.add(artifact_id)
+            self._around.background(partial(self._verify, artifact_id))
+
     def _verify(self, artifact_id: str) -> None:
-        size_bytes = self._store.verify(artifact_id)
+        try:
+            size_bytes = self._store.verify(artifact_id)
+        finally:
+            self._looking.discard(artifact_id)
         if size_bytes is None:
             self._around.put(ArtifactLost(artifact_id))
         else:

@@ -255,7 +255,7 @@ def test_a_report_without_its_bundle_is_answered_from_the_ledger(tmp_path: Path)
 
 
 def test_that_it_was_lost_is_not_believed_once_it_has_come_again(tmp_path: Path) -> None:
-    """Two reports had it looked for; the second look tells of a time before the ledger had it."""
+    """A report had it looked for again, which tells of a time before the ledger had it."""
     coordinator = finished(tmp_path)
     coordinator.files()
     coordinator.passes(1.5)
@@ -268,11 +268,15 @@ def test_that_it_was_lost_is_not_believed_once_it_has_come_again(tmp_path: Path)
     job = pi.runs()
     reports(pi, job)
     reports(pi, job)
-    first, second = coordinator.slow.popleft(), coordinator.slow.popleft()
-    first()
+    (look,) = coordinator.slow  # one, however often a report is repeated
+    coordinator.slow.clear()
+    look()
+    reports(pi, job)
+    (again,) = coordinator.slow
+    coordinator.slow.clear()
     coordinator.handle(coordinator.events.popleft())
     assert reports(pi, job) == ["stored"]
-    second()
+    again()
     coordinator.handle(coordinator.events.popleft())
     coordinator.files()
     coordinator.passes(2)
