@@ -103,7 +103,9 @@ def parse_address(url: str, source: str = "broker address") -> Address:
 def why_not_here(error: BaseException | None) -> str:
     """Return what helps against the error of a socket that was to listen somewhere."""
     number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+    # From 3.13 on asyncio tells by an error without a number that none of the addresses is here.
+    of_none = isinstance(error, OSError) and number is None
+    if of_none or number == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         return "it is no address of this machine; 127.0.0.1 is for this machine alone, 0.0.0.0 all"
     if number == errno.EACCES:
         return "ports below 1024 are for root; choose one above"

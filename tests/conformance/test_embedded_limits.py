@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import socket
@@ -426,7 +427,9 @@ def test_ours_takes_the_newest_qos_of_a_filter(ours: InThread, client: Make) -> 
     assert _qos_after_both(ours, client) == 1
 
 
-def _retained_of_1100(running: InThread, context: ssl.SSLContext | None) -> int:
+@contextlib.contextmanager
+def _retained_of_1100(running: InThread, context: ssl.SSLContext | None) -> Iterator[Any]:
+    """What a broker keeps of so many, while their sender stays."""
     with wire(running.port, context) as connection:
         connection.sendall(connect("x"))
         assert heard(connection, 4) == ACCEPTED
@@ -435,17 +438,17 @@ def _retained_of_1100(running: InThread, context: ssl.SSLContext | None) -> int:
             connection.sendall(packet(0x31, text(topic) + b"x"))
         connection.sendall(b"\xc0\0")
         assert heard(connection, 2) == b"\xd0\0"
-    return len(running.broker.retained_messages)
+        yield running.broker.retained_messages
 
 
 def test_stock_retains_whatever_is_sent(new_stock: Make) -> None:
     """By anybody, any number."""
-    stock = new_stock()
-    _retained_of_1100(stock, None)
-    until(lambda: len(stock.broker.retained_messages) == 1_100, "it kept less")
+    with _retained_of_1100(new_stock(), None) as kept:
+        until(lambda: len(kept) == 1_100, "it kept less")
 
 
 def test_ours_retains_so_much_of_a_name(network: Any) -> None:
     """At its usual limits."""
-    assert _retained_of_1100(network.running, network.tls("gaming-pc")) == 1_000
+    with _retained_of_1100(network.running, network.tls("gaming-pc")) as kept:
+        assert len(kept) == 1_000
     assert network.refused == {Reason.RETAINED: 100}

@@ -93,6 +93,8 @@ def run_one(scenario: Scenario, *, trace: bool = False) -> Outcome:
         rule = f"no exception escapes ({type(error).__name__} in {last.name})"
         violation = Violation(rule, f"{error} at {last.filename}:{last.lineno}")
         return Outcome(scenario.seed, violation, 0, 0.0, Counter(), Counter(), run.lines)
+    finally:
+        run.close()
 
 
 def _outcomes(first: int, seeds: int, processes: int) -> Iterator[Outcome]:

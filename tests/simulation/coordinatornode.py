@@ -51,6 +51,10 @@ class SimLedger(Ledger):
     def close(self) -> None:
         """Stay: what is committed is on the disk."""
 
+    def end(self) -> None:
+        """The run is over."""
+        super().close()
+
 
 class CoordinatorNode(Node):
     """The coordinator."""

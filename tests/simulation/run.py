@@ -86,6 +86,10 @@ class Run:
         self.agents = [AgentNode(self, Machine(self, h.name), h) for h in scenario.hosts]
         self.operator = Operator(self)
 
+    def close(self) -> None:
+        """Nobody looks at it any more."""
+        self.coordinator.ledger.end()
+
     def go(self) -> Outcome:
         """Run to the end, or to the first violation."""
         violation = None

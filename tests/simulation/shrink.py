@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,8 @@ def breaks(rule: str) -> Fails:
     """Return a test: does a scenario break `rule`?"""
 
     def fails(scenario: Scenario) -> bool:
-        violation = Run(scenario).go().violation
+        with closing(Run(scenario)) as run:
+            violation = run.go().violation
         return violation is not None and violation.rule == rule
 
     return fails

@@ -77,3 +77,4 @@ def test_a_month_leaves_nothing_behind() -> None:
         if size > max(1.25 * early[name] + 20, BOUNDS.get(name.rpartition(" ")[2], 0))
     }
     assert not grown
+    run.close()
