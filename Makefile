@@ -43,7 +43,7 @@ $(DEMO)/data/feature_schema_v1.json: $(STAMP)
 demo: $(DEMO)/data/feature_schema_v1.json ## train every job of the example plan that a CPU may run
 	@rm -rf $(DEMO)/state
 	@$(SAY) "Training $(MANIFEST) on simulated telemetry, with $(AGENTS) agents ..."
-	@$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/data \
+	@env -u FLEET_BROKER $(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/data \
 		--state $(DEMO)/state --port 0 --prefer-cuda-grace 5 --until-idle
 	@echo
 	@$(SAY) 'Next: `$(BIN)/fleet up --manifest PLAN.toml --data $(DEMO)/data` with a plan of your own' \
@@ -58,7 +58,7 @@ demo-real: $(STAMP) ## the same on real telemetry: make demo-real DATA=FOLDER [S
 	@$(BIN)/python -m agent.trainer.prepare --raw $(DATA)/$(SET).parquet \
 		--schema $(DATA)/$(SET).schema.json --out-dir $(DEMO)/$(SET)-data >$(DEMO)/prepare.log
 	@$(SAY) "Training $(MANIFEST) on it, with $(AGENTS) agents ..."
-	@$(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/$(SET)-data \
+	@env -u FLEET_BROKER $(BIN)/fleet up --agents $(AGENTS) --manifest $(MANIFEST) --data $(DEMO)/$(SET)-data \
 		--state $(DEMO)/$(SET)-state --port 0 --prefer-cuda-grace 5 --until-idle
 
 SEEDS ?= 2000

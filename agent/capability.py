@@ -5,18 +5,17 @@ So the daemon stays small, and a broken CUDA driver can crash or hang the child,
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from agent import __version__, figures
 from agent.command import PACKAGE_ROOT
+from agent.datafolder import DataFolder
 from agent.effects import Vitals
 from agent.lines import clean
 from broker.messages import Capability, Gpu, TrainerInfo
@@ -25,7 +24,6 @@ from broker.trainers import OwnTrainer
 PROBE_TIMEOUT_S: Final = 120.0
 SMI_TIMEOUT_S: Final = 10.0
 GIT_TIMEOUT_S: Final = 5.0
-SCHEMA_FILE: Final = "feature_schema_v1.json"
 
 # Importing torch costs seconds (on a Pi, many) and hundreds of megabytes. Where neither NVIDIA's
 # driver is nor a torch for AMD, it could see no GPU; then that its libraries load is enough.
@@ -84,13 +82,15 @@ _SMI_FIELDS: Final = "index,memory.total,memory.free,utilization.gpu,power.draw"
 
 def probe_capability(
     *,
-    data: Path | None,
     slots: int | None,
     cuda: bool,
     description: str = "",
     own: Mapping[str, OwnTrainer],
 ) -> Capability:
-    """Return what this host is, in some seconds. A fault of torch or CUDA is told, not raised."""
+    """Return what this host is, but for its data, in some seconds.
+
+    A fault of torch or CUDA is told, not raised.
+    """
     found = probe_torch()
     gpus = tuple(Gpu.model_validate(gpu) for gpu in found["gpus"]) if cuda else ()
     total_bytes, available_bytes = figures.memory()
@@ -111,27 +111,17 @@ def probe_capability(
         xgboost=found["xgboost"],
         trainers=_trainers(found) | _of(own),
         trainers_commit=_commit(),
-        data_id=data_id(data),
         slots=slots or max(1, len(gpus)),
         battery=figures.has_battery(),
         agent_version=__version__,
     )
 
 
-def data_id(data: Path | None) -> str | None:
-    """Return a fingerprint of the prepared data in a folder, or none if there is none."""
-    if data is None:
-        return None
-    try:
-        return hashlib.sha256((data / SCHEMA_FILE).read_bytes()).hexdigest()
-    except OSError:
-        return None
-
-
-def measure(busy: figures.Busy, known: tuple[Gpu, ...]) -> Vitals:
+def measure(busy: figures.Busy, data: DataFolder, known: tuple[Gpu, ...]) -> Vitals:
     """Return what the machine can spare now; blocks for as long as `nvidia-smi` does, if at all."""
     return Vitals(
         ram_available_bytes=figures.memory()[1],
+        data_id=data.look(),
         cpu_percent=busy.percent(),
         load_1m=figures.load_1m(),
         gpus=_measure_gpus(known) if known else (),

@@ -42,6 +42,7 @@ from broker.messages import (
     AgentRequest,
     Assign,
     Cancel,
+    Capability,
     Failed,
     Finished,
     Gpu,
@@ -140,11 +141,12 @@ class Core:
             case Probed(capability):
                 gpus: list[int | None] = [gpu.index for gpu in capability.gpus] or [None]
                 state.slots = tuple(gpus[slot % len(gpus)] for slot in range(capability.slots))
-                state.capability = capability
-                self._say_capability()
-                state.capability_due = True  # a coordinator that is away knows the one before
+                self._is_now(capability)
                 state.do(Measure())
-            case Vitals():
+            case Vitals(data_id=data_id):
+                known = state.capability
+                if known is not None and known.data_id != data_id:  # its disk has gone, or is back
+                    self._is_now(known.model_copy(update={"data_id": data_id}))
                 judged = bool(state.waiting)
                 runs.on_vitals(state, event, now)
                 if not judged or ("beat-soon",) not in state.timers:
@@ -228,6 +230,11 @@ class Core:
         state.do(Measure())
         output.tell_kept(state)  # before the reports: an attempt's output comes before its end
         owed.start_over(state, now)
+
+    def _is_now(self, capability: Capability) -> None:
+        self.state.capability = capability
+        self._say_capability()
+        self.state.capability_due = True  # a coordinator that is away knows the one before
 
     def _say_capability(self) -> None:
         state = self.state

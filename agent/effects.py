@@ -185,9 +185,13 @@ Effect = (
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """What the machine can spare now; GPUs' figures count everybody's processes."""
+    """What the machine can spare now; GPUs' figures count everybody's processes.
+
+    `data_id` is the fingerprint of the prepared data that is there now, none where there is none.
+    """
 
     ram_available_bytes: int
+    data_id: str | None
     cpu_percent: float | None = None
     load_1m: float | None = None
     gpus: tuple[Gpu, ...] = ()

@@ -25,6 +25,7 @@ from agent.checkpoints import Checkpoints
 from agent.command import Place, is_resumable, trainer_command, trainer_environment
 from agent.contact import Contact
 from agent.core import Core
+from agent.datafolder import DataFolder
 from agent.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
 from agent.figures import Busy, physical_cores
 from agent.loading import agent_settings, load
@@ -100,6 +101,7 @@ class Service:
         # The owner's word does not wait until a bundle is made.
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="fleet-owner")
         self._eyes = Eyes(settings.state)
+        self._data = DataFolder(settings.data)
         self._nursery = Nursery() if sys.platform == "linux" else None
         self.mailbox: Mailbox[Event | RequestMade] = Mailbox()
         self._stopped = threading.Event()
@@ -112,6 +114,7 @@ class Service:
                 topics.for_agent(settings.host),
                 tls=access.tls,
                 mark=access.mark,
+                name=access.name,
             ),
             feed(self.mailbox),
             will=self._will,
@@ -133,7 +136,7 @@ class Service:
             publish=self._link.publish,
             put=self.mailbox.put,
             background=self._workers.submit,
-            measure=partial(measure, Busy()),
+            measure=partial(measure, Busy(), self._data),
             look=self._look,
             start=self._start,
         )
@@ -177,8 +180,11 @@ class Service:
         self._workers.submit(lambda: self.mailbox.put(make_request(identity)))
 
     def _stated(self, capability: Capability) -> Capability:
+        """Add what may change while this agent runs."""
         ends = None if self._certificate is None else self._certificate.expires_at
-        return capability.model_copy(update={"certificate_expires_at": ends})
+        return capability.model_copy(
+            update={"certificate_expires_at": ends, "data_id": self._data.look()}
+        )
 
     def _will(self, session: str) -> Outgoing:
         return self._shell.will(session)
@@ -276,7 +282,6 @@ class Service:
     def _probe(self) -> None:
         settings = self._settings
         capability = probe_capability(
-            data=settings.data,
             slots=settings.slots,
             cuda=settings.cuda,
             description=settings.description,
@@ -285,12 +290,6 @@ class Service:
         leaving = self._shell.core.state.leaving  # a Ctrl-C ends the probe's processes, too
         if capability.gpu_problem and not leaving:
             log.warning("CUDA: %s", capability.gpu_problem)
-        if capability.data_id is None:
-            log.warning(
-                "%s: this host can take no job until --data names a folder of prepared data "
-                "(python -m agent.trainer.prepare --help makes one)",
-                _lack(settings.data),
-            )
         capability = self._capability = capability.model_copy(update={"idle_by": in_words()})
         self.mailbox.put(Probed(self._stated(capability)))
 
@@ -329,13 +328,6 @@ def _check_data(named: Path | None) -> None:
         raise ConfigError(
             f"--data {named}: there is no such folder; name that of the prepared data"
         )
-
-
-def _lack(folder: Path | None) -> str:
-    """Say in which way there is no prepared data."""
-    if folder is None:
-        return "no folder of prepared data is named"
-    return f"no prepared data in {folder}" if folder.is_dir() else f"there is no folder {folder}"
 
 
 def _who(

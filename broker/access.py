@@ -52,6 +52,11 @@ class Access:
         return LOCAL_USER if self.identity is None else self.identity.name
 
     @property
+    def name(self) -> str:
+        """Whose certificate it is, as `fleet enroll` has it."""
+        return "NAME" if self.identity is None else self.identity.name
+
+    @property
     def mark(self) -> Callable[[], object] | None:
         """What tells the certificate that is there from the next one, for `LinkSettings`."""
         return None if self.identity is None else self.identity.mark

@@ -24,10 +24,6 @@ MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
 _MOST_NUMBERS: Final = 65_535  # of messages that are not acknowledged yet: MQTT's
 IS_IT_REVOKED: Final = "is it revoked, ended, or of another CA?"
-LET_IN: Final = (
-    f": {IS_IT_REVOKED} `fleet enroll NAME --replace` on the CA's machine lets it in again"
-)
-_REFUSED: Final = f"; the broker may not take this certificate{LET_IN}"
 _WRONG_NAME: Final = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
 MAX_NAMED: Final = 4
 _MUTE: Final = "; does that port want TLS? write mqtts:// then"
@@ -43,7 +39,7 @@ class LinkSettings:
     comes while the link waits, it is tried at once. After a connection that failed it waits up to
     `backoff_cap_s`, after one that was ended up to `return_cap_s`: the broker is there, and had let
     it in. `if_twin` is what to say when another program seems to connect by the same name; else it
-    is asked, with what helps a host.
+    is asked, with what helps a host. `name` is what `fleet enroll` calls whose certificate it is.
     """
 
     addresses: Sequence[Address]
@@ -56,6 +52,7 @@ class LinkSettings:
     tls: Callable[[], ssl.SSLContext] | None = None
     mark: Callable[[], object] | None = None
     if_twin: str = ""
+    name: str = "NAME"
 
 
 class Inbox(Protocol):
@@ -63,6 +60,11 @@ class Inbox(Protocol):
 
     def __call__(self, *events: LinkEvent) -> None:
         """Take the events, in this order."""
+
+
+def let_in(name: str) -> str:
+    """Return how a name that the broker refuses is let in again, as it follows the link's words."""
+    return f": {IS_IT_REVOKED} `fleet enroll {name} --replace` on the CA's machine lets it in again"
 
 
 _CALLBACKS: Final = (
@@ -133,7 +135,7 @@ class Connection:
             self._client.connect(address.host, address.port, self._settings.keepalive_s)
         except (OSError, ValueError) as error:
             self.reached = isinstance(error, ssl.SSLError)
-            return f"{address}: {_words(error, address.host)}"
+            return f"{address}: {_words(error, address.host, self._refused())}"
         self.reached = self._settings.tls is not None
         self._client.loop_start()
         waited_s = 0.0
@@ -142,7 +144,7 @@ class Connection:
             if self._closed.is_set():
                 if not self._answered:
                     # TLS 1.3 lets a client finish before the broker has judged its certificate.
-                    self._why += _MUTE if self._settings.tls is None else _REFUSED
+                    self._why += _MUTE if self._settings.tls is None else self._refused()
                 return f"{address}: {self._why}"
             if stopping.is_set() or waited_s > CONNECT_TIMEOUT_S:
                 return f"{address}: no answer to the connection in {CONNECT_TIMEOUT_S:.0f} s"
@@ -216,7 +218,7 @@ class Connection:
         if reason.is_failure:
             self._why = f"the broker refused the connection: {reason}"
             if self._settings.tls is not None:
-                self._why += _REFUSED
+                self._why += self._refused()
         elif self._filters:
             self.asked = True
             self._subscribe()
@@ -257,6 +259,9 @@ class Connection:
         with self._changed:
             self._changed.notify_all()
 
+    def _refused(self) -> str:
+        return f"; the broker may not take this certificate{let_in(self._settings.name)}"
+
     def _deny(self, why: str) -> None:
         self.denied = True
         self._why = f"{why}; {REWRITE_RIGHTS}"
@@ -293,7 +298,7 @@ def _listed(filters: Sequence[str]) -> str:
     return ", ".join(filters[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _words(error: Exception, host: str) -> str:
+def _words(error: Exception, host: str, refused: str) -> str:
     """Return a failure to connect in words; OpenSSL's are for those who know its source."""
     if isinstance(error, ssl.SSLCertVerificationError):
         said = f"the broker's certificate does not hold: {error.verify_message.rstrip('.')}"
@@ -302,7 +307,7 @@ def _words(error: Exception, host: str) -> str:
         return f"{said}; `fleet init --broker {host}` on the CA's machine adds that name to it"
     if isinstance(error, ssl.SSLError):
         said = (error.reason or str(error)).replace("_", " ").lower()
-        return f"no TLS with this broker: {said}{_REFUSED}"
+        return f"no TLS with this broker: {said}{refused}"
     return plain(error)
 
 

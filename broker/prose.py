@@ -63,6 +63,14 @@ def counted(number: float, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def rounded(value: float) -> str:
+    """Return a score, or another figure of a result, as every face says it: to three decimals.
+
+    Take the value itself: one that is rounded already may be rounded the other way.
+    """
+    return f"{value:.3f}"
+
+
 def span(seconds: float) -> str:
     """Return a duration in the largest unit that fits: `45 s`, `3 min`, `2.5 h`, `4 d`."""
     if seconds < 90:

@@ -20,7 +20,7 @@ from broker.access import AGENT, COORDINATOR, Access, open_access
 from broker.acl import REWRITE_RIGHTS
 from broker.address import Address
 from broker.checks import STEP_S, within
-from broker.connection import IS_IT_REVOKED, LET_IN
+from broker.connection import IS_IT_REVOKED
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.findings import Finding, Level, fail, ok, skipped, warn
 from broker.identity import HOW_TO_GET
@@ -134,11 +134,12 @@ def again(name: str) -> str:
 
 def refused(why: str, name: str) -> Finding:
     """Tell that the broker does not let `name` in; `why` are the link's words."""
-    if not why.endswith(LET_IN):
+    text, asked, _ = why.partition(f": {IS_IT_REVOKED}")
+    if not asked:
         remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
         return fail("session", why, remedy)
     remedy = f"{IS_IT_REVOKED} `{again(name)}` on the CA's machine lets it in again"
-    return fail("session", why.removesuffix(LET_IN), remedy)
+    return fail("session", text, remedy)
 
 
 def denied(why: str) -> Finding:
@@ -242,6 +243,7 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
             topics.client_id(f"doctor-{new_id()[:12]}"),
             [*filters.items()],
             tls=access.tls,
+            name=access.name,
         ),
         partial(_put, events),
         will=None,

@@ -7,6 +7,7 @@ transaction together with the number that says so, so that a file always is of o
 from __future__ import annotations
 
 import contextlib
+import errno
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ RESTORE: Final = (
 )
 _WAIT_S: Final = 5.0
 _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_SHUT: Final = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 _IN_USE: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -57,7 +59,7 @@ def back_up(source: Path, target: Path) -> int:
     """Copy a file that others may be writing to; return how many jobs are in the copy.
 
     The copy is one moment's state, checked, and on the disk. Raises `StorageError` when `target`
-    exists, or the source cannot be read or is damaged.
+    exists or cannot be made, or the source cannot be read or is damaged.
     """
     if target.exists():
         raise StorageError(f"{target} exists already; choose another name or move it away")
@@ -148,6 +150,7 @@ def _copy(database: Database, target: Path) -> int:
     disk, making = RealDisk(), target.with_name(target.name + ".making")
     try:
         disk.unlink(making)
+        making.touch()  # SQLite says the same of this file as of the ledger
         with contextlib.closing(sqlite3.connect(making, isolation_level=None)) as copy:
             database.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without -wal and -shm
@@ -158,7 +161,10 @@ def _copy(database: Database, target: Path) -> int:
         disk.replace(making, target)
         disk.sync_folder(target.parent)
     except OSError as error:
-        raise StorageError(f"{target}: {error.strerror or error}; is the disk full?") from error
+        remedy = "is the disk full?"
+        if error.errno in _SHUT:
+            remedy = "it needs a folder that is there and that this user may write to"
+        raise StorageError(f"{target}: {error.strerror or error}; {remedy}") from error
     finally:
         with contextlib.suppress(OSError):
             disk.unlink(making)

@@ -21,6 +21,7 @@ from broker.ca import KEY_FILE, Authority
 from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
 from broker.errors import ConfigError, FleetError, plain
 from broker.findings import Finding, fail, ok, skipped, tell, warn
+from broker.lock import holder
 from broker.machine import new_id, system_clock
 from broker.messages import AskWorkers
 from broker.options import add_options
@@ -28,6 +29,7 @@ from broker.prose import counted
 from broker.reach import NO_SETTINGS, check_broker
 from broker.settings import BrokerSettings
 from broker.trainers import OwnTrainer
+from coordinator.beside import started_with
 from coordinator.builtin import builtin_trainers
 from coordinator.hostnames import of_plan
 from coordinator.hostpages import known_names
@@ -35,6 +37,7 @@ from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.live.watcher import Watcher
 from coordinator.loading import load
 from coordinator.manifest import ManifestError, load_manifest
+from coordinator.settings import CoordinatorSettings
 
 ASK_S: Final = 5.0  # for a page of hosts
 
@@ -59,6 +62,8 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield from check_state(settings.state)
         lock, running = check_lock(settings.state, "coordinator")
         yield lock
+        if running:
+            settings = _as_it_runs(settings, arguments)
         hosts = partial(_known_hosts, settings.state, broker, running=running)
         yield from check_manifest(settings.manifest, own, hosts)
         yield check_ca(settings.ca)
@@ -70,6 +75,15 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield from check_broker(broker, None, now_s, named=True, beside=ask)
     else:
         yield from skipped(("identity", "broker", "session", "rights"), *NO_SETTINGS)
+
+
+def _as_it_runs(settings: CoordinatorSettings, named: argparse.Namespace) -> CoordinatorSettings:
+    """Return the settings with what the one that runs here was told, unless it is `named` here."""
+    process = holder(settings.state)
+    told = {} if process is None or not process.isdigit() else started_with(int(process))
+    return settings.model_copy(
+        update={name: path for name, path in told.items() if getattr(named, name) is None}
+    )
 
 
 def check_its_session(name: str) -> Iterator[Finding]:

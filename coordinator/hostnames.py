@@ -33,7 +33,7 @@ def of_plan(plan: Plan, known: Collection[str]) -> list[str]:
             places.setdefault(name, []).append(f"[hosts.{name}]")
     for spec in plan.jobs:
         for name in _unknown(spec, known):
-            places.setdefault(name, []).append(f"job {spec.name}")
+            places.setdefault(name, []).append(_job(spec.name))
     warnings = [f"{_some(where)}: {_either(name, known)}" for name, where in places.items()]
     if len(warnings) > MOST:
         more = f"and {len(warnings) - MOST} more hosts that nobody knows"
@@ -43,6 +43,10 @@ def of_plan(plan: Plan, known: Collection[str]) -> list[str]:
 
 def _unknown(spec: JobSpec, known: Collection[str]) -> Iterable[str]:
     return (name for name in spec.named_hosts() if name not in known)
+
+
+def _job(name: str) -> str:
+    return name if " " in name else f"job {name}"  # one without a name is called "job 9" already
 
 
 def _either(name: str, known: Collection[str]) -> str:

@@ -77,6 +77,7 @@ log = logging.getLogger("fleet.coordinator")
 
 HOME_MEMORY: Final = "homeassistant.json"
 SWITCH_S: Final = 0.001
+BACKOFF_CAP_S: Final = 5.0  # it is one, no herd, and until it is back every verb waits for it
 GATHER_S: Final = 0.02  # for which what is patient waits for more: a turn costs as much as it does
 
 
@@ -163,8 +164,10 @@ class Service:
                 access.addresses,
                 topics.client_id(Role.COORDINATOR),
                 topics.before_coordinator(),
+                backoff_cap_s=BACKOFF_CAP_S,
                 tls=access.tls,
                 mark=access.mark,
+                name=access.name,
                 if_twin="is another coordinator at this broker? stop one of them",
             ),
             feed(self.mailbox, self._shorten),

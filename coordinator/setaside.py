@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from broker.prose import rounded
+
 MAIN_METRICS: Final = ("auroc", "f1", "macro_f1", "accuracy", "r2", "reconstruction_error")
 _ABBREVIATIONS: Final = {"auroc": "AUROC", "f1": "F1", "macro_f1": "macro F1", "r2": "R²"}
 _ID_CHARS: Final = 12
@@ -48,7 +50,8 @@ def metric_words(metrics: Mapping[str, Any] | None) -> str:
     name = main_metric(metrics)
     if name is None:
         return ""
-    return f"{_ABBREVIATIONS.get(name, name.replace('_', ' '))} {(metrics or {})[name]:.3f}"
+    called = _ABBREVIATIONS.get(name, name.replace("_", " "))
+    return f"{called} {rounded((metrics or {})[name])}"
 
 
 def told_of(words: str) -> tuple[str, str]:

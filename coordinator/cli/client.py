@@ -81,7 +81,13 @@ class OperatorClient:
         more = dict.fromkeys([self.topics.coordinator_status(), *watch])
         filters = [*self.topics.for_operator(self.name), *((name, 1) for name in more)]
         self._link = Link(
-            LinkSettings(self._addresses, self.topics.client_id(name), filters, tls=access.tls),
+            LinkSettings(
+                self._addresses,
+                self.topics.client_id(name),
+                filters,
+                tls=access.tls,
+                name=access.name,
+            ),
             feed(self._mailbox),
             will=None,
             new_id=new_id,
@@ -215,15 +221,15 @@ class OperatorClient:
         nobody = f"{broker}, but no coordinator did in {span(silent_s)}"
         if found is None:
             return (
-                f"{nobody}\ndoes one run? its log says what keeps it, such as a full disk; else "
-                "start one with `fleet coordinator`"
+                f"{nobody}\ndoes one run? it may be coming back to this broker still, and its log "
+                "says what keeps it, such as a full disk; else start one with `fleet coordinator`"
             )
         if found.state == "offline":
-            how = "it was stopped" if found.reason == "goodbye" else "its connection was lost"
-            return (
-                f"{nobody}: it is offline ({how})\n"
-                "what runs goes on; start it again with `fleet coordinator`"
-            )
+            how, then = "it was stopped", "start it again with `fleet coordinator`"
+            if found.reason != "goodbye":
+                how = "its connection was lost"
+                then = f"it may be coming back to this broker still; else {then}"
+            return f"{nobody}: it is offline ({how})\nwhat runs goes on; {then}"
         return (
             f"{broker}, but its coordinator has been silent for {span(silent_s)}, though it is "
             "online by its status\n"

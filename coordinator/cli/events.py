@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from broker.messages import AskEvents
 from coordinator.cli import Unreachable
 from coordinator.cli.common import client_options, json_option
 from coordinator.cli.complete import complete_host, complete_job
+from coordinator.cli.words import moment as local_moment
 from coordinator.cli.words import say
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def events_command(
 
     What a reload did to several jobs is one line, with --json one event a job.
     Times are this machine's local ones; in JSON they are RFC 3339 in UTC. With --follow, JSON is
-    one object a line.
+    one object a line. That nothing was found is said on standard error, not with --json.
 
     Example: fleet events --since 1h --who operator
     """
@@ -78,8 +79,17 @@ def events_command(
         render.print_json(kept)
         return
     tell = partial(_print, as_json=as_json)
+    found = 0
+
+    def tell_first(rows: list[dict[str, Any]]) -> None:
+        nonlocal found
+        found += len(rows)
+        tell(rows)
+
     try:
-        wanted = client.story(wanted, tell)
+        wanted = client.story(wanted, tell_first)
+        if not found and not as_json:
+            _tell_of_nothing(client, wanted)
         while follow:
             time.sleep(POLL_S)
             wanted = _patiently(client, wanted, tell)
@@ -112,6 +122,22 @@ def _patiently(
         wanted = wanted.model_copy(update={"id": new_id(), "after": after})
         if not page["more"]:
             return wanted
+
+
+def _tell_of_nothing(client: OperatorClient, wanted: AskEvents) -> None:
+    """Say on standard error what was looked for in vain, and whether nobody knows the host."""
+    from coordinator.cli import printable
+    from coordinator.cli.check import known_hosts
+    from coordinator.hostnames import doubt
+
+    kinds = (("of job", wanted.job), ("of host", wanted.host), ("by", wanted.who))
+    what = "".join(f" {word} {name}" for word, name in kinds if name is not None)
+    since = local_moment(datetime.fromtimestamp(wanted.since or 0.0, UTC))
+    say(printable(f"nothing was found{what}, since {since}"), err=True)
+    if wanted.host is not None:
+        known = known_hosts(client)
+        if known is not None and wanted.host not in known:
+            say(printable(doubt(wanted.host, known)), err=True)
 
 
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -109,8 +109,8 @@ def _say_revoked(name: str, ended: Sequence[Issued], jobs: list[str] | None) -> 
         )
     if ended and jobs != [] and Principal.parse(name).role is Role.AGENT:
         say(
-            f"a job that {name} runs now goes on there, and its result is not taken: stop the "
-            "agent on that machine"
+            f"a job that {name} runs now is stopped there if its agent is reached; else it goes "
+            "on, and its result is not taken: stop the agent on that machine"
         )
 
 

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
-from broker.address import DEFAULT_URL
+from broker.address import DEFAULT_URL, parse_addresses, text_of
 from broker.errors import ConfigError, LocalError
+from broker.findings import Level
+from broker.lock import FolderLock
 from broker.settings import OPERATOR_KEY, BrokerSettings, find_config, read_section
 from broker.topics import is_host
 from coordinator.cli.common import json_option, where, where_options
 from coordinator.cli.processes import Fleet
 from coordinator.cli.progress import waiting
+from coordinator.cli.words import say
 
 READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a slow disk
 
@@ -42,8 +46,9 @@ READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a 
 def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     """Run a whole fleet on this machine: broker, coordinator, agents.
 
-    With --broker (or FLEET_BROKER) that broker is used and none is started; a broker that the
-    configuration file names is left alone, and nothing listens at its `metrics` and `websocket`.
+    With --broker (or FLEET_BROKER) that broker is used and none is started, which is said first; a
+    broker that the configuration file names is left alone, and nothing listens at its `metrics` and
+    `websocket`.
     Ctrl-C stops everything cleanly; a second one at once.
 
     With --until-idle, exit code 0: what could run has; jobs that no host here can run may be left,
@@ -55,15 +60,19 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
       fleet up --manifest plan.toml --data .demo/data
       fleet up --agents 2 --manifest plan.toml --data .demo/data --until-idle
     """  # noqa: D301 - \b is click's
-    settings, own_broker = _broker(options)
+    settings, source = _broker(options)
+    _check_paths(options)
+    hosts = _hosts(options)
+    if source is not None:
+        _use(settings, source, aside=as_json)
     state = options["state"].resolve()
+    lock = FolderLock(state, "`fleet up`")  # before its logs are written to
     environment = {**os.environ, "FLEET_TOPIC_ROOT": settings.topic_root}
     environment.pop(OPERATOR_KEY, None)  # the coordinator alone is given it
     fleet = Fleet(state, environment)
     stopping = _Interrupts(fleet)
     try:
-        hosts = _hosts(options)
-        settings = _start(fleet, options, settings, hosts, own_broker=own_broker)
+        settings = _start(fleet, options, settings, hosts, own_broker=source is None)
         from coordinator.cli.watch import until_stopped, watch_until_idle
 
         if not until_idle:
@@ -75,6 +84,7 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     finally:
         stopping.twice()
         fleet.stop()
+        lock.release()
 
 
 class _Interrupts:
@@ -99,15 +109,56 @@ class _Interrupts:
         os._exit(130)
 
 
-def _broker(options: dict[str, Any]) -> tuple[BrokerSettings, bool]:
-    """Return the broker's settings, and whether `up` is to start one of its own.
+def _broker(options: dict[str, Any]) -> tuple[BrokerSettings, str | None]:
+    """Return the broker's settings, and what names it: none where `up` starts one of its own.
 
     The broker of the configuration file is that of the fleet proper: a second coordinator there,
     or an agent of a host's name, would throw it into disorder.
     """
     given = options["broker"] or os.environ.get("FLEET_BROKER") or None
     at = {name: options[name] for name in ("root", "identity", "plain", "config")}
-    return where(given or DEFAULT_URL, **at), given is None
+    settings = where(given or DEFAULT_URL, **at)
+    if given is None:
+        return settings, None
+    source = "--broker" if options["broker"] else "FLEET_BROKER"
+    context = click.get_current_context()
+    if context.get_parameter_source("port") is ParameterSource.COMMANDLINE:
+        raise click.UsageError(
+            f"--port is of a broker of its own, and {source} names another; {_instead(source)}",
+            context,
+        )
+    return settings, source
+
+
+def _instead(source: str) -> str:
+    away = "without --broker" if source == "--broker" else "`unset FLEET_BROKER`, and"
+    return f"{away} `fleet up` starts one of its own"
+
+
+def _use(settings: BrokerSettings, source: str, *, aside: bool) -> None:
+    """Say whose broker is used. Raises `LocalError` where nobody listens there."""
+    from broker.reach import check_address
+
+    addresses = parse_addresses(settings.url)
+    # What a program reads is not disturbed.
+    say(f"using the broker of {source}: {text_of(addresses)}", err=aside)
+    faults = []
+    for address in addresses:
+        *_, found = check_address(address)
+        if found.level is Level.OK:
+            return  # of a cluster, one that answers is enough to work with
+        faults.append(found.text)
+    raise LocalError(
+        f"the broker of {source} is not reachable ({'; '.join(faults)})\n"
+        f"is it running? {_instead(source)}"
+    )
+
+
+def _check_paths(options: dict[str, Any]) -> None:
+    for name in ("manifest", "data"):
+        path = options[name]
+        if path is not None and not path.exists():
+            raise ConfigError(f"--{name} {path}: there is no such file or folder")
 
 
 def _start(
@@ -118,10 +169,6 @@ def _start(
     *,
     own_broker: bool,
 ) -> BrokerSettings:
-    for name in ("manifest", "data"):
-        path = options[name]
-        if path is not None and not path.exists():
-            raise ConfigError(f"--{name} {path}: there is no such file or folder")
     if own_broker:
         listen = f"127.0.0.1:{options['port']}"
         # The file's other doors are the fleet proper's, which may be open on this machine.

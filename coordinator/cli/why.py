@@ -216,7 +216,9 @@ def _print_hosts(out: Any, hosts: list[dict[str, Any]], summary: str) -> None:
     }
     if hosts:
         out.print()
-    for reasons, names in alike(hosts, said).items():
+    groups = alike(hosts, said)
+    wide = max((len(names[0]) for names in groups.values() if len(names) == 1), default=0)
+    for reasons, names in groups.items():
         texts = [render.told(reason) for reason in reasons]
         title = render.Text().append(", ".join(names), "bold")
         if len(names) > 1:
@@ -224,4 +226,4 @@ def _print_hosts(out: Any, hosts: list[dict[str, Any]], summary: str) -> None:
             for text in texts:
                 outlook.say(out, text, 4)
             continue
-        outlook.say_beside(out, title.append("  "), texts, 2)
+        outlook.say_beside(out, title.append(" " * (wide - len(names[0]) + 2)), texts, 2)

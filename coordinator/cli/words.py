@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from broker.prose import HANG, laid_out, span
+from broker.prose import HANG, laid_out, rounded, span
 from coordinator.cli import printable
 
 ID_CHARS: Final = 12
@@ -137,8 +137,8 @@ def figure(metrics: dict[str, Any] | None, name: str) -> str:
         return ""
     interval = (metrics or {}).get(f"{name}_ci")
     if isinstance(interval, list) and len(interval) == 2 and None not in interval:
-        return f"{value:.3f} [{interval[0]:.2f}, {interval[1]:.2f}]"
-    return f"{value:.3f}"
+        return f"{rounded(value)} [{interval[0]:.2f}, {interval[1]:.2f}]"
+    return rounded(value)
 
 
 def score(metrics: dict[str, Any] | None) -> str:

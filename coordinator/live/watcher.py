@@ -121,7 +121,13 @@ class Watcher:
         self._client = f"{access.user}/{name}"
         filters = [*self.topics.for_operator(self._client), *self.topics.for_watcher()]
         self._link = Link(
-            LinkSettings(access.addresses, self.topics.client_id(name), filters, tls=access.tls),
+            LinkSettings(
+                access.addresses,
+                self.topics.client_id(name),
+                filters,
+                tls=access.tls,
+                name=access.name,
+            ),
             feed(self._mailbox),
             will=None,
             new_id=new_id,

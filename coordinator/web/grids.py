@@ -33,7 +33,7 @@ def _column(
         made[":cellRenderer"] = f"fleet.cells.{cell}"
     if cell == "state":  # of jobs: what is at work is what one looks for
         made |= {":comparator": "fleet.byActivity", "sort": "asc"}
-    if live:
+    if live or time:  # times in a row are told of one moment
         made[":equals"] = "() => false"
     if cell == "took":
         made[":comparator"] = "fleet.byTook"

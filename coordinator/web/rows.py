@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from broker.clock import Now
 from broker.messages import Gpu, JobRow, Progress
+from broker.prose import rounded
 from coordinator import howfar, setaside
 from coordinator.live.mirror import HostSeen, Snapshot, bar_of
 
@@ -160,6 +161,7 @@ def job_row(job: JobRow, progress: Progress | None, share: float | None, now: No
         "loss": loss_of(progress) if running and progress else None,
         "metric": metric,
         "value": value,
+        "score": "" if value is None else rounded(value),
         "interval": interval,
         "created": epoch_ms(job.created_at),
         "started": epoch_ms(job.started_at),
@@ -204,7 +206,7 @@ def main_metric(metrics: Mapping[str, Any] | None) -> tuple[str, float | None, s
     name = setaside.main_metric(metrics)
     if metrics is None or name is None:
         return "", None, ""
-    return name, round(float(metrics[name]), 4), interval_of(metrics.get(f"{name}_ci"))
+    return name, float(metrics[name]), interval_of(metrics.get(f"{name}_ci"))
 
 
 def interval_of(interval: Any) -> str:
@@ -212,7 +214,7 @@ def interval_of(interval: Any) -> str:
     if isinstance(interval, list | tuple) and len(interval) == 2:
         low, high = interval
         if isinstance(low, int | float) and isinstance(high, int | float):
-            return f"{low:.3f} to {high:.3f}"
+            return f"{rounded(low)} to {rounded(high)}"
     return ""
 
 

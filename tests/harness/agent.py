@@ -56,7 +56,7 @@ class Agent:
         self.ids = 0
         self.sent: list[tuple[Any, Any]] = []
         self.effects: list[Any] = []
-        self.gpus, self.ram_gib = gpus, ram_gib
+        self.gpus, self.ram_gib, self.data = gpus, ram_gib, data
         self.seen = Looked(MONDAY)
         self.looked_for: list[Look] = []
         self.core = Core(
@@ -104,7 +104,7 @@ class Agent:
             else:
                 self.effects.append(effect)
         if measure:
-            self.handle(Vitals(int(self.ram_gib * GIB), gpus=self.gpus))
+            self.handle(Vitals(int(self.ram_gib * GIB), self.data, gpus=self.gpus))
         if look:
             self.handle(replace(self.seen, local=self.local))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,28 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     """No reader ends nowhere."""
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_into_a_page_leads_to_a_heading(page: Path) -> None:
+    """By the names that GitHub gives to headings."""
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text("utf-8")):
+        other = page.parent / target if target else page
+        if other.suffix == ".md":
+            assert anchor in _anchors(other.read_text("utf-8")), f"{target}#{anchor}"
+
+
+def _anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings: those of one name are numbered."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    found: set[str] = set()
+    times: Counter[str] = Counter()
+    for title in re.findall(r"^#{1,6} +(.+?) *$", prose, re.MULTILINE):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower()
+        anchor = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        found.add(f"{anchor}-{times[anchor]}" if times[anchor] else anchor)
+        times[anchor] += 1
+    return found
 
 
 @pytest.mark.parametrize("model", [manifest.Defaults, manifest._Host, manifest._Job])

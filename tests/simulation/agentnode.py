@@ -227,7 +227,7 @@ class AgentNode(Node):
 
     def _measure(self, gpus: tuple[Gpu, ...]) -> Vitals:
         slept_s = 10.0 * self.naps
-        return Vitals(int(self.host.ram_gib * GIB), 10.0, 1.0, gpus, slept_s)
+        return Vitals(int(self.host.ram_gib * GIB), "d", 10.0, 1.0, gpus, slept_s)
 
     def _look(self, wanted: Look) -> None:
         self.background(lambda: self.put(self._seen(idle=wanted.idle)))

@@ -394,6 +394,33 @@ def test_wrong_usage_has_exit_code_two(arguments: list[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_events_that_are_none_are_told_with_what_was_looked_for(
+    fleet: Any, cli: Any, short: str
+) -> None:
+    """On standard error; of a host that nobody knows, which one may be meant. JSON is empty."""
+    fleet.plan(short)
+    fleet.coordinator()
+    fleet.agent("gaming")
+    fleet.until("gbt-oracle", "completed")
+    for words, says in (
+        (("--who", "nobody"), ["nothing was found by nobody, since 20"]),
+        (
+            ("--host", "gamin", "--job", "gbt-oracle"),
+            ["nothing was found of job gbt-oracle of host gamin, since 20",
+             "no host is called 'gamin'; did you mean 'gaming'?"],
+        ),
+        (("--host", "gaming", "--who", "nobody"), ["nothing was found of host gaming by nobody"]),
+    ):  # fmt: skip
+        done = cli("events", *words)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert len(done.stderr.splitlines()) == len(says), done.stderr
+        for said in says:
+            assert said in done.stderr
+        as_json = cli("events", *words, "--json")
+        assert (_json(as_json), as_json.stderr) == ([], "")
+    assert cli("events").stderr == ""
+
+
 @pytest.mark.parametrize("program", ["coordinator", "agent"])
 def test_a_state_folder_that_cannot_be_is_told_in_one_line(program: str, tmp_path: Path) -> None:
     """A file stands where the folder should be."""

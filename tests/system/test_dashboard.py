@@ -117,6 +117,13 @@ def test_who_says_no_changes_nothing_and_may_say_yes_at_once(shown: Shown) -> No
     shown.until_ledger(job["job_id"], "cancelled", page)
 
 
+def test_a_host_has_its_description_in_the_manifest(shown: Shown) -> None:
+    """Among what it is; of what it may do nothing is said."""
+    page = shown.page("/host/lab-ws-1")
+    page.until_text("beside the window", "[aria-label='What it is']")
+    page.until_text("says nothing of it but what it is.", "[aria-label='What it may do']")
+
+
 def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
     """With a dialog each, and with the keyboard alone."""
     page = shown.browser.page()
@@ -243,7 +250,7 @@ def test_a_metric_with_its_interval_is_whole_and_an_orphan_is_told_from_its_name
     row = m.JobRow(
         job_id=orphan, name="gbt-00", model="gbt", mode="oracle", state="completed", priority=0,
         attempt=1, host="lab-ws-1", artifact_id=None, error=None, in_plan=False,
-        metrics={"auroc": 0.945, "auroc_ci": [0.9012, 0.9712]},
+        metrics={"auroc": 0.811503, "auroc_ci": [0.9012, 0.9712]},
         created_at="2026-05-28T20:26:57Z", started_at="2026-05-28T20:26:57Z",
         finished_at="2026-05-28T20:46:57Z",
     )  # fmt: skip
@@ -251,6 +258,7 @@ def test_a_metric_with_its_interval_is_whole_and_an_orphan_is_told_from_its_name
     try:
         page = shown.page("/jobs?text=gbt-00", width=1200)
         page.until_text("0.901\N{EN DASH}0.971", ".ag-cell[col-id=value-metric]")
+        page.until_text("0.812", ".ag-cell[col-id=value-metric]")  # not rounded twice
         cut = (
             "(cell => { const inside = document.createRange(); inside.selectNodeContents(cell); "
             "return inside.getBoundingClientRect().right > cell.getBoundingClientRect().right; })"

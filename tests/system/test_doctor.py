@@ -296,6 +296,8 @@ def test_a_host_that_the_plan_names_and_nobody_knows_is_warned_of(
         doubt = "no host is called 'atic'; did you mean 'attic', or is it yet to come?"
         level, text = _checks(_doctor(*here))["manifest"]
         assert (level, doubt in text) == ("warn", True)
+        by_its_word = _checks(_doctor(*(one for one in here if "manifest" not in one)))
+        assert by_its_word["manifest"] == (level, text), "the plan of the one that runs"
         done = _fleet("drain", "attic", *where[:2])  # of which the ledger keeps a record
         assert done.returncode == 0, done.stderr
     finally:

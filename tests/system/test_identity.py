@@ -258,7 +258,7 @@ def test_a_revoked_host_comes_back_by_what_the_doctor_says_beside_its_agent(
     assert session["text"].startswith("the agent that runs here has not been connected since ")
     advice = "`fleet enroll attic --replace` on the CA's machine lets it in again"
     assert advice in session["remedy"]
-    assert advice.replace("attic", "NAME") in agent.said()
+    assert advice in agent.said()
     command = re.findall(r"`fleet ([^`]+)`", advice)[0].split()
     again = tmp_path / "again.fleet"
     said = owner.done(*command, "-o", str(again), "--broker", url)

@@ -250,5 +250,18 @@ def test_a_backup_holds_what_was_in_when_it_began(tmp_path: Path) -> None:
             database.back_up(tmp_path / name / "l.db", copy)
 
 
+def test_a_copy_that_cannot_be_made_is_not_blamed_on_the_ledger(tmp_path: Path) -> None:
+    """The target is named, with what helps; nothing is left behind."""
+    Ledger(tmp_path / "l.db").close()
+    (tmp_path / "file").touch()
+    help_ = "it needs a folder that is there and that this user may write to"
+    for folder, said in (("nowhere", "No such file or directory"), ("file", "Not a directory")):
+        target = tmp_path / folder / "copy.db"
+        with pytest.raises(StorageError) as refusal:
+            database.back_up(tmp_path / "l.db", target)
+        assert str(refusal.value) == f"{target}: {said}; {help_}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "l.db"]
+
+
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]).read_text("utf-8") if sys.argv[2:] else ""))

@@ -43,10 +43,12 @@ require_cuda = true
 """
 
 
-def _command(folder: Path, data: Path, state: str, *more: str) -> list[str]:
+def _command(folder: Path, data: Path, state: str, *more: str, port: str = "0") -> list[str]:
+    """On a broker of its own; without `port`, on somebody else's."""
     (folder / "plan.toml").write_text(PLAN, "utf-8")
     return [
-        sys.executable, "-m", "coordinator.cli", "up", "--agents", "2", "--port", "0",
+        sys.executable, "-m", "coordinator.cli", "up", "--agents", "2",
+        *(("--port", port) if port else ()),
         "--manifest", str(folder / "plan.toml"), "--data", str(data),
         "--state", str(folder / state), "--prefer-cuda-grace", "1", "--heartbeat", "1", *more,
     ]  # fmt: skip
@@ -117,7 +119,8 @@ def test_a_plan_gives_the_same_artifacts_again_also_on_mosquitto(
     """Run into two state folders, once on each broker: gbt, mlp and cnn come out bit-identical."""
     ids = []
     for state, environment in (("one", {}), ("two", {"FLEET_BROKER": mosquitto})):
-        command = _command(tmp_path, data, state, "--until-idle", "--json")
+        port = "" if environment else "0"
+        command = _command(tmp_path, data, state, "--until-idle", "--json", port=port)
         done = _run(command, _environment(**environment))
         assert done.returncode == 0, done.stderr
         assert re.search(r"^gbt-oracle +completed on ", done.stderr, re.MULTILINE), (
@@ -169,11 +172,10 @@ def test_a_service_that_dies_is_told_with_the_end_of_its_log(
 ) -> None:
     """A port that is taken: one message that says what to do, exit code 1, nothing left."""
     port = system_broker.rsplit(":", 1)[1]
-    command = _command(tmp_path, data, "state")
+    command = _command(tmp_path, data, "state", port=port)
     logs = tmp_path / "state" / "logs"
     logs.mkdir(parents=True)
     (logs / "broker.log").write_text("ERROR: of an earlier run\n")
-    command[command.index("--port") + 1] = port
     done = _run(command, _environment())
     assert done.returncode == 1
     assert "--port 0" in done.stderr
@@ -218,6 +220,74 @@ def test_doors_of_the_configuration_file_are_left_to_its_fleet(tmp_path: Path) -
         done = _run(command, _environment(FLEET_CONFIG=str(tmp_path / "fleet.toml")))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
+
+
+def _elsewhere(folder: Path, *more: str) -> list[str]:
+    """On somebody else's broker, with a coordinator alone."""
+    words = ["up", "--agents", "0", "--state", str(folder / "state"), *more]
+    return [sys.executable, "-m", "coordinator.cli", *words]
+
+
+@pytest.mark.parametrize("named_by", ["FLEET_BROKER", "--broker"])
+def test_whose_broker_is_used_is_said_first_and_that_nobody_listens_there(
+    tmp_path: Path, named_by: str
+) -> None:
+    """A broker that was told of in another window and is gone: no fleet waits for it in silence."""
+    with socket.socket() as taken:  # and does not listen
+        taken.bind(("127.0.0.1", 0))
+        url = f"mqtt://127.0.0.1:{taken.getsockname()[1]}"
+        given = {"FLEET_BROKER": url} if named_by == "FLEET_BROKER" else {}
+        more = [] if given else ["--broker", url]
+        done = _run(_elsewhere(tmp_path, *more), _environment(**given))
+        as_json = _run(_elsewhere(tmp_path, *more, "--json"), _environment(**given))
+    assert done.returncode == as_json.returncode == 1, done.stderr
+    assert done.stdout == f"using the broker of {named_by}: {url}\n"
+    assert f"the broker of {named_by} is not reachable" in done.stderr
+    remedy = "`unset FLEET_BROKER`" if given else "without --broker"
+    assert remedy in done.stderr
+    assert json.loads(as_json.stdout)["ok"] is False
+    assert as_json.stderr.startswith(done.stdout)
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_broker_of_somebody_else_is_used_and_a_port_for_it_is_refused(
+    tmp_path: Path, system_broker: str
+) -> None:
+    """None is started beside it, so there is nothing that could listen at `--port`."""
+    given = _environment(FLEET_BROKER=system_broker, FLEET_TOPIC_ROOT=f"up-{os.getpid()}")
+    done = _run(_elsewhere(tmp_path, "--until-idle"), given)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"using the broker of FLEET_BROKER: {system_broker}\n")
+    assert not (tmp_path / "state" / "logs" / "broker.log").exists()
+    refused = _run(_elsewhere(tmp_path, "--port", "1883"), given)
+    assert refused.returncode == 2
+    words = " ".join(refused.stderr.split())
+    assert "--port is of a broker of its own, and FLEET_BROKER names another" in words
+    assert "`unset FLEET_BROKER`" in words
+
+
+def test_a_second_fleet_in_the_folder_of_one_that_runs_leaves_its_logs_alone(
+    tmp_path: Path,
+) -> None:
+    """It is refused before it writes a word, and says who is there."""
+    log = tmp_path / "state" / "logs" / "broker.log"
+    with subprocess.Popen(
+        _without_agents(tmp_path), stdout=subprocess.PIPE, text=True, env=_environment(), cwd=ROOT
+    ) as up:
+        said = _until_it_serves(up)
+        port = said.partition("mqtt://127.0.0.1:")[2].split()[0]
+        before = log.stat().st_ino
+        with log.open("ab") as grown:
+            grown.write(b"x" * 5_000_000)  # a log of this length is begun anew
+        command = _without_agents(tmp_path)
+        command[command.index("--port") + 1] = port
+        second = _run(command, _environment())
+        after = log.stat()
+        up.terminate()
+    assert second.returncode == 2
+    assert f"another `fleet up` (process {up.pid}) is using it" in second.stderr
+    assert after.st_ino == before
+    assert b"in use" not in log.read_bytes()
 
 
 def test_what_keeps_every_job_away_is_said_at_the_start(tmp_path: Path) -> None:

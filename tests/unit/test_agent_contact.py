@@ -7,7 +7,7 @@ from pathlib import Path
 from agent.contact import NAME, Contact, read
 from agent.doctor import check_its_session
 from broker.clock import Now
-from broker.connection import LET_IN
+from broker.connection import let_in
 
 
 def _at(seconds: float) -> Now:
@@ -66,7 +66,7 @@ def test_the_doctor_tells_it_with_what_helps(tmp_path: Path) -> None:
     assert said() == [("session", "skip"), ("coordinator", "skip")], "it has left no word"
     contact = Contact(tmp_path, None, _at(0))
     assert said() == [("session", "skip"), ("coordinator", "skip")], "it connects"
-    contact.tell(_at(1), why=f"mqtts://pi: refused{LET_IN}")
+    contact.tell(_at(1), why=f"mqtts://pi: refused{let_in('attic')}")
     session, coordinator = check_its_session(tmp_path, "attic")
     assert session.level == "fail"
     assert session.text.endswith(": mqtts://pi: refused")

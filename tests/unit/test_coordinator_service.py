@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.access import PEOPLE, open_access
+from broker.clock import backoff_s
 from broker.machine import system_clock
 from broker.messages import AskStatus, encode
 from broker.settings import BrokerSettings
@@ -87,5 +89,18 @@ def test_a_manifest_that_is_written_right_after_a_reload_is_told_again(tmp_path:
     write("third-one", 2e9 + 1)
     _turns_until(service, lambda: bool(world.manifest_changed))
     assert world.manifest_changed == said == "it was changed at 2033-05-18 03:33 UTC"
+    service.stop()
+    service.run(lambda: None)
+
+
+def test_a_broker_that_comes_back_is_found_within_seconds(tmp_path: Path) -> None:
+    """However long it was away: this is one program, no herd, and every verb waits for it."""
+    service = a_service(CoordinatorSettings(state=tmp_path))
+    settings, rng = service._link._settings, random.Random(1)
+    pauses_s = [
+        backoff_s(failures, settings.backoff_base_s, settings.backoff_cap_s, rng)
+        for failures in range(50)
+    ]
+    assert 2 < max(pauses_s) <= 5
     service.stop()
     service.run(lambda: None)

@@ -54,6 +54,9 @@ def test_nobody_can_tell_while_no_host_is_known() -> None:
     assert hostnames.of_plan(PLAN, ()) == []
     (said,) = hostnames.of_plan(PLAN, {"pi", "gaming"})
     assert said.endswith("no host is called 'dekstop' yet")
+    nameless = Plan((replace(TYPO, name="job 9"),))  # as a manifest with errors may have it
+    (said,) = hostnames.of_plan(nameless, {"pi"})
+    assert said == "job 9: no host is called 'dekstop' yet"
     many = Plan((), {f"new-{n}": HostPolicy(f"new-{n}") for n in range(50)})
     told = hostnames.of_plan(many, {"pi"})
     assert len(told) == hostnames.MOST + 1

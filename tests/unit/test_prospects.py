@@ -615,6 +615,25 @@ def test_what_the_summary_says_of_all_hosts_is_not_said_of_each() -> None:
     assert "needs 64 cores" in said
 
 
+def test_reasons_begin_in_one_column_beside_hosts_of_any_name() -> None:
+    """Hosts that share theirs stand above them, and take no room in it."""
+    hosts = [
+        {"host": "alpha", "reasons": ["needs CUDA", "busy"]},
+        {"host": "pi", "reasons": ["drained"]},
+        *({"host": f"workstation-{n}", "reasons": ["asleep"]} for n in (1, 2)),
+    ]
+    out = Console(file=io.StringIO(), width=1000)
+    _print_hosts(out, hosts, "")
+    assert out.file.getvalue().splitlines() == [  # type: ignore[attr-defined] # a StringIO
+        "",
+        "  alpha  needs CUDA",
+        "         busy",
+        "  pi     drained",
+        "  workstation-1, workstation-2",
+        "    asleep",
+    ]
+
+
 def test_what_a_prediction_rests_on_gives_way_before_what_it_says(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

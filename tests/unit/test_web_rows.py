@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from broker.clock import Now
 from broker.messages import Capability, Gpu, Heartbeat, HeldJob, Progress, Status, encode
 from broker.topics import Topics
+from coordinator.cli.words import score
 from coordinator.live.mirror import Mirror
+from coordinator.setaside import metric_words
 from coordinator.web.pages import curves
 from coordinator.web.rows import Delta, Tables, counts, epoch_ms, main_metric, meant
 
@@ -185,7 +189,7 @@ def test_no_name_of_a_field_comes_from_the_wire() -> None:
 def test_the_most_telling_metric_is_shown_with_its_interval() -> None:
     """AUROC where there is one; what is no number is no metric."""
     metrics = {"f1": 0.8, "auroc": 0.93456, "auroc_ci": [0.9, 0.96]}
-    assert main_metric(metrics) == ("auroc", 0.9346, "0.900 to 0.960")
+    assert main_metric(metrics) == ("auroc", 0.93456, "0.900 to 0.960")
     assert main_metric({"auroc": None, "macro_f1": 0.5}) == ("macro_f1", 0.5, "")
     assert main_metric({"auroc": 0.9, "auroc_ci": ["x", None]}) == ("auroc", 0.9, "")
     assert main_metric(None) == ("", None, "")
@@ -202,6 +206,18 @@ def test_counts_and_times() -> None:
     assert epoch_ms("2026-05-28T20:26:57.250Z") == 1_780_000_017_250
     for text in (None, "", "yesterday", 7, "9999-99-99"):
         assert epoch_ms(text) is None
+
+
+@pytest.mark.parametrize(
+    ("auroc", "said"), [(0.811503, "0.812"), (0.8114999, "0.811"), (0.0625, "0.062"), (1, "1.000")]
+)
+def test_a_score_is_the_same_on_every_face(auroc: float, said: str) -> None:
+    """Rounded once: in the table of jobs, at the command line, in what a requeue says."""
+    fleet, metrics = _Fleet(), {"auroc": auroc}
+    fleet.job(state="completed", metrics=metrics)
+    fleet.update()
+    (row,) = fleet.tables.jobs.rows.values()
+    assert (row["score"], score(metrics), metric_words(metrics)) == (said, said, f"AUROC {said}")
 
 
 def test_curves_are_of_so_many_jobs() -> None:

@@ -32,6 +32,10 @@ SNOOZES: Final = {
     str(HOUR_S): "1 hour", str(3 * HOUR_S): "3 hours", str(8 * HOUR_S): "8 hours",
     "tomorrow": "until tomorrow, 08:00",
 }  # fmt: skip
+_ALLOWED: Final = (
+    "priority", "allow_jobs", "deny_jobs", "max_ram_gib", "max_vram_gib", "cuda", "slots",
+    "quiet_hours", "idle_only",
+)  # fmt: skip
 
 
 def register(site: Site) -> None:
@@ -137,10 +141,11 @@ class _Page:
         self._note.set_text(f"It is given no new jobs: {row['barred']}" if row["barred"] else "")
         self._note.set_visibility(bool(row["barred"]))
         self._tell_now(row)
-        if known is None or known.capability is not host.capability:
-            self._tell_what(host.capability)
         policy = host.row.get("policy")
-        if known is None or self._policy_told != policy:
+        changed = known is None or self._policy_told != policy
+        if known is None or changed or known.capability is not host.capability:
+            self._tell_what(host.capability, described(policy))
+        if changed:
             self._policy_told = policy
             self._tell_policy(policy)
         bars = (bool(host.row.get("drained")), bool(host.row.get("snoozed")))
@@ -161,10 +166,12 @@ class _Page:
             "Power": "" if row["power"] is None else f"{row['power']:.0f} W",
         })  # fmt: skip
 
-    def _tell_what(self, made: Capability | None) -> None:
+    def _tell_what(self, made: Capability | None, manifest: str) -> None:
         self._what.clear()
         with self._what:
             Tag("h2", "What it is")
+            if manifest:
+                Facts({"In the manifest": manifest})
             if made is None:
                 Tag("p", "It has not said yet.", "note")
                 return
@@ -191,16 +198,10 @@ class _Page:
         self._policy.clear()
         with self._policy:
             Tag("h2", "What it may do")
-            pairs: list[tuple[str, Value]] = [
-                (name.replace("_", " "), _words(policy.get(name)))
-                for name in ("priority", "allow_jobs", "deny_jobs", "max_ram_gib", "max_vram_gib",
-                             "cuda", "slots", "quiet_hours", "idle_only")
-            ] if isinstance(policy, dict) else []  # fmt: skip
-            said = [(name, value) for name, value in pairs if value]
-            if said:
-                Facts(dict(said))
+            if said := allowed(policy):
+                Facts(said)
             else:
-                Tag("p", "The manifest says nothing of it.", "note")
+                Tag("p", unsaid(policy), "note")
 
     def _tell_buttons(self, *, drained: bool, snoozed: bool) -> None:
         self._buttons.clear()
@@ -247,6 +248,24 @@ class _Page:
             f"Resume {self.name}?", f"{self.name} is given jobs again.", "Resume the host",
             lambda _: AskResume(id=new_id(), host=self.name), danger=False,
         )  # fmt: skip
+
+
+def described(policy: Any) -> str:
+    """Return a host's description in the manifest; nothing for none."""
+    return _words(policy.get("description")) if isinstance(policy, dict) else ""
+
+
+def allowed(policy: Any) -> dict[str, Value]:
+    """Return what the manifest says that a host may do, by name, in words."""
+    found = policy if isinstance(policy, dict) else {}
+    told = {name.replace("_", " "): _words(found.get(name)) for name in _ALLOWED}
+    return {name: words for name, words in told.items() if words}
+
+
+def unsaid(policy: Any) -> str:
+    """Return what is told of a host whose manifest neither allows nor forbids it anything."""
+    more = " but what it is" if described(policy) else ""
+    return f"The manifest says nothing of it{more}."
 
 
 def snooze_s(answers: Answers) -> float:

@@ -124,7 +124,7 @@ window.fleet = (() => {
     loss: (p) => figure(p.value),
     metric: (p) => {
       if (p.value === null) return "";
-      const node = make("span", "", p.value.toFixed(3));
+      const node = make("span", "", p.data.score);
       if (p.data.interval) node.append(dim(`  ${p.data.interval.replace(" to ", "–")}`));
       node.title = p.data.metric + (p.data.interval ? `, 95 % interval ${p.data.interval}` : "");
       return node;
