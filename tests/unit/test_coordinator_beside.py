@@ -8,13 +8,17 @@ from pathlib import Path
 
 from coordinator.beside import started_with
 
-_WAIT = "import sys; sys.stdin.read()"  # what looks as a coordinator does, and is none
+# What looks as a coordinator does, and is none; before it speaks its command line may be empty.
+_WAIT = "import sys; print('here', flush=True); sys.stdin.read()"
 
 
 def _started(folder: Path, *arguments: str) -> dict[str, Path]:
     command = [sys.executable, "-c", _WAIT, *arguments]
-    with subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe) as process:
         try:
+            assert process.stdout is not None
+            assert process.stdout.readline()
             return started_with(process.pid)
         finally:
             process.kill()
