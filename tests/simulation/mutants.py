@@ -268,7 +268,7 @@ MUTANTS = (
     Mutant("assignments not deduplicated", 50, _assignments_not_deduplicated),
     Mutant("ended attempts forgotten", 300, _ended_attempts_forgotten),
     Mutant("instance not checked", 1000, _instance_not_checked),
-    Mutant("lease by the wall clock", 1000, _lease_by_wall_clock),
+    Mutant("lease by the wall clock", 3000, _lease_by_wall_clock),
     Mutant("lease for ever", 100, _lease_for_ever),
     Mutant("claims for ever", 1000, _claims_for_ever),
     Mutant("claims lost by a restart", 300, _claims_lost_by_restart),
