@@ -1,12 +1,14 @@
 """The coordinator's part of a job alone: a host that answers at once, and no trainer, no agent.
 
-    python -m benchmarks.coordination [--jobs 1000] [--single 300] [--slots 2] [--profile FILE]
+    python -m benchmarks.coordination [--jobs 500] [--single 200] [--slots 2] [--repeats 5]
+        [--broker embedded] [--profile FILE]
 
 One connection asks for jobs and is the host that is given them: it says accepted, started and
 finished in one go, with a small bundle. So nobody competes with the coordinator for the cores but
 the broker and this program. Measured from here: from the request, or the report that frees a slot,
-to the assignment; from that report to `completed`. Both pass the broker twice, as the floor does: a
-message to oneself. Processor time is the coordinator's, without its start.
+to the assignment; from that report to `completed`. Both pass the broker twice, as the two floors
+do: a message to oneself, and `bareclerk.py`, which commits two rows and answers. Processor time is
+the coordinator's, or the clerk's, without its start. Medians of the rounds, and their range.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -29,7 +32,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.common import machine, percentile, table
+from benchmarks.common import machine, median, percentile, table
 from benchmarks.swarm import mqtt
 from broker.messages import (
     Accepted,
@@ -46,7 +49,7 @@ from broker.messages import (
 )
 from broker.topics import CLIENT_PREFIX, LOCAL_USER, Topics
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
-from tests.harness.fleet import Fleet
+from tests.harness.fleet import Fleet, Program
 
 PAUSE_S = 0.05
 DEADLINE_S = 100.0
@@ -56,6 +59,42 @@ TRAINER = "nothing"
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 _SCHEMA_TOML = '{ type = "object", properties = { n = { type = "integer" } } }'
 CONFIG = f'[trainers.{TRAINER}]\ncommand = ["true"]\nschema = {_SCHEMA_TOML}\n'
+
+
+Line = tuple[float | None, ...]
+"""What a round has measured: the columns of the table but for its first, ms."""
+
+
+class Caller(mqtt.Connection):
+    """Asks the bare clerk, and waits for its answer."""
+
+    def __init__(self, root: str) -> None:
+        self._ask_at = f"{root}/ask".encode()
+        self._asked_s: dict[str, float] = {}
+        self.answered_ms: list[float] = []
+        self.changed = asyncio.Event()
+        self.ready = asyncio.Event()
+        will = mqtt.Message(f"{root}/gone".encode(), b"{}")
+        super().__init__(
+            mqtt.connect(f"{root}-caller", 60, will), mqtt.subscribe([(f"{root}/answer", 1)])
+        )
+
+    def on_ready(self) -> None:
+        """Answers will be heard."""
+        self.ready.set()
+
+    def ask(self, number: int) -> None:
+        """Ask for one job."""
+        job_id = hashlib.sha256(str(number).encode()).hexdigest()
+        self._asked_s[job_id] = time.monotonic()
+        asked = json.dumps({"type": "run", "job_id": job_id, "job": _job(number)})
+        self.send(mqtt.Message(self._ask_at, asked.encode()))
+
+    def on_message(self, topic: bytes, payload: bytes, *, retained: bool) -> None:  # noqa: ARG002
+        """Take an answer."""
+        since_s = self._asked_s.pop(json.loads(payload)["job_id"])
+        self.answered_ms.append(1e3 * (time.monotonic() - since_s))
+        self.changed.set()
 
 
 class Host(mqtt.Connection):
@@ -156,14 +195,44 @@ def _id() -> str:
     return uuid.uuid4().hex[:16]
 
 
-async def _until(host: Host, values: list[float], count: int) -> None:
+async def _until(one: Host | Caller, values: list[float], count: int) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while len(values) < count:
-            host.changed.clear()
-            await host.changed.wait()
+            one.changed.clear()
+            await one.changed.wait()
 
 
-async def measure(fleet: Fleet, broker: BrokerProcess, options: argparse.Namespace) -> Any:
+async def of_floors(
+    clerk: Program, broker: BrokerProcess, root: str, options: argparse.Namespace
+) -> dict[str, Line]:
+    """Measure the bare clerk, one request at a time and `--slots` at once."""
+    caller = Caller(root)
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(lambda: caller, broker.host, broker.port)
+    await caller.ready.wait()
+    lines: dict[str, Line] = {}
+    for name, count, pause_s in (
+        ("the least, one at a time", options.single, PAUSE_S),
+        (f"the least, {options.slots} at once", options.jobs, 0.0),
+    ):
+        before_s, caller.answered_ms = _cpu_s(clerk), []
+        at_once = 1 if pause_s else options.slots
+        for number in range(count):
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            caller.ask(number + (0 if pause_s else options.single))
+            await _until(caller, caller.answered_ms, number + 2 - at_once)
+        await _until(caller, caller.answered_ms, count)
+        if count:
+            spent_ms = 1e3 * (_cpu_s(clerk) - before_s) / count
+            lines[name] = (*_figures(caller.answered_ms), None, None, spent_ms)
+    caller.close()
+    return lines
+
+
+async def measure(
+    fleet: Fleet, broker: BrokerProcess, options: argparse.Namespace
+) -> dict[str, Line]:
     """Run the jobs; return a line of the table for each way."""
     topics = Topics(fleet.root)
     loop = asyncio.get_running_loop()
@@ -174,27 +243,25 @@ async def measure(fleet: Fleet, broker: BrokerProcess, options: argparse.Namespa
     for number in range(100):
         host.echo()
         await _until(host, host.echoed_ms, number + 1)
-    rows = [["to oneself", *_figures(host.echoed_ms), *_figures(host.echoed_ms), ""]]
+    lines: dict[str, Line] = {"to oneself": (*_figures(host.echoed_ms), None, None, None)}
     if options.single:
-        before_s = _cpu_s(fleet)
+        before_s = _cpu_s(fleet.programs[0])
         for number in range(1, options.single + 1):
             await asyncio.sleep(PAUSE_S)
             host.ask(AskRun(id=_id(), job=_job(-number)))
             await _until(host, host.to_complete_ms, number)
-        rows.append(_row("one at a time", host, fleet, before_s, options.single))
+        lines["one at a time"] = _line(host, fleet, before_s, options.single)
     if options.jobs:
         await asyncio.sleep(1.0)
         host.to_assign_ms, host.to_complete_ms = [], []
         fleet.plan(*(_toml(number) for number in range(options.jobs)))
-        before_s, begun_s = _cpu_s(fleet), time.monotonic()
+        before_s = _cpu_s(fleet.programs[0])
         host.ask(AskReload(id=_id()))
         host.forget()
         await _until(host, host.to_complete_ms, options.jobs)
-        took_s = time.monotonic() - begun_s
-        way = f"all at once, {options.jobs / took_s:.0f} a second"
-        rows.append(_row(way, host, fleet, before_s, options.jobs))
+        lines["all at once"] = _line(host, fleet, before_s, options.jobs)
     host.close()
-    return rows
+    return lines
 
 
 def _job(number: int) -> dict[str, Any]:
@@ -205,17 +272,17 @@ def _toml(number: int) -> str:
     return "\n".join(f"{key} = {json.dumps(value)}" for key, value in _job(number).items())
 
 
-def _row(name: str, host: Host, fleet: Fleet, before_s: float, count: int) -> list[str]:
-    spent = f"{1e3 * (_cpu_s(fleet) - before_s) / count:.2f}"
-    return [name, *_figures(host.to_assign_ms), *_figures(host.to_complete_ms), spent]
+def _line(host: Host, fleet: Fleet, before_s: float, count: int) -> Line:
+    spent_ms = 1e3 * (_cpu_s(fleet.programs[0]) - before_s) / count
+    return (*_figures(host.to_assign_ms), *_figures(host.to_complete_ms), spent_ms)
 
 
-def _figures(values: list[float]) -> list[str]:
-    return [f"{percentile(values, 50):.2f}", f"{percentile(values, 99):.2f}"]
+def _figures(values: list[float]) -> tuple[float, float]:
+    return percentile(values, 50), percentile(values, 99)
 
 
-def _cpu_s(fleet: Fleet) -> float:
-    used = psutil.Process(fleet.programs[0].process.pid).cpu_times()
+def _cpu_s(program: Program) -> float:
+    used = psutil.Process(program.process.pid).cpu_times()
     return float(used.user + used.system)
 
 
@@ -236,31 +303,50 @@ def _profiled(fleet: Fleet, path: Path | None) -> Iterator[None]:
     spy.wait()
 
 
+def once(folder: Path, options: argparse.Namespace) -> dict[str, Line]:
+    """Measure floors and coordinator once, on a broker of their own."""
+    folder.mkdir()
+    broker = embedded() if options.broker == "embedded" else mosquitto(folder)
+    broker.start()
+    fleet = Fleet(folder, broker.url, folder / "data")
+    root, file = uuid.uuid4().hex[:12], folder / "clerk.db"
+    clerk = Program(
+        "benchmarks.bareclerk", [broker.host, str(broker.port), root, str(file)],
+        dict(os.environ), folder / "clerk.log",
+    )  # fmt: skip
+    clerk.start()
+    try:
+        fleet.plan()
+        fleet.coordinator(more=CONFIG)
+        lines = asyncio.run(of_floors(clerk, broker, root, options))
+        with _profiled(fleet, options.profile):
+            return lines | asyncio.run(measure(fleet, broker, options))
+    finally:
+        clerk.kill()
+        fleet.close()
+        broker.end()
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=1000, help="all at once")
-    parser.add_argument("--single", type=int, default=300, help="one at a time")
+    parser.add_argument("--jobs", type=int, default=500, help="all at once")
+    parser.add_argument("--single", type=int, default=200, help="one at a time")
     parser.add_argument("--slots", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--broker", choices=["mosquitto", "embedded"], default="mosquitto")
     parser.add_argument("--profile", type=Path, help="of the coordinator, by py-spy")
     options = parser.parse_args()
     random.seed(0)
     with tempfile.TemporaryDirectory(prefix="fleet-coordination-") as name:
-        folder = Path(name)
-        broker = embedded() if options.broker == "embedded" else mosquitto(folder)
-        broker.start()
-        fleet = Fleet(folder, broker.url, folder / "data")
-        try:
-            fleet.plan()
-            fleet.coordinator(more=CONFIG)
-            with _profiled(fleet, options.profile):
-                rows = asyncio.run(measure(fleet, broker, options))
-        finally:
-            fleet.close()
-            broker.end()
+        rounds = [once(Path(name) / str(number), options) for number in range(options.repeats)]
     print(machine("paho-mqtt"), end="\n\n")
-    header = ["", "to the assignment, ms p50", "p99", "to completed, ms p50", "p99", "CPU ms a job"]
+    header = ["", "to the answer or assignment, ms p50", "p99", "to completed, ms p50", "p99",
+              "CPU ms a job"]  # fmt: skip
+    rows = []
+    for way in rounds[0]:
+        columns = zip(*(one[way] for one in rounds), strict=True)
+        rows.append([way, *("" if None in column else median(column) for column in columns)])
     print(table(header, rows))
 
 
