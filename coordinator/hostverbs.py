@@ -19,6 +19,7 @@ from coordinator import release
 from coordinator.answers import given, no_host, refusal
 from coordinator.hosts import Host
 from coordinator.jobs import Job
+from coordinator.matchmaking import NO_DATA
 from coordinator.records import Action, FleetRecord, HostRecord
 from coordinator.world import World
 
@@ -117,7 +118,8 @@ def restraints(world: World, host: Host) -> list[JsonValue]:
     refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
     by_itself = f"takes no jobs now: {refuses}" if refuses else ""
     lifted, passing = record.barred(), (record.snoozed(), by_itself)
-    return [*filter(None, (world.why_revoked(host.name), *lifted, *passing))]
+    no_data = f"it {NO_DATA}" if _lacks_data(host) else ""
+    return [*filter(None, (world.why_revoked(host.name), *lifted, *passing, no_data))]
 
 
 def restrained(world: World) -> list[JsonValue]:
@@ -131,7 +133,13 @@ def restrained(world: World) -> list[JsonValue]:
 def _may_be(world: World, host: Host) -> bool:
     """Whether there may be a reason: most hosts have none, and there may be thousands."""
     refuses = host.heartbeat is not None and host.heartbeat.refuses
-    return bool(refuses) or host.name in world.records or host.name in world.revoked
+    by_itself = bool(refuses) or _lacks_data(host)
+    return by_itself or host.name in world.records or host.name in world.revoked
+
+
+def _lacks_data(host: Host) -> bool:
+    """Whether it is there without prepared data, so that it can take no job at all."""
+    return host.online and host.capability is not None and host.capability.data_id is None
 
 
 def outcome(response: OperatorResponse) -> str:

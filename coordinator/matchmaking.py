@@ -23,6 +23,7 @@ GIB: Final = 1024**3
 _OF_ONE_JOB: Final = frozenset({"allow-jobs", "deny-jobs", "hyper", "refused"})
 # What an operator lifts, by `fleet resume` or `fleet pause --off`: the host suits all the same.
 _LIFTED: Final = frozenset({"barred", "paused"})
+NO_DATA: Final = "has no prepared data (start its agent with --data, or mount that folder again)"
 
 Rank = tuple[int, bool, float, float, int, str]
 
@@ -324,7 +325,7 @@ def _by_hyper(job: JobSpec, view: HostView) -> Iterable[Reason]:
 def _by_hardware(job: JobSpec, view: HostView) -> Iterable[Reason]:
     capability = view.capability
     if capability.data_id is None:
-        yield Reason("no-data", "has no prepared data (start its agent with --data)")
+        yield Reason("no-data", NO_DATA)
     need = job.needs
     if need.require_cuda and not view.has_cuda():
         if capability.gpus:

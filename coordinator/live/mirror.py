@@ -63,6 +63,7 @@ _BARS: Final = {
     "snoozed until ": "snoozed",
     "takes no jobs now: snoozed ": "snoozed",
     "its certificate was revoked ": "revoked",
+    "it has no prepared data ": "no data",
 }
 
 

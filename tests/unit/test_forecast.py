@@ -9,7 +9,7 @@ from broker.messages import TrainerInfo
 from coordinator.durations import History
 from coordinator.estimates import Earlier
 from coordinator.forecast import Forecast, Held, Waiting, forecast
-from coordinator.matchmaking import HostView
+from coordinator.matchmaking import NO_DATA, HostView
 from coordinator.plan import JobSpec, job_id
 from tests.unit.test_durations import ran
 from tests.unit.test_matchmaking import gpu, host, job
@@ -186,8 +186,7 @@ def test_a_job_that_nobody_can_run_is_stuck_and_says_why() -> None:
     views = [host("a"), host("b", barred=("drained by x",)), host("c", data=None)]
     found = play(waits("cnn", require_cuda=True), views=views)["cnn"]
     assert found.verdict == "stuck"
-    no_data = "has no prepared data (start its agent with --data)"
-    assert found.against == (("needs CUDA; this host has none", 3), (no_data, 1))
+    assert found.against == (("needs CUDA; this host has none", 3), (NO_DATA, 1))
     assert play(waits("cnn"), views=[])["cnn"].verdict == "stuck"
 
 

@@ -11,6 +11,7 @@ from broker import messages as m
 from coordinator.cli.status import _draw
 from coordinator.effects import ManifestRead
 from coordinator.ledger import Ledger
+from coordinator.live.mirror import bar_of
 from coordinator.plan import HostPolicy, Plan
 from coordinator.records import FleetRecord, HostRecord
 from tests.harness.coordinator import Fleet, Host, spec
@@ -326,3 +327,24 @@ def test_a_row_tells_apart_what_a_resume_lifts() -> None:
     _ask(fleet, m.AskResume, host="pi")
     (row,) = _ask(fleet, m.AskWorkers).data["workers"]
     assert (len(row["barred"]), row["lifted_by_resume"]) == (1, [])
+
+
+def test_a_host_whose_data_has_gone_says_why_it_is_given_no_jobs() -> None:
+    """Once more when it is back, it is given some; of a host that is away nothing old is said."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins(data_id=None)
+
+    def told() -> tuple[Any, Any]:
+        (row,) = _ask(fleet, m.AskWorkers).data["workers"]
+        return row["barred"], _ask(fleet, m.AskStatus).data["restrained"]
+
+    (why,), restrained = told()
+    assert why.startswith("it has no prepared data (start its agent with --data, ")
+    assert restrained == [{"host": "pi", "reasons": [why]}]
+    assert why.removeprefix("it ") in str(_why(fleet))
+    assert bar_of(why) == "no data"
+    pi.joins()
+    assert told() == ([], [])
+    pi.joins(data_id=None)
+    pi.status("offline", "lost")
+    assert told() == ([], [])

@@ -87,7 +87,7 @@ def host_facts(host: HostSeen, seen: Snapshot) -> Text:
         trainers = ", ".join(sorted(capability.trainers)) or "none"
         lines.append(("Trainers", printable(trainers)))
         if capability.data_id is None:
-            lines.append(("Data", Text("none; start its agent with --data DIR", style="yellow")))
+            lines.append(("Data", Text("none", style="yellow")))
         if capability.gpu_problem:
             lines.append(("GPU", Text(printable(capability.gpu_problem), style="yellow")))
     gpus = (heartbeat.gpus if heartbeat and heartbeat.gpus else ()) or (
