@@ -118,7 +118,10 @@ def probe_capability(
 
 
 def measure(busy: figures.Busy, data: DataFolder, known: tuple[Gpu, ...]) -> Vitals:
-    """Return what the machine can spare now; blocks for as long as `nvidia-smi` does, if at all."""
+    """Return what the machine can spare now; waits for `nvidia-smi`, and for the data's disk.
+
+    For 10 s each at most.
+    """
     return Vitals(
         ram_available_bytes=figures.memory()[1],
         data_id=data.look(),

@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +45,7 @@ from broker.logs import announce, setup
 from broker.machine import boot_id, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
 from broker.memory import give_back_memory, keep_freed_memory
-from broker.messages import Capability
+from broker.messages import Capability, Gpu
 from broker.options import add_options
 from broker.parent import end_with_parent
 from broker.prose import complain
@@ -98,8 +97,11 @@ class Service:
         self._checkpoints = Checkpoints(settings.state)
         self._checkpoints.collect(system_clock().wall_s)
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
-        # The owner's word does not wait until a bundle is made.
+        # Neither a heartbeat nor the owner's word waits until a bundle is made, and what runs does
+        # not wait for a driver or a disk.
+        self._measurer = ThreadPoolExecutor(1, thread_name_prefix="fleet-measure")
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="fleet-owner")
+        self._busy = Busy()
         self._eyes = Eyes(settings.state)
         self._data = DataFolder(settings.data)
         self._nursery = Nursery() if sys.platform == "linux" else None
@@ -136,7 +138,7 @@ class Service:
             publish=self._link.publish,
             put=self.mailbox.put,
             background=self._workers.submit,
-            measure=partial(measure, Busy(), self._data),
+            measure=self._measure,
             look=self._look,
             start=self._start,
         )
@@ -183,7 +185,7 @@ class Service:
         """Add what may change while this agent runs."""
         ends = None if self._certificate is None else self._certificate.expires_at
         return capability.model_copy(
-            update={"certificate_expires_at": ends, "data_id": self._data.look()}
+            update={"certificate_expires_at": ends, "data_id": self._data.known}
         )
 
     def _will(self, session: str) -> Outgoing:
@@ -224,7 +226,7 @@ class Service:
             self._nursery.close()
         goodbye = self._shell.goodbye()
         self._link.stop([] if goodbye is None else [goodbye])
-        for pool in (self._workers, self._looker):
+        for pool in (self._workers, self._measurer, self._looker):
             pool.shutdown(wait=False, cancel_futures=True)
         self._spool.close()
         self._lock.release()
@@ -241,6 +243,15 @@ class Service:
             chunk_bytes=settings.chunk_bytes,
             owner=settings.owner(),
         )
+
+    def _measure(self, known: tuple[Gpu, ...]) -> None:
+        def measured() -> None:
+            try:
+                self.mailbox.put(measure(self._busy, self._data, known))
+            except Exception:  # the next heartbeat asks for it again
+                log.exception("the machine could not be measured")
+
+        self._measurer.submit(measured)
 
     def _look(self, wanted: Look) -> None:
         def look() -> None:
@@ -259,7 +270,8 @@ class Service:
         threads = self._settings.threads or max(1, physical_cores() // slots)
         work = self._spool.work(assign.job_id, assign.attempt)
         key = (assign.job_id, assign.attempt)
-        place = Place(data.resolve(), work, self._checkpoints.files(assign.job_id))
+        # Not `resolve`, which would ask a disk that may hang.
+        place = Place(data.absolute(), work, self._checkpoints.files(assign.job_id))
         resume = is_resumable(assign, self._own) and self._checkpoints.begin(*key)
         return Trainer(
             trainer_command(assign, self._own, place, threads, resume=resume),
@@ -290,6 +302,7 @@ class Service:
         leaving = self._shell.core.state.leaving  # a Ctrl-C ends the probe's processes, too
         if capability.gpu_problem and not leaving:
             log.warning("CUDA: %s", capability.gpu_problem)
+        self._data.look()
         capability = self._capability = capability.model_copy(update={"idle_by": in_words()})
         self.mailbox.put(Probed(self._stated(capability)))
 

@@ -42,7 +42,6 @@ from agent.effects import (
     Tick,
     TrainerExited,
     TrainerStarted,
-    Vitals,
     Warn,
     WriteFetched,
 )
@@ -82,16 +81,16 @@ class Surroundings:
     """What a shell may do to the outside.
 
     `publish` hands a message to the link; `put` brings a local event to the next turn; `background`
-    has a slow function run elsewhere; `measure` takes the machine's vitals; `look` has somebody
-    look whose it is, and bring `Looked`; `start` starts a trainer whose lines and exit come by
-    `put`, and raises OSError or `FleetError` when it cannot.
+    has a slow function run elsewhere; `measure` has somebody take the machine's vitals, and bring
+    `Vitals`; `look` has somebody look whose it is, and bring `Looked`; `start` starts a trainer
+    whose lines and exit come by `put`, and raises OSError or `FleetError` when it cannot.
     """
 
     topics: Topics
     publish: Callable[[Outgoing], bool]
     put: Callable[[Event], object]
     background: Callable[[Callable[[], None]], object]
-    measure: Callable[[tuple[Gpu, ...]], Vitals]
+    measure: Callable[[tuple[Gpu, ...]], None]
     look: Callable[[Look], None]
     start: Callable[[StartTrainer], Child]
 
@@ -158,10 +157,8 @@ class Shell:
         match effect:
             case Outgoing():
                 self._around.publish(effect)
-            case Measure() if not self.core.gpus():
-                self._measure()
             case Measure():
-                self._around.background(self._measure)  # a driver may take its time
+                self._around.measure(self.core.gpus())
             case Look():
                 self._around.look(effect)
             case StartTrainer():
@@ -288,9 +285,6 @@ class Shell:
             log.warning("job %s: its trainer was ended by signal %d", name, -event.code)
         else:
             log.warning("job %s: its trainer ended with exit code %s", name, event.code)
-
-    def _measure(self) -> None:
-        self._around.put(self._around.measure(self.core.gpus()))
 
     def _bundle(self, job_id: str, attempt: int) -> None:
         try:

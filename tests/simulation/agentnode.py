@@ -225,9 +225,15 @@ class AgentNode(Node):
             slots=host.slots,
         )  # fmt: skip
 
-    def _measure(self, gpus: tuple[Gpu, ...]) -> Vitals:
-        slept_s = 10.0 * self.naps
-        return Vitals(int(self.host.ram_gib * GIB), "d", 10.0, 1.0, gpus, slept_s)
+    def _measure(self, gpus: tuple[Gpu, ...]) -> None:
+        def measured() -> None:
+            slept_s = 10.0 * self.naps
+            self.put(Vitals(int(self.host.ram_gib * GIB), "d", 10.0, 1.0, gpus, slept_s))
+
+        if gpus:
+            self.background(measured)  # a driver may take its time
+        else:
+            measured()
 
     def _look(self, wanted: Look) -> None:
         self.background(lambda: self.put(self._seen(idle=wanted.idle)))

@@ -1,10 +1,11 @@
-"""Prepared data that goes while an agent runs: the jobs are another host's, and none is failed."""
+"""Prepared data that goes, or hangs: the jobs are another host's, and none is failed."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from collections import deque
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,16 @@ from tests.harness.agent import ADAPTERS, HEX, JOB, Agent
 class Host:
     """An agent's shell that measures this machine, and its folder of data."""
 
-    def __init__(self, tmp: Path, data: Path | None) -> None:
+    def __init__(self, tmp: Path, data: Path | None, answer_s: float = 10.0) -> None:
         self.agent = Agent(data=None)
         self.agent.sent.clear()
         self.events: deque[Any] = deque()
         self.started: list[StartTrainer] = []
+        busy, folder = Busy(), DataFolder(data, answer_s)
         around = Surroundings(
             self.agent.topics, publish=self._publish, put=self.events.append,
-            background=lambda work: work(), measure=partial(measure, Busy(), DataFolder(data)),
+            background=lambda work: work(),
+            measure=lambda gpus: self.events.append(measure(busy, folder, gpus)),
             look=lambda _: None, start=self._start,
         )  # fmt: skip
         self.shell = Shell(self.agent.core, around, Spool(tmp / "s"), Checkpoints(tmp / "s"))
@@ -70,6 +73,32 @@ class Host:
     def data_ids(self) -> list[str | None]:
         """Take what it has said of its data."""
         return [said.data_id for said in self.agent.said(m.Capability)]
+
+
+class Hanging:
+    """A disk that does not answer: whoever reads the schema waits until the disk is `let_go`."""
+
+    def __init__(self, data: Path) -> None:
+        self._file = data / SCHEMA_FILE
+        self._held = data / "held"
+        self._bytes = self._file.read_bytes()
+        self._file.unlink()
+        os.mkfifo(self._file)
+
+    def waits(self) -> list[threading.Thread]:
+        """Return the threads that wait for it."""
+        return [one for one in threading.enumerate() if one.name == "fleet-data"]
+
+    def let_go(self) -> None:
+        """It is as it was before, and whoever waits is answered."""
+        self._file.rename(self._held)
+        self._file.write_bytes(self._bytes)
+        waiting = self.waits()
+        with self._held.open("wb"):
+            pass
+        for thread in waiting:
+            thread.join(60)
+            assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -136,3 +165,33 @@ def test_a_disk_that_is_mounted_late_is_found(
     assert f"there is no folder {data}: this host can take no job" in caplog.text
     shutil.move(tmp_path / "disk", data)
     assert [type(said) for said in host.assigned()] == [m.Capability, m.Accepted]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no file of this system holds its reader")
+def test_a_disk_that_hangs_costs_no_heartbeat_and_is_used_again(
+    tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One thread waits for it; the host says that it has no data, and refuses, until it answers."""
+    caplog.set_level("INFO", "fleet.agent")
+    host = Host(tmp_path, data, answer_s=0.05)
+    host.beats()
+    (known,) = host.data_ids()
+    disk = Hanging(data)
+    give_up = threading.Timer(60, disk.let_go)  # a look that waits for it fails, and hangs no test
+    give_up.daemon = True
+    give_up.start()
+    host.agent.said(m.Heartbeat)
+    for _ in range(3):
+        host.beats()
+    assert len(host.agent.said(m.Heartbeat)) == 3
+    assert host.data_ids() == [None]
+    assert [said.reasons for said in host.assigned()] == [("has no prepared data",)]
+    assert len(disk.waits()) == 1
+    (late,) = caplog.records
+    assert f"{data} has not answered for 0.05 s: this host takes no job" in late.message
+    give_up.cancel()
+    disk.let_go()
+    host.beats()
+    assert host.data_ids() == [known]
+    assert [type(said) for said in host.assigned(HEX)] == [m.Accepted]
+    assert [one.levelname for one in caplog.records if "data" in one.message] == ["WARNING", "INFO"]

@@ -126,7 +126,8 @@ class _Told:
         self.events: deque[Any] = deque()
         around = Surroundings(
             self.agent.topics, publish=lambda _: True, put=self.events.append,
-            background=lambda work: work(), measure=lambda _: Vitals(8 * GIB, "d"),
+            background=lambda work: work(),
+            measure=lambda _: self.events.append(Vitals(8 * GIB, "d")),
             look=lambda _: None, start=lambda _: _Trainer(),
         )  # fmt: skip
         spool, checkpoints = Spool(tmp, bundler=_bundled), Checkpoints(tmp)

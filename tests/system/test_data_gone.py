@@ -1,0 +1,86 @@
+"""A host whose disk with the prepared data hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.datafolder import ANSWER_S, SCHEMA_FILE
+from tests.harness.fleet import Fleet, wait_until
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "mkfifo"), reason="no file of this system holds its reader"
+)
+
+# It ends with the exit code that somebody writes into a pipe.
+TRAINER = "import sys; sys.exit(int(open(sys.argv[1]).read()))"
+JOB = 'model = "waits"\nmode = "oracle"'
+
+
+@pytest.fixture
+def ends_with(tmp_path: Path) -> Path:
+    """The pipe that the trainer waits for."""
+    os.mkfifo(tmp_path / "ends-with")
+    return tmp_path / "ends-with"
+
+
+@pytest.fixture
+def training(fleet: Fleet, tmp_path: Path, ends_with: Path) -> Fleet:
+    """A fleet of one host, on a copy of the data, whose trainer runs."""
+    fleet.data = shutil.copytree(fleet.data, tmp_path / "copy")
+    command = json.dumps([sys.executable, "-c", TRAINER, str(ends_with)])
+    schema = 'schema = { type = "object", properties = {} }'
+    trainer = f"[trainers.waits]\ncommand = {command}\n{schema}\n"
+    fleet.plan(JOB)
+    fleet.coordinator(more=trainer)
+    fleet.agent(more=trainer)
+    fleet.until("waits-oracle", "running")
+    return fleet
+
+
+def barred(fleet: Fleet) -> list[str]:
+    """Why the host is given no jobs, by the coordinator; it is there all the while."""
+    (row,) = fleet.client.list_workers()
+    assert row["status"] == "online"
+    found: list[str] = row["barred"]
+    return found
+
+
+def hold(pipe: Path) -> int:
+    """Wait until somebody reads a pipe, and have him wait until what is returned is closed."""
+    held: list[int] = []
+
+    def is_held() -> bool:
+        with contextlib.suppress(OSError):  # of a pipe that nobody reads yet
+            held.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(held)
+
+    wait_until(is_held, "a look at the data")
+    return held[0]
+
+
+@pytest.mark.slow
+def test_a_disk_that_hangs_costs_nothing_else(training: Fleet) -> None:
+    """The agent acts and is heard as before, says that it has no data, and uses it again."""
+    schema = training.data / SCHEMA_FILE
+    pipe, kept = training.data / "pipe", training.data / "kept"
+    os.mkfifo(pipe)
+    shutil.copy(schema, kept)
+    pipe.replace(schema)
+    held = hold(schema)
+    training.cancel("waits-oracle")
+    agent = training.programs[-1]
+    is_over = "its trainer has ended; the job is cancelled"
+    wait_until(lambda: is_over in agent.said(), "the end of a trainer", ANSWER_S - 2)
+    wait_until(lambda: bool(barred(training)), "a host without data")
+    assert "it has no prepared data" in barred(training)[0]
+    assert f"{training.data} has not answered for 10 s" in agent.said()
+    kept.replace(schema)
+    os.close(held)
+    wait_until(lambda: not barred(training), "a host with data")
