@@ -144,9 +144,7 @@ class Core:
                 self._is_now(capability)
                 state.do(Measure())
             case Vitals(data_id=data_id):
-                known = state.capability
-                if known is not None and known.data_id != data_id:  # its disk has gone, or is back
-                    self._is_now(known.model_copy(update={"data_id": data_id}))
+                self._has_data(data_id)
                 judged = bool(state.waiting)
                 runs.on_vitals(state, event, now)
                 if not judged or ("beat-soon",) not in state.timers:
@@ -169,6 +167,8 @@ class Core:
             case TrainerLine():
                 runs.on_line(self.state, event, now)
             case TrainerExited():
+                if event.data_gone:
+                    self._has_data(None)  # first, so that the job does not come here again
                 runs.on_exited(self.state, event, now)
             case BundleMade():
                 runs.on_bundle_made(self.state, event, now)
@@ -230,6 +230,12 @@ class Core:
         state.do(Measure())
         output.tell_kept(state)  # before the reports: an attempt's output comes before its end
         owed.start_over(state, now)
+
+    def _has_data(self, data_id: str | None) -> None:
+        """Say so when the data's disk has gone, or is back."""
+        known = self.state.capability
+        if known is not None and known.data_id != data_id:
+            self._is_now(known.model_copy(update={"data_id": data_id}))
 
     def _is_now(self, capability: Capability) -> None:
         self.state.capability = capability

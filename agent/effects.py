@@ -254,7 +254,8 @@ class TrainerLine:
 class TrainerExited:
     """The trainer's process has ended. A negative code is minus the signal that ended it.
 
-    `error` is why it could not be started, if so; `transient` whether that may pass.
+    `error` is why it could not be started, if so; `transient` whether that may pass. `data_gone`:
+    it failed, and the prepared data was not there then.
     """
 
     job_id: str
@@ -262,6 +263,7 @@ class TrainerExited:
     code: int | None
     error: str = ""
     transient: bool = True
+    data_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

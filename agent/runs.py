@@ -161,11 +161,14 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
         run.phase = "bundling"
         state.do(MakeBundle(run.job_id, run.attempt))
         state.beat_soon(now)
-    elif run.stopping == "over-limit":
-        _fail(state, run, run.why, event.code, now, transient=True)
-    elif run.stopping:
+    elif run.stopping == "released" or event.data_gone:
+        if run.stopping != "released":  # whatever it failed of, another host or time may do better
+            said = (run.why or _error(run, event)).splitlines()[0][:500]
+            run.stopping, run.why = "released", f"its prepared data is not there ({said})"
         run.phase = "bundling"
         state.do(BundleCheckpoint(run.job_id, run.attempt))
+    elif run.stopping == "over-limit":
+        _fail(state, run, run.why, event.code, now, transient=True)
     else:
         transient = event.transient and event.code != EXIT_USAGE
         _fail(state, run, _error(run, event), event.code, now, transient=transient)

@@ -289,7 +289,10 @@ class Service:
                 return
 
     def _put_exit(self, key: tuple[str, int], code: int) -> None:
-        self.mailbox.put(TrainerExited(*key, code))
+        # One that was told to end does not wait for a disk that hangs.
+        told = self._stopped.is_set() or self._shell.core.why_ending(*key)
+        found = self._data.known if told or code == 0 else self._data.look()
+        self.mailbox.put(TrainerExited(*key, code, data_gone=code != 0 and found is None))
 
     def _probe(self) -> None:
         settings = self._settings

@@ -279,6 +279,13 @@ class Shell:
         why = self.core.why_ending(*key)
         if why:
             log.info("job %s: its trainer has ended; the job is %s", name, why)
+        elif event.data_gone:
+            log.warning(
+                "job %s: its trainer ended with exit code %s, and its prepared data is not there; "
+                "the job is given back",
+                name,
+                event.code,
+            )
         elif event.code == 0:
             log.info("job %s: its trainer is done", name)
         elif event.code is not None and event.code < 0:

@@ -1,4 +1,4 @@
-"""A host whose disk with the prepared data hangs."""
+"""A host whose disk with the prepared data hangs, or goes while a trainer needs it."""
 
 from __future__ import annotations
 
@@ -84,3 +84,17 @@ def test_a_disk_that_hangs_costs_nothing_else(training: Fleet) -> None:
     kept.replace(schema)
     os.close(held)
     wait_until(lambda: not barred(training), "a host with data")
+
+
+def test_a_trainer_that_fails_for_want_of_its_data_costs_the_job_nothing(
+    training: Fleet, ends_with: Path
+) -> None:
+    """Not even by the exit code that says that it will fail again."""
+    training.data.rename(training.data.with_name("unmounted"))
+    ends_with.write_text("2")
+    training.until("waits-oracle", "pending")
+    last = training.show("waits-oracle")["events"][-1]
+    assert (last["event"], "its prepared data is not there (" in last["why"]) == ("released", True)
+    assert "it has no prepared data" in barred(training)[0]
+    training.data.with_name("unmounted").rename(training.data)
+    training.until("waits-oracle", lambda row: row["state"] == "running" and row["attempt"] == 2)

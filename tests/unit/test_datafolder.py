@@ -14,7 +14,15 @@ import pytest
 from agent.capability import measure
 from agent.checkpoints import Checkpoints
 from agent.datafolder import SCHEMA_FILE, DataFolder
-from agent.effects import StartTrainer, Tick
+from agent.effects import (
+    BundleCheckpoint,
+    CheckpointBundled,
+    SignalTrainer,
+    StartTrainer,
+    Tick,
+    TrainerExited,
+    TrainerLine,
+)
 from agent.figures import Busy
 from agent.shell import Shell, Surroundings
 from agent.spool import Spool
@@ -195,3 +203,44 @@ def test_a_disk_that_hangs_costs_no_heartbeat_and_is_used_again(
     assert host.data_ids() == [known]
     assert [type(said) for said in host.assigned(HEX)] == [m.Accepted]
     assert [one.levelname for one in caplog.records if "data" in one.message] == ["WARNING", "INFO"]
+
+
+def _fails_without_data(agent: Agent, code: int) -> None:
+    agent.data = None
+    agent.handle(TrainerExited(JOB, 1, code, data_gone=True))
+
+
+@pytest.mark.parametrize("code", [2, 1, -9])
+def test_a_trainer_that_fails_when_its_data_has_gone_gives_the_job_back(code: int) -> None:
+    """Its host has no data by then, so that the job is another's; what the trainer said is kept."""
+    agent = Agent()
+    agent.runs()
+    agent.sent.clear()
+    said = '{"event": "error", "kind": "bad_input", "message": "x: cannot be read"}'
+    agent.handle(TrainerLine(JOB, 1, said))
+    _fails_without_data(agent, code)
+    assert agent.took(BundleCheckpoint)
+    agent.handle(CheckpointBundled(JOB, 1))
+    kinds = (m.Capability, m.Released, m.Failed)
+    capability, released = [one for _, one in agent.sent if isinstance(one, kinds)]
+    assert capability.data_id is None
+    assert released.reason == "its prepared data is not there (bad_input: x: cannot be read)"
+
+
+def test_a_trainer_that_stalled_for_want_of_its_data_gives_the_job_back_too() -> None:
+    """What was called off is called off all the same."""
+    agent = Agent()
+    agent.runs(stall_timeout_s=60.0)
+    agent.passes(61)
+    assert agent.took(SignalTrainer)
+    _fails_without_data(agent, 75)
+    agent.handle(CheckpointBundled(JOB, 1))
+    (released,) = agent.said(m.Released)
+    assert "not there (stalled: no output and no progress for 60 s" in released.reason
+    assert not agent.said(m.Failed)
+    agent = Agent()
+    agent.runs()
+    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
+    _fails_without_data(agent, 75)
+    assert agent.said(m.Stopped)
+    assert not agent.said(m.Released)
