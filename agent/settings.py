@@ -80,7 +80,7 @@ class AgentSettings(Settings):
     @classmethod
     def _host_fits(cls, host: str) -> str:
         if not is_host(host):
-            raise ValueError(f"is no host's name: {fault_of(host)}")
+            raise ValueError(f"{host!r} is no host's name: {fault_of(host)}")
         return host
 
     @field_validator("quiet_hours")

@@ -95,7 +95,7 @@ def _days(text: str | None, whole: str) -> frozenset[int]:
 def _day(word: str, whole: str) -> int:
     names = [name.lower() for name in DAYS]
     if word[:3].lower() not in names or not word.isalpha():
-        raise ConfigError(f"{whole[:60]!r}: {word!r} is no day of the week; {_EXAMPLES}")
+        raise ConfigError(f"{_within(word, whole)} is no day of the week; {_EXAMPLES}")
     return names.index(word[:3].lower())
 
 
@@ -103,8 +103,13 @@ def _minutes(text: str, whole: str) -> int:
     hour, _, minute = text.partition(":")
     at_min = 60 * int(hour) + int(minute)
     if int(minute) > 59 or at_min > DAY_MIN:
-        raise ConfigError(f"{whole!r}: {text} is no time of the day; {_EXAMPLES}")
+        raise ConfigError(f"{_within(text, whole)} is no time of the day; {_EXAMPLES}")
     return at_min
+
+
+def _within(part: str, whole: str) -> str:
+    """Return what is wrong as it is told: with where it stands, unless it is all that does."""
+    return repr(part) if part == whole.strip() else f"{part!r} in {whole!r}"
 
 
 _SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([smhdw])")

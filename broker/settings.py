@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from broker import tomltext
 from broker.address import DEFAULT_URL, parse_addresses
 from broker.auth import MAX_CHARS, OperatorKey
 from broker.errors import ConfigError
@@ -223,14 +224,12 @@ def read_key(path: Path) -> OperatorKey:
 
 def read_section(path: Path, name: str) -> Mapping[str, Any]:
     """Return a section of a configuration file. Raises `ConfigError` when it cannot be read."""
-    import tomllib  # most often there is no file
-
     try:
-        tables = tomllib.loads(path.read_bytes().decode("utf-8"))
+        tables = tomltext.tables(tomltext.decoded(path.read_bytes()))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; check --config") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not TOML: {error}") from None
+    except tomltext.TomlError as error:
+        raise ConfigError(error.of(path)) from None
     for key in tables:
         if key not in SECTIONS:
             hint = did_you_mean(key, list(SECTIONS))
@@ -251,5 +250,7 @@ def _words(error: ValidationError, sources: Mapping[str, str], known: list[str])
         else:
             message = fault["msg"].removeprefix("Value error, ")
             message = message[:1].lower() + message[1:]
-            lines.append(f"{where}: {message}, not {fault.get('input')!r}")
+            if fault["type"] != "value_error":  # our own words have said what it is
+                message += f", not {fault.get('input')!r}"
+            lines.append(f"{where}: {message}")
     return "\n".join(lines)

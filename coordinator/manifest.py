@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from broker import tomltext
 from broker.errors import ConfigError
 from broker.hours import parse_hours
 from broker.hyperschema import check_hyper, did_you_mean
@@ -175,22 +175,22 @@ def read_text(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise _single(path, f"larger than {MAX_BYTES // 1024**2} MiB; split the plan")
-        return path.read_bytes().decode("utf-8-sig")
+        return tomltext.decoded(path.read_bytes())
     except OSError as error:
         raise _single(path, f"cannot be read: {error.strerror}; check the path") from None
-    except UnicodeDecodeError:
-        raise _single(path, "is not UTF-8 text; save it as UTF-8") from None
+    except tomltext.TomlError as error:
+        raise _single(path, str(error), error.line) from None
 
 
 def _parse_toml(path: Path, text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of 5,000 digits
-        raise _single(path, f"is not TOML: {error}") from None
+        return tomltext.tables(text)
+    except tomltext.TomlError as error:
+        raise _single(path, str(error), error.line) from None
 
 
-def _single(path: Path, message: str) -> ManifestError:
-    return ManifestError((Problem(str(path), "", "", message),))
+def _single(path: Path, message: str, line: int | None = None) -> ManifestError:
+    return ManifestError((Problem(str(path), "", "", message, line),))
 
 
 class Reader:

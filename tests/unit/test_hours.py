@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
+from agent.settings import AgentSettings
 from broker.errors import ConfigError
 from broker.hours import parse_hours, quiet_until, seconds_until, told
 
@@ -60,6 +62,25 @@ def test_what_is_no_hours_is_told_with_an_example(text: str) -> None:
     """So that whoever wrote it sees at once how it is written, or what is wrong."""
     with pytest.raises(ConfigError, match=r"08:00-18:00|00:00-24:00"):
         parse_hours(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Funday", "'Funday' is no day of the week; "),
+        ("Mon,Fx 08:00-18:00", "'Fx' in 'Mon,Fx 08:00-18:00' is no day of the week; "),
+        ("Mon 08:00-25:00", "'25:00' in 'Mon 08:00-25:00' is no time of the day; "),
+    ],
+)
+def test_what_is_wrong_in_hours_is_told_once(text: str, told: str, tmp_path: Path) -> None:
+    """Whatever says it: the hours themselves, or the settings that they stand in."""
+    file = tmp_path / "fleet.toml"
+    file.write_text(f'[agent]\nquiet_hours = ["Sat", "{text}"]\n')
+    with pytest.raises(ConfigError) as refusal:
+        AgentSettings.load(file, None, {})
+    said = str(refusal.value)
+    assert said.startswith(f"{file}: [agent] quiet_hours: {told}write it like ")
+    assert said.count(text) == 1
 
 
 @pytest.mark.parametrize(

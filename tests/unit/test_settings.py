@@ -131,8 +131,8 @@ def test_the_configuration_file_is_looked_for_in_order(home: Path, tmp_path: Pat
          "[coordinator] max_attempts: input should be greater than or equal to 1, not 0"),
         (CoordinatorSettings, "[coordinator]\nmanifest = 3",
          "[coordinator] manifest: input is not a valid path for "),
-        (AgentSettings, '[agent]\nhost = "PI"', "[agent] host: is no host's name: write it with "),
-        (AgentSettings, '[agent]\nhost = "Pi"', "a letter or a digit first: 'pi', not 'Pi'"),
+        (AgentSettings, '[agent]\nhost = "PI"', "[agent] host: 'PI' is no host's name: write it "),
+        (AgentSettings, '[agent]\nhost = "Pi"', "'Pi' is no host's name: write it with a-z, 0-9"),
         (AgentSettings, '[agent]\nhost = "operator:ann"', "a person is called so; a host is "),
         (AgentSettings, '[agent]\nhost = "jobs"', "topics of the fleet are called so"),
         (AgentSettings, '[agent]\nhost = "fleet-pi"', "not begin with 'fleet-'"),
@@ -140,7 +140,7 @@ def test_the_configuration_file_is_looked_for_in_order(home: Path, tmp_path: Pat
         (AgentSettings, "[agent]\nheartbeat_s = 0.1",
          "[agent] heartbeat_s: input should be greater than or equal to 0.2, not 0.1"),
         (AgentSettings, "[agent]\nchunk_bytes = 2000000", "less than or equal to 1048576"),
-        (AgentSettings, "[agent]\nhost = pi", "is not TOML: Invalid value (at line 2"),
+        (AgentSettings, "[agent]\nhost = pi", "some.toml:2: is not TOML: Invalid value (column 8)"),
     ],
 )  # fmt: skip
 def test_an_error_names_the_file_the_key_and_the_remedy(
@@ -150,7 +150,7 @@ def test_an_error_names_the_file_the_key_and_the_remedy(
     file = config(text + "\n")
     with pytest.raises(ConfigError) as refusal:
         kind.load(file, None, {})
-    assert str(refusal.value).startswith(f"{file}: ")
+    assert str(refusal.value).startswith(f"{file}:")
     assert told in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, make: Any) -> None:
     """A folder, bytes that are no text, nothing at all: the error names it."""
     path = tmp_path / "gone.toml"
     make(path)
-    with pytest.raises(ConfigError, match=r"gone\.toml: (cannot be read: .*--config|is not TOML)"):
+    with pytest.raises(ConfigError, match=r"gone\.toml(: cannot be read: .*--config|:1: is not U)"):
         BrokerSettings.load(path, None, {})
 
 
