@@ -20,6 +20,7 @@ import psutil
 from broker.clock import Now
 from broker.findings import Finding, fail, ok, warn
 from broker.lock import holder
+from broker.prose import span
 
 STEP_S: Final = 5.0  # that a broker, or a disk, is waited for
 LEAST_PYTHON: Final = (3, 11)
@@ -27,6 +28,8 @@ GIB: Final = 1024**3
 FREE_DISK_WARN_BYTES: Final = 5 * GIB
 FREE_DISK_FAIL_BYTES: Final = GIB // 2
 FREE_RAM_WARN_BYTES: Final = GIB
+FAR_S: Final = 30.0  # between two clocks; a signed command is taken for 60 s
+_SET_IT: Final = "set it, and keep it by NTP: certificates are judged by it"
 _TIMEX_BYTES: Final = 512  # struct timex of adjtimex(2) is 208 bytes
 _TIME_ERROR: Final = 5
 T = TypeVar("T")
@@ -124,18 +127,34 @@ def check_lock(state: Path, who: str) -> tuple[Finding, bool]:
     return ok("lock", f"the {who} of this host runs (process {process})"), True
 
 
-def check_clock(now: Now) -> Finding:
+def check_clock(now: Now, is_kept: Callable[[], bool | None] | None = None) -> Finding:
     """Tell whether the clock is right, as far as the machine itself can know.
 
-    A clock before this program was installed is wrong: a board without a battery wakes up so.
+    A clock before this program was installed is wrong: a board without a battery wakes up so. One
+    that nothing on the machine keeps may well be right: a virtual machine has its host's. `is_kept`
+    says whether something does, none: it cannot tell.
     """
     text = datetime.fromtimestamp(now.wall_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    remedy = "set it, and keep it by NTP: certificates are judged by it"
     if now.wall_s < Path(__file__).stat().st_mtime - 86_400:
-        return fail("clock", f"{text} is before this program was installed", remedy)
-    if _is_synchronised() is False:
-        return warn("clock", f"{text}, and nothing keeps it right", remedy)
+        return fail("clock", f"{text} is before this program was installed", _SET_IT)
+    if (is_kept or _is_synchronised)() is False:
+        return ok("clock", f"{text}; no NTP is seen here: should it ever be wrong, {_SET_IT}")
     return ok("clock", text)
+
+
+def check_apart(theirs: str, whose: str, asked_s: float, answered_s: float) -> Iterator[Finding]:
+    """Tell whether this clock is far from another, which said `theirs` (RFC 3339) when asked.
+
+    `asked_s` and `answered_s` are by this one, since the epoch. Nothing is told of what is no time.
+    """
+    try:
+        theirs_s = datetime.fromisoformat(theirs).timestamp()
+    except ValueError:
+        return
+    ahead_s, behind_s = asked_s - theirs_s, theirs_s - answered_s
+    if max(ahead_s, behind_s) > FAR_S:
+        how = f"{span(max(ahead_s, behind_s))} {'ahead of' if ahead_s > 0 else 'behind'}"
+        yield warn("clock", f"it is {how} that of {whose}", f"where it is wrong, {_SET_IT}")
 
 
 def _is_synchronised() -> bool | None:

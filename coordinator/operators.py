@@ -130,6 +130,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
             "host": world.settings.machine,
             "version": world.settings.version,
             "started_at": world.settings.started_at,
+            "now": now.text(),
             "manifest": world.settings.manifest,
             "manifest_fault": world.manifest_fault,
             "manifest_changed": world.manifest_changed,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 from broker.access import PEOPLE, open_access
-from broker.checks import check_clock, check_python
+from broker.checks import check_apart, check_clock, check_python
 from broker.errors import ConfigError
 from broker.findings import Finding, fail, ok, skipped, warn
 from broker.identity import HOW_TO_GET
@@ -67,7 +66,7 @@ def check_fleet(settings: BrokerSettings) -> Iterator[Finding]:
             yield from skipped(_REST[2:], *NO_SESSION)
             return
         yield ok("session", f"the broker lets {client.name.partition('/')[0]} in")
-        begun_s = time.monotonic()
+        asked = system_clock()
         try:
             data = client.ask(AskStatus(id=new_id()))
         except Unreachable as error:
@@ -77,9 +76,12 @@ def check_fleet(settings: BrokerSettings) -> Iterator[Finding]:
         except (NotDone, ConfigError) as error:
             yield _failed("coordinator", error)
             return
-        took_ms = (time.monotonic() - begun_s) * 1000
+        answered = system_clock()
+        took_ms = (answered.mono_s - asked.mono_s) * 1000
         who = data["coordinator"]
         yield ok("coordinator", f"that of {who['host']} answered in {took_ms:.0f} ms")
+        whose = f"the coordinator, on {who['host']}"
+        yield from check_apart(str(who.get("now")), whose, asked.wall_s, answered.wall_s)
 
 
 def _failed(check: str, error: Exception) -> Finding:

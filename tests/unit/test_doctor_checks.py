@@ -16,7 +16,7 @@ from agent.datacheck import check_data
 from agent.doctor import check_trainers
 from agent.gpucheck import check_gpu
 from broker.ca import Authority
-from broker.checks import check_clock, check_lock, check_state
+from broker.checks import check_apart, check_clock, check_lock, check_state
 from broker.clock import Now
 from broker.findings import fail, ok, skip, summary, tell, warn
 from broker.trainers import OwnTrainer
@@ -122,6 +122,30 @@ def test_a_gpu_without_any_driver_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_clock_that_woke_up_in_1970_is_told() -> None:
     """A board without a battery has the time of its epoch until NTP comes."""
     assert check_clock(Now(0.0, 0.0)).level == "fail"
+
+
+def test_a_clock_that_nothing_keeps_is_no_fault() -> None:
+    """A virtual machine without NTP has the right time all the same; what helps is said."""
+    found = check_clock(Now(0.0, time.time()), lambda: False)
+    assert found.level == "ok"
+    assert "no NTP is seen here: should it ever be wrong, set it" in found.text
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        ("1970-01-01T00:16:40.000Z", []),  # second 1000
+        ("1970-01-01T00:17:05.000Z", []),
+        ("1970-01-01T00:20:10.000Z", ["it is 3 min behind that of the coordinator, on pi"]),
+        ("1970-01-01T00:10:00.000Z", ["it is 7 min ahead of that of the coordinator, on pi"]),
+        ("None", []),  # a coordinator of an earlier version
+    ],
+)
+def test_a_clock_that_is_far_from_the_coordinators_is_told(theirs: str, said: list[str]) -> None:
+    """By more than an answer takes; which of the two is wrong nobody knows."""
+    found = [*check_apart(theirs, "the coordinator, on pi", 1000.0, 1010.0)]
+    assert [(one.level, one.text) for one in found] == [("warn", text) for text in said]
+    assert all(one.remedy.startswith("where it is wrong, set it") for one in found)
 
 
 class _Terminal(io.StringIO):
