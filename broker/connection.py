@@ -23,10 +23,12 @@ CONNECT_TIMEOUT_S: Final = 10.0
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
 _MOST_NUMBERS: Final = 65_535  # of messages that are not acknowledged yet: MQTT's
+REFUSED: Final = "the broker refused the connection"
 IS_IT_REVOKED: Final = "is it revoked, ended, or of another CA?"
 _WRONG_NAME: Final = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
 MAX_NAMED: Final = 4
 _MUTE: Final = "; does that port want TLS? write mqtts:// then"
+_NOT_TLS: Final = "; does that port speak TLS? if not, write mqtt://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ class Connection:
             self._client.connect(address.host, address.port, self._settings.keepalive_s)
         except (OSError, ValueError) as error:
             self.reached = isinstance(error, ssl.SSLError)
+            if self._settings.tls is not None and isinstance(error, ConnectionResetError):
+                return f"{address}: {plain(error)}{_NOT_TLS}"  # the connection itself was made
             return f"{address}: {_words(error, address.host, self._refused())}"
         self.reached = self._settings.tls is not None
         self._client.loop_start()
@@ -216,7 +220,7 @@ class Connection:
     ) -> None:
         self._answered = self.reached = True
         if reason.is_failure:
-            self._why = f"the broker refused the connection: {reason}"
+            self._why = f"{REFUSED}: {reason}"
             if self._settings.tls is not None:
                 self._why += self._refused()
         elif self._filters:
@@ -260,6 +264,8 @@ class Connection:
             self._changed.notify_all()
 
     def _refused(self) -> str:
+        if self._address.user is not None:
+            return ""  # it goes by the password, and has no certificate
         return f"; the broker may not take this certificate{let_in(self._settings.name)}"
 
     def _deny(self, why: str) -> None:
@@ -307,7 +313,9 @@ def _words(error: Exception, host: str, refused: str) -> str:
         return f"{said}; `fleet init --broker {host}` on the CA's machine adds that name to it"
     if isinstance(error, ssl.SSLError):
         said = (error.reason or str(error)).replace("_", " ").lower()
-        return f"no TLS with this broker: {said}{refused}"
+        # Whoever speaks TLS and does not like a certificate says so.
+        is_tls = error.reason != "WRONG_VERSION_NUMBER" and not isinstance(error, ssl.SSLEOFError)
+        return f"no TLS with this broker: {said}{refused if is_tls else _NOT_TLS}"
     return plain(error)
 
 

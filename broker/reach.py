@@ -20,7 +20,7 @@ from broker.access import AGENT, COORDINATOR, Access, open_access
 from broker.acl import REWRITE_RIGHTS
 from broker.address import Address
 from broker.checks import STEP_S, within
-from broker.connection import IS_IT_REVOKED
+from broker.connection import IS_IT_REVOKED, REFUSED
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.findings import Finding, Level, fail, ok, skipped, warn
 from broker.identity import HOW_TO_GET
@@ -40,6 +40,8 @@ NO_SETTINGS: Final = ("not looked at: the settings are at fault", "mend them fir
 NO_IDENTITY: Final = ("not tried: there is no identity to connect with", "mend that first")
 NO_BROKER: Final = ("not tried: the broker takes no connection", "mend that first")
 NO_SESSION: Final = ("not tried: the broker does not let it do its work", "mend that first")
+_BARE: Final = "if it wants a user and a password, write mqtt://USER:PASSWORD@HOST"
+_WRONG: Final = "see that the user and the password in the address are right"
 
 
 @dataclass(slots=True)
@@ -108,7 +110,7 @@ def check_session(
     """
     answers = _ask(access, settings, name)
     if answers.round_trip_s is None:
-        failed = _no_session(answers, name)
+        failed = _no_session(answers, access.addresses[0], name)
         yield failed
         rest = ("session", "rights" if name == "coordinator" else "coordinator")
         yield from skipped((one for one in rest if one != failed.check), *NO_SESSION)
@@ -132,11 +134,18 @@ def again(name: str) -> str:
     return f"fleet enroll {name} --replace"
 
 
-def refused(why: str, name: str) -> Finding:
-    """Tell that the broker does not let `name` in; `why` are the link's words."""
+def refused(why: str, name: str, address: Address | None = None) -> Finding:
+    """Tell that the broker does not let `name` in; `why` are the link's words.
+
+    `address` is the one that was tried, where that is known.
+    """
     text, asked, _ = why.partition(f": {IS_IT_REVOKED}")
     if not asked:
         remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
+        if REFUSED not in why:
+            remedy = "does an MQTT broker listen at that address and port? docs/brokers.md"
+        elif address is not None:
+            remedy = f"{_BARE if address.user is None else _WRONG}; else {remedy}"
         return fail("session", why, remedy)
     remedy = f"{IS_IT_REVOKED} `{again(name)}` on the CA's machine lets it in again"
     return fail("session", text, remedy)
@@ -147,11 +156,11 @@ def denied(why: str) -> Finding:
     return fail("rights", why.removesuffix(f"; {REWRITE_RIGHTS}"), REWRITE_RIGHTS)
 
 
-def _no_session(answers: Answers, name: str) -> Finding:
+def _no_session(answers: Answers, address: Address, name: str) -> Finding:
     if answers.denied:
         return denied(answers.why_not)
     if answers.why_not:
-        return refused(answers.why_not, name)
+        return refused(answers.why_not, name, address)
     return fail(
         "session",
         f"connected, but a message to itself did not come back in {STEP_S:.0f} s",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
-from broker.address import DEFAULT_URL, parse_addresses, text_of
+from broker.address import DEFAULT_URL, Address, parse_addresses, text_of
 from broker.errors import ConfigError, LocalError
 from broker.findings import Level
 from broker.lock import FolderLock
@@ -46,9 +47,9 @@ READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a 
 def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     """Run a whole fleet on this machine: broker, coordinator, agents.
 
-    With --broker (or FLEET_BROKER) that broker is used and none is started, which is said first; a
-    broker that the configuration file names is left alone, and nothing listens at its `metrics` and
-    `websocket`.
+    With --broker (or FLEET_BROKER) that broker is used and none is started, which is said first,
+    and so is what it answers if it refuses; a broker that the configuration file names is left
+    alone, and nothing listens at its `metrics` and `websocket`.
     Ctrl-C stops everything cleanly; a second one at once.
 
     With --until-idle, exit code 0: what could run has; jobs that no host here can run may be left,
@@ -64,7 +65,7 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     _check_paths(options)
     hosts = _hosts(options)
     if source is not None:
-        _use(settings, source, aside=as_json)
+        _use(settings, source, options["config"], aside=as_json)
     state = options["state"].resolve()
     lock = FolderLock(state, "`fleet up`")  # before its logs are written to
     environment = {**os.environ, "FLEET_TOPIC_ROOT": settings.topic_root}
@@ -135,8 +136,12 @@ def _instead(source: str) -> str:
     return f"{away} `fleet up` starts one of its own"
 
 
-def _use(settings: BrokerSettings, source: str, *, aside: bool) -> None:
-    """Say whose broker is used. Raises `LocalError` where nobody listens there."""
+def _use(settings: BrokerSettings, source: str, config: Path | None, *, aside: bool) -> None:
+    """Say whose broker is used, and try it.
+
+    Raises `LocalError` where nobody listens there, or the coordinator could not do its work;
+    `ConfigError` where its way there is not safe, or its identity is not here.
+    """
     from broker.reach import check_address
 
     addresses = parse_addresses(settings.url)
@@ -146,12 +151,34 @@ def _use(settings: BrokerSettings, source: str, *, aside: bool) -> None:
     for address in addresses:
         *_, found = check_address(address)
         if found.level is Level.OK:
+            _try(settings, address, source, config)
             return  # of a cluster, one that answers is enough to work with
         faults.append(found.text)
     raise LocalError(
         f"the broker of {source} is not reachable ({'; '.join(faults)})\n"
         f"is it running? {_instead(source)}"
     )
+
+
+def _try(settings: BrokerSettings, address: Address, source: str, config: Path | None) -> None:
+    """Connect as the coordinator will, which tries again and again where a person is told."""
+    from broker.access import COORDINATOR, open_access
+    from broker.machine import system_clock
+    from broker.reach import check_session
+
+    # Each program has its own identity, whatever is that of this verb: see `_start`.
+    environment = {name: text for name, text in os.environ.items() if name != "FLEET_IDENTITY"}
+    said = {"url": settings.url, "topic_root": settings.topic_root, "plain": settings.plain}
+    own = BrokerSettings.load(config, said, environment)
+    access = replace(open_access(own, COORDINATOR, system_clock().wall_s), addresses=(address,))
+    with waiting("trying the broker"):
+        found = list(check_session(access, own, "coordinator"))
+    for one in found:
+        if one.level is Level.FAIL:
+            raise LocalError(
+                f"the broker of {source} does not do for a fleet: {one.text}\n"
+                f"{one.remedy}; or {_instead(source)}"
+            )
 
 
 def _check_paths(options: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -10,12 +11,16 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from tests.harness import brokers
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = """
@@ -398,3 +403,110 @@ def _all_of(terminal: int) -> str:
         pass
     os.close(terminal)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode())
+
+
+def _strict(folder: Path, lines: str) -> brokers.BrokerProcess:
+    """A real mosquitto with these lines instead of letting everybody do anything; it runs."""
+    broker = brokers.mosquitto(folder)
+    plain = broker.start_command
+
+    def command(port: int) -> list[str]:
+        found = plain(port)
+        config = Path(found[-1])
+        text = config.read_text().replace("allow_anonymous true\n", lines)
+        config.write_text(f"user {getpass.getuser()}\n{text}")  # or it cannot read what is here
+        return found
+
+    broker.start_command = command
+    broker.start()
+    return broker
+
+
+@pytest.fixture
+def with_password(tmp_path: Path) -> Iterator[str]:
+    """A broker that lets ann in, by her password, and nobody else: its HOST:PORT."""
+    keep = shutil.which("mosquitto_passwd")
+    if keep is None:
+        pytest.skip("mosquitto_passwd is not installed")
+    passwords = tmp_path / "passwords"
+    subprocess.run([keep, "-b", "-c", str(passwords), "ann", "right"], check=True)
+    broker = _strict(tmp_path, f"allow_anonymous false\npassword_file {passwords}\n")
+    yield f"127.0.0.1:{broker.port}"
+    broker.end()
+
+
+@pytest.fixture
+def without_rights(tmp_path: Path) -> Iterator[str]:
+    """A broker that lets everybody in, and nobody publish: its HOST:PORT."""
+    (tmp_path / "acl").write_text("topic read fleet/#\n")
+    broker = _strict(tmp_path, f"allow_anonymous true\nacl_file {tmp_path / 'acl'}\n")
+    yield f"127.0.0.1:{broker.port}"
+    broker.end()
+
+
+@pytest.fixture
+def web_server() -> Iterator[str]:
+    """Somebody who listens, and does not speak MQTT: its HOST:PORT."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    came, _ = listening.accept()
+                except OSError:
+                    return
+                with came:
+                    if came.recv(4096):
+                        came.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def _refusal(folder: Path, url: str) -> str:
+    """What `fleet up` says of a broker that does not do; it has started nothing."""
+    begun_s = time.monotonic()
+    done = _run(_elsewhere(folder), _environment(FLEET_BROKER=url, COLUMNS="10000"))
+    assert done.returncode == 1, done.stderr
+    assert time.monotonic() - begun_s < 60, "a program that waits for its broker tries on"
+    assert "the broker of FLEET_BROKER does not do for a fleet: " in done.stderr
+    assert "`unset FLEET_BROKER`, and `fleet up` starts one of its own" in done.stderr
+    assert not (folder / "state").exists()
+    return done.stdout + done.stderr
+
+
+def test_a_broker_that_wants_a_password_is_told_before_anything_is_started(
+    tmp_path: Path, with_password: str
+) -> None:
+    """None, a wrong one, TLS where there is none: each by what helps; the right one does."""
+    said = _refusal(tmp_path, f"mqtt://{with_password}")
+    assert "refused the connection: Not authorized" in said
+    assert "write mqtt://USER:PASSWORD@HOST" in said
+    said = _refusal(tmp_path, f"mqtt://ann:hunter22@{with_password}")
+    assert "refused the connection: Not authorized" in said
+    assert "see that the user and the password in the address are right" in said
+    assert "hunter22" not in said
+    said = _refusal(tmp_path, f"mqtts://ann:right@{with_password}")
+    assert "does that port speak TLS? if not, write mqtt://" in said
+    assert "certificate" not in said
+    given = _environment(FLEET_BROKER=f"mqtt://ann:right@{with_password}")
+    done = _run(_elsewhere(tmp_path, "--until-idle"), given)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_listener_that_is_no_broker_is_told_before_anything_is_started(
+    tmp_path: Path, web_server: str
+) -> None:
+    """It takes the connection, and answers something else."""
+    said = _refusal(tmp_path, f"mqtt://{web_server}")
+    assert "does an MQTT broker listen at that address and port?" in said
+
+
+def test_a_broker_that_denies_what_it_is_for_is_told_before_anything_is_started(
+    tmp_path: Path, without_rights: str
+) -> None:
+    """It acknowledges all the same: only the message that does not come back tells."""
+    said = _refusal(tmp_path, f"mqtt://{without_rights}")
+    assert "connected, but a message to itself did not come back" in said
+    assert "give 'coordinator' the rights of docs/protocol.md" in said
