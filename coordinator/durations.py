@@ -28,6 +28,7 @@ from coordinator.plan import JobSpec
 NEWEST: Final = 40  # of one model, mode, host and number of epochs: what was long ago counts less
 STAND_IN_S: Final = 3600.0
 LEAST_SHARE: Final = 0.02  # of less than that nobody can tell how long the rest takes
+SURE_AFTER_S: Final = 10.0  # nor of less than that: half of it may have gone to loading the data
 SHORTEST_S: Final = 1e-3  # nothing is in proportion to less than that
 MOST_EPOCHS: Final = 1e9
 
@@ -140,7 +141,7 @@ class History:
         if eta_s is not None:
             return Estimate(_around(eta_s, found.took_s), len(found.took_s), "eta")
         fresh = 0.0 if share is None else share - _begun_at(share, host, earlier)
-        if share is not None and fresh >= LEAST_SHARE and elapsed_s > 0:
+        if share is not None and fresh >= LEAST_SHARE and elapsed_s >= SURE_AFTER_S:
             rest_s = elapsed_s * (1 - share) / fresh
             return Estimate(_around(rest_s, found.took_s), len(found.took_s), "progress")
         if earlier is not None:

@@ -27,6 +27,7 @@ from agent.trainer.interruption import Interruption
 
 DECIMALS: Final = 6
 MESSAGE_LIMIT: Final = 2000  # characters
+SURE_AFTER_S: Final = 5.0  # of training
 
 
 def as_json(event: Mapping[str, Any]) -> str:
@@ -71,10 +72,12 @@ class Progress:
     ) -> None:
         """Report that `epoch` of at most `epochs` is over.
 
-        The eta assumes that all will run; it is None while nothing tells how long one takes.
+        The eta assumes that all will run; it is None while nothing tells how long one takes, and
+        for the first `SURE_AFTER_S`: the first epochs warm up what the others use.
         """
         spent_s, done = self._clock() - self._training_since_s, epoch - self._done_before
-        eta_s = round(spent_s / done * (epochs - epoch), 1) if done > 0 else None
+        is_sure = done > 0 and (spent_s >= SURE_AFTER_S or epoch >= epochs)
+        eta_s = round(spent_s / done * (epochs - epoch), 1) if is_sure else None
         self._emit(
             {
                 "event": "progress",

@@ -78,6 +78,8 @@ def test_the_trainers_word_is_believed_first() -> None:
     alone = History().left("cnn", "oracle", "pi", 10.0, share=0.5)
     assert alone.span == (10.0, 10.0, 10.0)
     assert alone.is_known
+    early = past.left("cnn", "oracle", "pi", 9.0, share=0.25)
+    assert (early.span.median_s, early.basis) == (91.0, "here"), "it may have loaded data till now"
 
 
 def test_runs_of_as_many_epochs_count_first() -> None:
