@@ -41,6 +41,12 @@ def on_passing(world: World, name: str, now: Now) -> None:
         world.birth_s = now.mono_s
 
 
+def ask(world: World, host: Host, now: Now) -> None:
+    """Have a host state its birth now."""
+    world.timers.set(("reborn", host.name), now.mono_s + AGAIN_S)
+    world.publish(world.topics.request(host.name), Rebirth(id=world.new_id()))
+
+
 def on_timer(world: World, now: Now) -> None:
     """Ask those that have been awaited for long enough, some of them."""
     asked = 0
@@ -52,8 +58,7 @@ def on_timer(world: World, now: Now) -> None:
             if asked == AT_ONCE or due_s > now.mono_s:
                 world.timers.set(_DUE, max(due_s, now.mono_s + EVERY_S))
                 return
-            world.timers.set(("reborn", name), now.mono_s + AGAIN_S)
-            world.publish(world.topics.request(name), Rebirth(id=world.new_id()))
+            ask(world, host, now)
             asked += 1
         del world.births[name]
 

@@ -17,6 +17,7 @@ from broker.acl import Principal, Role
 from broker.clock import Now, rfc3339
 from broker.messages import AskIdentity, OperatorResponse
 from broker.topics import is_host, user_of
+from coordinator import births
 from coordinator.effects import JournalRead
 from coordinator.records import JOURNAL, Action, Revocation
 from coordinator.states import Event
@@ -85,7 +86,10 @@ def _take(world: World, who: str, ask: AskIdentity, now: Now) -> list[str]:
         return []
     world.look_at(host)
     if ask.action == "enroll":
-        world.revoked.pop(host, None)
+        was_revoked = world.revoked.pop(host, None) is not None
+        known = world.hosts.get(host)
+        if was_revoked and known is not None and known.online and not known.has_joined():
+            births.ask(world, known, now)  # it was there before we heard of it, and was refused
         return []
     world.revoked[host] = Revocation(now.text(), who)
     names = []

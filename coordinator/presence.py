@@ -33,7 +33,7 @@ from coordinator.effects import Warn
 from coordinator.hosts import TWIN_WINDOW_S, Host
 from coordinator.sharing import Shortened
 from coordinator.states import FINAL, Event, JobState
-from coordinator.stopping import is_late, tell_to_stop, why_void
+from coordinator.stopping import is_late, on_return, tell_to_stop, why_void
 from coordinator.world import MAX_HOSTS, World
 
 MISSING_TIMES: Final = 3
@@ -66,6 +66,7 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
         _listen_for(world, host, now)
         void_claims(world, name, status.instance, now)
         _resend_claims(world, host, now)
+        on_return(world, name, now)
         expect_listed(world, host)
         if host.early is not None and host.early.session == host.session:
             on_heartbeat(world, name, host.early, now)

@@ -67,6 +67,12 @@ def send(world: World, key: tuple[str, str, int], now: Now) -> None:
     world.timers.set(("stop", host, job_id, str(attempt)), now.mono_s + wait_s)
 
 
+def on_return(world: World, host: str, now: Now) -> None:
+    """Tell a host that has a new connection again what it is to stop: it holds a slot till then."""
+    for _, job_id, attempt in [key for key in world.stops if key[0] == host]:
+        world.timers.set(("stop", host, job_id, str(attempt)), now.mono_s)
+
+
 def on_stopped(world: World, host: str, report: Stopped, now: Now) -> None:
     """An agent no longer runs an attempt that it was told to stop, by us or by somebody else."""
     if world.stops.pop((host, report.job_id, report.attempt), None) is not None:

@@ -105,6 +105,42 @@ def test_a_host_that_is_enrolled_again_is_given_jobs_again() -> None:
     assert worker(fleet)["presence"] == "online"
 
 
+def test_a_host_that_is_back_before_we_hear_of_it_is_asked_at_once() -> None:
+    """Its agent connects as soon as it has the certificate, and what it is was refused then."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    fleet.asks(entry(fleet), ALICE)
+    fleet.passes(90)
+    pi.status("offline", "lost")
+    pi.heard(m.Assign)
+    pi.session = "s-again"
+    pi.joins()
+    assert not pi.heard(m.Assign)
+    fleet.asks(entry(fleet, "enroll"), ALICE)
+    assert len(pi.heard(m.Rebirth)) == 1
+    pi.joins()
+    assert len(pi.heard(m.Assign)) == 1
+
+
+def test_a_host_that_is_enrolled_again_is_told_at_once_what_it_is_to_stop() -> None:
+    """It was cut off before it heard of that, and its slot counts as taken until it has."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    pi.runs()
+    fleet.asks(entry(fleet), ALICE)
+    pi.status("offline", "lost")
+    fleet.passes(16)
+    pi.heard(m.Cancel)
+    fleet.asks(entry(fleet, "enroll"), ALICE)
+    pi.session = "s-again"
+    pi.joins()
+    fleet.passes(0.01)
+    (cancel,) = pi.heard(m.Cancel)
+    assert not pi.heard(m.Assign)
+    pi.reports(m.Stopped, fleet.job(), 1, request_id=cancel.id)
+    assert pi.heard(m.Assign)[0].attempt == 2
+
+
 def test_it_stays_revoked_when_the_coordinator_restarts(tmp_path: Path) -> None:
     """By the ledger, however old the record is."""
     ledger = Ledger(tmp_path / "l.db")
