@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,9 +16,10 @@ import click
 from broker import certificates as certs
 from broker import identity as ids
 from broker import journal, private
-from broker.address import parse_address
+from broker.address import Address, parse_address, parse_addresses, text_of
 from broker.errors import ConfigError
 from broker.machine import system_clock
+from broker.settings import BrokerSettings, config_home, find_config
 from coordinator.cli.certificates import (
     BROKER_CERTIFICATE,
     BROKER_KEY,
@@ -53,6 +55,15 @@ _BESIDE: Final = "here, where several people are known now, say which"
 _RIGHTS: Final = (
     "mosquitto, RabbitMQ and NATS know people by their own files: make them again (`fleet broker "
     "config`, docs/brokers.md)"
+)
+
+_ADDRESS: Final = (
+    "hosts that are enrolled, and the programs here, go to {used} all the same; to have them go "
+    'elsewhere, write `url = "{other}"` into [broker] of {file}'
+)
+_WRITTEN: Final = (
+    "{path} says {said} and was left so; where nothing else is set, programs with that identity go "
+    "there: write {url} into it if the broker is there now"
 )
 
 
@@ -94,7 +105,8 @@ def init_command(
     """Make the fleet's CA and the certificates of broker, coordinator and operator.
 
     A second run makes what is missing, renews what is near its end, adds further names to the
-    broker's certificate, and changes nothing else.
+    broker's certificate, and changes nothing else. Where hosts are still sent it says, with the
+    file and the key that change it.
 
     Example: fleet init --broker pi.lan --broker 192.0.2.7
     """
@@ -111,7 +123,7 @@ def init_command(
         note(authority, home, "init", person, "; ".join(one.what for one in done))
     if journal.read(home / "ca")[1:]:  # at the first time there is nobody to tell
         tell(authority, home, None, None)
-    steps = _next(home, person, done)
+    steps = _next(home, person, done, brokers)
     if as_json:
         made = [{"path": str(one.path), "what": one.whole()} for one in done]
         following = {step.name: [*step.commands] for step in steps}
@@ -119,7 +131,6 @@ def init_command(
         return
     if not done:
         say(f"{home}: everything is there already; nothing was changed")
-        return
     for one in done:
         say(f"made  {one.path}: {one.whole()}", indent=6)
     for step in steps:
@@ -228,7 +239,9 @@ def _checked(name: str) -> str:
     return name
 
 
-def _next(home: Path, person: str, done: Sequence[Made]) -> list[Step]:
+def _next(
+    home: Path, person: str, done: Sequence[Made], brokers: Sequence[str]
+) -> list[Step]:  # fmt: skip
     """Return what comes next: of a new fleet its programs, else what is due to what is new."""
     folders = {one.path: one for one in done}
     coordinator = folders.get(home / "identities" / "coordinator")
@@ -241,7 +254,27 @@ def _next(home: Path, person: str, done: Sequence[Made]) -> list[Step]:
     folder = home / "identities" / ids.folder_name(person)
     if folder in folders and folders[folder].is_new:
         steps += _steps_of_person(folder, person)
-    return steps
+    return [*steps, *_addresses(home, person, brokers)]
+
+
+def _addresses(home: Path, person: str, brokers: Sequence[str]) -> Iterator[Step]:
+    """Yield where an address that is written down stays as it is, though another may be meant."""
+    settings, url = BrokerSettings.load(), broker_url(home)
+    written = [
+        home / "identities" / ids.folder_name(name) / ids.BROKER_FILE
+        for name in ("coordinator", person)
+    ]
+    for path in written:
+        said = ids.broker_of(path.parent)
+        if said not in {None, url}:
+            yield Step("written", _WRITTEN.format(path=path, said=said, url=url))
+    addresses = parse_addresses(settings.url)
+    used = addresses if addresses[0].tls else parse_addresses(url)
+    names = [*map(_checked, brokers)]
+    if names and not {one.host for one in used} & {*names}:
+        file = find_config(None, os.environ) or config_home() / "fleet.toml"
+        other = Address(names[0], used[0].port, tls=True)
+        yield Step("address", _ADDRESS.format(used=text_of(used), file=file, other=other))
 
 
 def _first_steps(home: Path, person: str) -> list[Step]:

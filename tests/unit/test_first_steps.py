@@ -309,6 +309,35 @@ def test_what_comes_next_in_a_fleet_that_is_there(home: Path, done: Say) -> None
     assert json.loads(done("init", "--operator", "carol", "--json"))["next"] == {}
 
 
+def test_a_second_init_says_where_hosts_are_sent_and_what_changes_that(
+    home: Path, done: Say
+) -> None:
+    """The address that is written down stays as it is, whatever name is added."""
+    file, key = home / "fleet.toml", 'write `url = "mqtts://attic.lan:8883"` into [broker] of'
+    assert "go to" not in done("init", "--broker", "pi.lan", "--operator", "alice")
+    for _ in range(2):
+        said = " ".join(done("init", "--broker", "attic.lan").split())
+        assert "the programs here, go to mqtts://pi.lan:8883 all the same;" in said
+        assert f"{key} {file}" in said
+    assert "go to" not in done("init", "--broker", "pi.lan")
+    file.write_text('[broker]\nurl = "mqtts://attic.lan:8883"\n')
+    assert "go to" not in done("init", "--broker", "attic.lan")
+
+
+def test_a_second_init_says_which_addresses_it_has_left_as_they_were(home: Path, done: Say) -> None:
+    """Those beside the identities, where the settings have another by now; and by which file."""
+    done("init", "--broker", "pi.lan", "--operator", "alice")
+    (home / "fleet.toml").write_text('[broker]\nurl = "mqtts://pi.lan:28883"\n')
+    said = " ".join(done("init").split())
+    assert "nothing was changed" in said
+    for name in ("coordinator", "operator@alice"):
+        path = home / "identities" / name / "broker.url"
+        assert f"{path} says mqtts://pi.lan:8883 and was left so" in said
+        path.write_text("mqtts://pi.lan:28883\n")
+    assert "write mqtts://pi.lan:28883 into it" in said
+    assert "was left so" not in done("init")
+
+
 def test_run_without_a_model_says_which_there_are(refused: Say) -> None:
     """Those that are built in, where nobody can be asked about the hosts; with an example."""
     said = refused("run", "--broker", "mqtt://127.0.0.1:1")
