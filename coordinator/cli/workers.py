@@ -23,7 +23,8 @@ _MAKERS: Final = ("NVIDIA ", "GeForce ", "AMD ", "Radeon ")
 def workers_command(client: OperatorClient) -> View:
     """The hosts: how each is, what it does, what it has free.
 
-    A wider window shows more of each.
+    A wider window shows more of each, also what its owner or the manifest describes it as;
+    --json has all of it.
 
     \b
     Examples:
@@ -41,7 +42,7 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     from coordinator.cli import render
     from coordinator.cli.render import Column
 
-    columns = (
+    columns = [
         Column("HOST", least=12),
         Column("STATUS"),
         Column("JOBS", rank=1, least=32),
@@ -53,8 +54,10 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
         Column("USE", rank=7, right=True),
         Column("POWER", rank=8, right=True),
         Column("VERSION", rank=9),
-    )
-    yield render.table(columns, [_cells(row) for row in rows])
+    ]
+    if any(map(_described, rows)):
+        columns.append(Column("DESCRIPTION", rank=10, least=20))
+    yield render.table(columns, [_cells(row)[: len(columns)] for row in rows])
     for row in rows:
         for why in [*row["barred"], *_twins(row), *_near_its_end(row)]:
             yield render.Line(f"{row['host']}: {why}", style="yellow")
@@ -116,7 +119,16 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
         f"{sum(use) / len(use):.0f}%" if use else "-",
         f"{sum(power):.0f} W" if power else "-",
         capability.get("agent_version") or "-",
+        _described(row) or "-",
     )
+
+
+def _described(row: dict[str, Any]) -> str:
+    """Return what a host is in its owner's words, else in the manifest's."""
+    from coordinator.cli import render
+
+    said = [(row.get(of) or {}).get("description") for of in ("capability", "policy")]
+    return render.first_line(said[0] or said[1])
 
 
 def _status(row: dict[str, Any]) -> Text:
