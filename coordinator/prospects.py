@@ -173,6 +173,8 @@ def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
         changes = [analysis.nearest(judged)]
     if found and not fits:
         changes = [*_misnamed(world, job), *changes]
+    if waits and not fits:
+        changes = [*changes, *_revoked(world, job)]
     return {
         "hosts": _nearest(found),
         "fits": fits,
@@ -212,6 +214,25 @@ def _misnamed(world: World, job: Job) -> list[str]:
     known = world.known_hosts()
     unknown = (name for name in job.spec.allowed_hosts if name not in known)
     return [f"its allowed_hosts: {hostnames.doubt(name, known)}" for name in unknown]
+
+
+def _revoked(world: World, job: Job) -> list[str]:
+    """Say which hosts were revoked before they could say what they are, so that none judges them.
+
+    So it is of all that are revoked once the coordinator has started again.
+    """
+    allowed, denied = job.spec.allowed_hosts, job.spec.denied_hosts
+    names = [
+        name
+        for name in sorted(world.revoked)
+        if name in world.hosts and world.hosts[name].capability is None
+        if name not in denied and (not allowed or name in allowed)
+    ]
+    return [
+        f"after `fleet enroll {name} --replace`, {name} may take it: it is revoked, and what it is "
+        "will be known once it is back"
+        for name in names[:MOST_NAMES]
+    ]
 
 
 def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> dict[str, JsonValue]:

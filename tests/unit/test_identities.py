@@ -69,6 +69,24 @@ def test_it_is_told_to_stop() -> None:
     assert [one.why for one in pi.heard(m.Cancel)] == ["its host's certificate was revoked"]
 
 
+def test_a_revoked_host_is_named_also_where_nothing_else_is_known_of_it() -> None:
+    """After a restart of the coordinator, which takes nothing from it but that it is away."""
+    fleet = Fleet(spec())
+    fleet.host().joins()
+    fleet.asks(entry(fleet), ALICE)
+    revoked = dict(fleet.core.world.revoked)
+    fleet.start()
+    fleet.core.world.revoked.update(revoked)  # by the ledger
+    fleet.plan(spec(), replace(spec("other"), denied_hosts=("pi",)))
+    fleet.host().status("offline", "lost")
+
+    def would_help(job: str) -> str:
+        return str(fleet.asks(m.AskWhy(id=fleet.new_id(), job=job)).data["remedies"])
+
+    assert "after `fleet enroll pi --replace`, pi may take it: it is revoked" in would_help("job")
+    assert "pi" not in would_help("other")
+
+
 def test_nothing_that_a_revoked_host_says_counts() -> None:
     """Its result neither; but that it goes may be known. All of it is counted."""
     fleet = Fleet(spec())
