@@ -13,7 +13,9 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 MAX_LINE_CHARS: Final = 8192
+MAX_LEVELS: Final = 64  # of what is nested: messages bear some 250
 _METRICS: Final = 64
+_MOST_COUNT: Final = 1 << 53  # beyond it a JSON number is not exact everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +66,18 @@ def _plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def clean(value: Any) -> JsonValue:
-    """Return a JSON value in which nothing is infinite or not a number: those become none."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): clean(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [clean(item) for item in value]
-    return value if isinstance(value, str | int | bool) else None
+def clean(value: Any, levels: int = MAX_LEVELS) -> JsonValue:
+    """Return a JSON value in which nothing is infinite or not a number: those become none.
+
+    So does an integer that no float can hold, and what is nested more than `levels` deep.
+    """
+    if isinstance(value, int | float):
+        return value if isinstance(value, bool) or _number(value) is not None else None
+    if isinstance(value, dict) and levels:
+        return {str(key): clean(item, levels - 1) for key, item in value.items()}
+    if isinstance(value, list) and levels:
+        return [clean(item, levels - 1) for item in value]
+    return value if isinstance(value, str) else None
 
 
 def _progress(event: dict[str, Any]) -> Line:
@@ -99,10 +104,15 @@ def _progress(event: dict[str, Any]) -> Line:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_COUNT
+    return value if is_count else None
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

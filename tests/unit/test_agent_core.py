@@ -449,6 +449,23 @@ def test_whatever_a_trainer_prints_the_agent_goes_on() -> None:
     agent.finishes()
 
 
+@pytest.mark.parametrize(
+    "said",
+    ['"train_loss":' + "9" * 400, '"epoch":' + "9" * 400 + ',"epochs":1',
+     *(f'"metrics":{{"a":{"[" * levels}{"]" * levels}}}' for levels in (240, 300, 600, 900, 4000))],
+    ids=["a loss", "an epoch", "240 levels", "300 levels", "600 levels", "900 levels", "4000"],
+)  # fmt: skip
+@pytest.mark.parametrize("event", ["progress", "result"])
+def test_no_number_and_no_nesting_of_a_trainers_ends_the_agent(event: str, said: str) -> None:
+    """The job beside it goes on, and its own result is handed over."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(0, 1, f'{{"event":"{event}","metrics":{{}},{said}}}')
+    assert agent.phase() == "bundling"
+    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    assert agent.said(m.Finished)
+
+
 def test_a_coordinator_that_is_heard_before_we_are_connected_is_no_harm() -> None:
     """A retained message may come first; the birth waits for the connection."""
     core = Core(CoreSettings("pi", "i1", "b"), Topics(), rng=random.Random(1), new_id=lambda: "x")
