@@ -15,6 +15,7 @@ from agent.effects import (
     BundleChecked,
     BundleFailed,
     BundleMade,
+    BundleUnread,
     CheckpointBundled,
     CheckpointFound,
     CheckpointInstalled,
@@ -182,6 +183,8 @@ class Core:
                 runs.on_checkpoint_bundled(self.state, event, now)
             case BundleChecked():
                 owed.on_checked(self.state, event, now)
+            case BundleUnread():
+                owed.on_unread(self.state, event, now)
 
     def _on_disconnected(self, now: Now) -> None:
         state = self.state

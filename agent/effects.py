@@ -325,6 +325,13 @@ class BundleChecked:
 
 
 @dataclass(frozen=True, slots=True)
+class BundleUnread:
+    """A piece of a spooled bundle that was to be sent could not be read."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Someone on this machine asked the agent to end."""
 
@@ -347,6 +354,7 @@ ShellEvent = (
     | CheckpointInstalled
     | CheckpointBundled
     | BundleChecked
+    | BundleUnread
     | Shutdown
     | Tick
 )

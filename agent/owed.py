@@ -10,6 +10,7 @@ from typing import Final
 from agent.effects import (
     BundleChecked,
     BundleMade,
+    BundleUnread,
     CheckBundle,
     ClearJob,
     DropCheckpoint,
@@ -194,6 +195,13 @@ def on_checked(state: State, event: BundleChecked, now: Now) -> None:
         return
     error = "the finished bundle was damaged on this host's disk before it was handed over"
     owe(state, Failed(**about, error=error), now)
+
+
+def on_unread(state: State, event: BundleUnread, now: Now) -> None:
+    """The disk does not give back what is being handed over: look whether it is still whole."""
+    for job_id, owed in list(state.owed.items()):
+        if owed.artifact_id == event.artifact_id and owed.sender is not None:
+            _refused(state, job_id, owed, event.artifact_id, now)
 
 
 def _why_not_taken(noted: Noted) -> str:

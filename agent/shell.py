@@ -20,6 +20,7 @@ from agent.effects import (
     BundleCheckpoint,
     BundleFailed,
     BundleMade,
+    BundleUnread,
     CheckBundle,
     CheckpointBundled,
     CheckpointFound,
@@ -239,6 +240,10 @@ class Shell:
             error = f"{type(problem).__name__}: {plain(problem)}"
             about = self._about(effect.job_id, effect.attempt)
             log.error("job %s: its checkpoint: %s", about, error)
+        except Exception as problem:  # the slot is taken until there is an answer
+            error = f"{type(problem).__name__}: {problem}"
+            about = self._about(effect.job_id, effect.attempt)
+            log.exception("job %s: its checkpoint could not be unpacked", about)
         self._around.put(CheckpointInstalled(effect.job_id, effect.attempt, error))
 
     def _bundle_checkpoint(self, job_id: str, attempt: int) -> None:
@@ -354,10 +359,12 @@ class Shell:
 
     def _send_chunk(self, effect: SendChunk) -> None:
         data = self._spool.read(effect.artifact_id, effect.offset, effect.length)
-        if len(data) == effect.length:
-            host = self.core.state.settings.host
-            topic = self._around.topics.chunk(host, effect.artifact_id, effect.index)
-            self._around.publish(Outgoing(topic, data, 0))
+        if len(data) < effect.length:
+            self._around.put(BundleUnread(effect.artifact_id))
+            return
+        host = self.core.state.settings.host
+        topic = self._around.topics.chunk(host, effect.artifact_id, effect.index)
+        self._around.publish(Outgoing(topic, data, 0))
 
     def _tell(self, report: Finished | Failed) -> None:
         """Log how a job has ended on this host."""

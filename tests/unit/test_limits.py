@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import threading
 from collections import deque
 from pathlib import Path
@@ -16,6 +18,7 @@ from agent.effects import (
     BundleFailed,
     BundleMade,
     CheckBundle,
+    CheckpointFound,
     ClearJob,
     MakeBundle,
     Shutdown,
@@ -23,6 +26,7 @@ from agent.effects import (
     StartTrainer,
     TrainerExited,
     TrainerLine,
+    Vitals,
 )
 from agent.shell import DISK_AGAIN_S, Shell, Surroundings
 from agent.spool import Spool
@@ -291,6 +295,77 @@ def test_a_fault_while_bundling_a_checkpoint_gives_the_job_back_without(tmp_path
     (released,) = [one for one in said if isinstance(one, m.Released)]
     assert released.artifact_id is None
     assert not agent.core.state.runs
+
+
+def _weights(_folder: Path, path: Path) -> BundleInfo:
+    path.write_bytes(bytes(50_000))
+    return BundleInfo(hashlib.sha256(bytes(50_000)).hexdigest(), 50_000)
+
+
+@pytest.mark.parametrize("left", [None, b"x"], ids=["gone", "cut short"])
+def test_a_result_that_its_disk_does_not_give_back_is_no_upload_for_ever(
+    tmp_path: Path, left: bytes | None
+) -> None:
+    """The job fails, and may be tried again; the next result is handed over in its place."""
+    agent = Agent()
+    events: deque[Any] = deque()
+    published: list[Outgoing] = []
+    around = Surroundings(
+        agent.topics, publish=published.append, put=events.append,
+        background=lambda work: work(), measure=lambda _: Vitals(1 << 33, "d"),
+        look=lambda _: None, start=lambda _: None,
+    )  # fmt: skip
+    spool = Spool(tmp_path, bundler=_weights)
+    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+
+    def happens(event: Any) -> None:
+        events.append(event)
+        while events:
+            shell.turn([events.popleft()], Now(600.0, 600.0))
+
+    agent.runs()
+    happens(TrainerExited(JOB, 1, 0))
+    report = agent.core.state.owed[JOB].report
+    assert isinstance(report, m.Finished)
+    wanted = m.Noted(id="n", report_id=report.id, job_id=JOB, attempt=1, verdict="wanted")
+    happens(Incoming(agent.topics.request("pi"), m.encode(wanted)))
+    path = spool.bundle_path(report.artifact_id)
+    path.unlink() if left is None else path.write_bytes(left)
+    grant = m.Grant(missing=((0, 4),), horizon=4, window_chunks=16)
+    happens(Incoming(agent.topics.grant("pi", report.artifact_id), m.encode(grant)))
+    responses = [one for one in published if one.topic == agent.topics.response("pi")]
+    last = m.decode(m.AGENT_RESPONSE, responses[-1].payload)
+    assert isinstance(last, m.Failed)
+    assert (last.error, last.transient) == (
+        "the finished bundle was damaged on this host's disk before it was handed over", True
+    )  # fmt: skip
+
+
+def test_a_fault_while_unpacking_a_checkpoint_costs_the_checkpoint(tmp_path: Path) -> None:
+    """The job starts anew; its slot does not wait for ever."""
+    agent, data = Agent(), b"weights"
+    artifact_id = hashlib.sha256(data).hexdigest()
+    events: deque[Any] = deque()
+    started: list[StartTrainer] = []
+
+    def in_a_pool(work: Any) -> None:
+        with contextlib.suppress(Exception):  # as that does whose future nobody asks
+            work()
+
+    around = Surroundings(
+        agent.topics, publish=lambda _: True, put=events.append, background=in_a_pool,
+        measure=lambda _: Vitals(1 << 33, "d"), look=lambda _: None, start=started.append,
+    )  # fmt: skip
+    checkpoints = Checkpoints(tmp_path, unpacker=_broken)
+    shell = Shell(agent.core, around, Spool(tmp_path), checkpoints)
+    checkpoint = m.Checkpoint(artifact_id=artifact_id, size_bytes=7, chunk_bytes=1024, attempt=1)
+    agent.assigned(2, checkpoint=checkpoint)
+    events.append(CheckpointFound(JOB, 2, here=False))
+    events.append(Incoming(agent.topics.checkpoint_chunk("pi", artifact_id, 0), data))
+    while events and not started:
+        with contextlib.suppress(AttributeError):  # of what was started, which is nothing here
+            shell.turn([events.popleft()], Now(600.0, 600.0))
+    assert started
 
 
 def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
