@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
@@ -77,13 +78,14 @@ def _unpack_into(bundle: Path, folder: Path, limits: Limits) -> list[str]:
         decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
         stream = decompressor.stream_reader(file, read_across_frames=False)
         bounded = _Bounded(stream, limits.total_bytes + 1024 * limits.entries + _BLOCK_BYTES)
-        with tarfile.open(fileobj=bounded, mode="r|") as tar:  # type: ignore[call-overload] # it only reads
-            for entry in tar:
-                name = _checked(entry, seen)
-                if len(seen) > limits.entries:
-                    raise BadStream(f"more than {limits.entries} files in the bundle")
-                _write(tar, entry, folder / name)
-                names.append(name)
+        # Not by `tarfile.open`: it takes a header of any size into memory, and stumbles over some.
+        while any(header := b"".join(_pieces(bounded, tarfile.BLOCKSIZE))):
+            entry = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+            name = _checked(entry, seen)
+            if len(seen) > limits.entries:
+                raise BadStream(f"more than {limits.entries} files in the bundle")
+            _write(bounded, entry.size, folder / name)
+            names.append(name)
         while bounded.read(_BLOCK_BYTES):
             pass  # to its end, so that its checksum is verified
     return names
@@ -92,7 +94,7 @@ def _unpack_into(bundle: Path, folder: Path, limits: Limits) -> list[str]:
 def _checked(entry: tarfile.TarInfo, seen: set[str]) -> str:
     name = entry.name
     # A sparse file is a regular one to tarfile; what it leaves out comes from nowhere, unbounded.
-    if not entry.isreg() or entry.issparse():
+    if entry.type not in {tarfile.REGTYPE, tarfile.AREGTYPE} or entry.size < 0:
         raise BadStream(f"{name[:80]!r} in the bundle is no regular file")
     parts = PurePosixPath(name).parts
     plain = name == "/".join(parts) and 0 < len(parts) <= 16 and all(map(is_plain, parts))
@@ -104,10 +106,20 @@ def _checked(entry: tarfile.TarInfo, seen: set[str]) -> str:
     return name
 
 
-def _write(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
-    source = tar.extractfile(entry)
-    if source is None:
-        raise BadStream(f"{entry.name[:80]!r} in the bundle cannot be read")
+def _write(stream: _Bounded, size_bytes: int, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as file:
-        shutil.copyfileobj(source, file, _BLOCK_BYTES)
+        for data in _pieces(stream, size_bytes):
+            file.write(data)
+    for _ in _pieces(stream, -size_bytes % tarfile.BLOCKSIZE):
+        pass
+
+
+def _pieces(stream: _Bounded, size_bytes: int) -> Iterator[bytes]:
+    """Yield the next bytes, so many in all. Raises EOFError when there are fewer."""
+    while size_bytes:
+        data = stream.read(size_bytes)
+        if not data:
+            raise EOFError("it ends too early")
+        size_bytes -= len(data)
+        yield data

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,46 @@ def _declared(name: str, size_bytes: int) -> bytes:
     entry = tarfile.TarInfo(name)
     entry.size = size_bytes
     return entry.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
+
+
+def _extended(kind: bytes, content: bytes, size_bytes: int | None = None) -> bytes:
+    """A tar whose first entry has more to say of the second: `content`, and zeros up to a size."""
+    entry = tarfile.TarInfo("././@PaxHeader")
+    entry.type, entry.size = kind, len(content) if size_bytes is None else size_bytes
+    padding = bytes(entry.size - len(content) + -entry.size % 512)
+    file = tarfile.TarInfo("model.ubj").tobuf(tarfile.USTAR_FORMAT)
+    return entry.tobuf(tarfile.USTAR_FORMAT) + content + padding + file + bytes(1024)
+
+
+@pytest.mark.parametrize(
+    "tar",
+    [
+        _extended(tarfile.XHDTYPE, b"22 GNU.sparse.map=a,b\n"),
+        _extended(tarfile.XHDTYPE, b"25 GNU.sparse.offset=a,b\n"),
+        *(_extended(kind, b"", 64 * MIB) for kind in (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME)),
+    ],
+    ids=["holes that are none", "holes at nowhere", "a huge header", "a huge name"],
+)
+def test_what_an_archive_says_beside_its_files_is_not_taken(tar: bytes, tmp_path: Path) -> None:
+    """It is refused in words, and before it fills the memory."""
+    bundle = _bundle(tmp_path / "b.tar.zst", tar)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadStream):
+            unpack(bundle, tmp_path / "out" / "x")
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_file_of_less_than_nothing_is_none(tmp_path: Path) -> None:
+    """A size may be written as a number below zero (base 256)."""
+    entry = tarfile.TarInfo("model.ubj")
+    entry.size = -512
+    tar = entry.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
+    with pytest.raises(BadStream):
+        unpack(_bundle(tmp_path / "b.tar.zst", tar), tmp_path / "out" / "x")
 
 
 @pytest.mark.parametrize(
