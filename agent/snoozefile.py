@@ -36,11 +36,11 @@ def read(folder: Path, now: datetime) -> Snooze | None:
     finish = FINISH in words
     try:
         times = [datetime.fromisoformat(word) for word in words if word != FINISH]
-    except ValueError:
+        until = times[0].astimezone(now.tzinfo) if times else None
+    except (ValueError, OverflowError):  # such as the end of 9999 elsewhere, which is 10000 here
         return Snooze(finish=finish)
-    if not times:
+    if until is None:
         return Snooze(finish=finish)
-    until = times[0].astimezone(now.tzinfo)
     if until > now:
         return Snooze(until.replace(tzinfo=None), finish)
     with contextlib.suppress(OSError):

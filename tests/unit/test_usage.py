@@ -107,7 +107,10 @@ def test_a_snooze_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert snoozefile.read(tmp_path, NOW) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"tomorrow", b"x" * 10_000, b"2026"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe", b"tomorrow", b"x" * 10_000, b"2026", b"9999-12-31T23:59-12:00"],
+)
 def test_what_cannot_be_understood_holds_until_it_is_deleted(
     tmp_path: Path, content: bytes
 ) -> None:
