@@ -12,16 +12,27 @@ from amqtt.broker import Broker
 from amqtt.contexts import BrokerConfig
 
 from broker.embedded.client import Client
+from broker.embedded.gate import Gate
 from broker.embedded.meter import Meter
 from broker.embedded.outbox import Mail
 from broker.embedded.packets import Message
 from broker.embedded.refusals import Reason, Refusals
 from broker.embedded.retained import Allowance, Retained, RetainedQuota
 from broker.embedded.settings import ServerSettings
-from broker.embedded.subscriptions import Subscriptions, is_filter
+from broker.embedded.subscriptions import Subscriptions, is_deep, is_filter
 
 REFUSED: Final = 0x80  # in a SUBACK
 SCAN_AT_ONCE: Final = 1_000  # retained topics, before others have their turn
+
+
+def may_publish(gate: Gate | None, topic: str) -> bool:
+    """Tell whether somebody with these rights, or without a certificate, may say something there.
+
+    Topics with a dollar are the broker's own (MQTT 3.1.1, 4.7.2).
+    """
+    if topic.startswith("$") or is_deep(topic):
+        return False
+    return gate is None or gate.may_publish(topic)
 
 
 class Distribution(Broker):
@@ -71,9 +82,8 @@ class Distribution(Broker):
         It is acknowledged all the same: MQTT 3.1.1 allows that or closing the connection
         (3.3.5-2), and whoever is closed for one wrong topic loses what it rightly has to say.
         """
-        topic, gate = message.topic, client.arrival.gate
-        # Those with a dollar are the broker's own (MQTT 3.1.1, 4.7.2).
-        if topic.startswith("$") or not (gate is None or gate.may_publish(topic)):
+        topic = message.topic
+        if not may_publish(client.arrival.gate, topic):
             self._refusals.add(Reason.PUBLISH, f"client {client.id!r} may not publish to {topic!r}")
             return
         self.send(message)
@@ -97,7 +107,7 @@ class Distribution(Broker):
         """
         gate = client.arrival.gate
         has_room = filter_ in client.filters or len(client.filters) < self._settings.max_filters
-        allowed = gate is None or gate.may_subscribe(filter_)
+        allowed = not is_deep(filter_) and (gate is None or gate.may_subscribe(filter_))
         if not (has_room and allowed and is_filter(filter_)):
             self.unsubscribe(client, filter_)
             return REFUSED

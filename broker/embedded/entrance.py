@@ -26,6 +26,7 @@ from amqtt.mqtt.packet import CONNECT, MQTTFixedHeader
 
 from broker.acl import rights_of
 from broker.embedded.client import Arrival, Session
+from broker.embedded.distribution import may_publish
 from broker.embedded.doors import Doors
 from broker.embedded.gate import Gate
 from broker.embedded.identity import Guest, Identity
@@ -268,7 +269,7 @@ def _check_session(session: Session, gate: Gate | None) -> None:
     topic = session.will.topic
     if not topic or {"+", "#", "\0"} & set(topic) or session.will.qos not in {0, 1, 2}:
         raise RefusedError(Reason.CONNECT, f"a will to {topic!r}")
-    if gate is not None and not gate.may_publish(topic):
+    if not may_publish(gate, topic):
         raise RefusedError(
             Reason.WILL, f"{session.client_id!r} may not have a will to {topic!r}", NOT_AUTHORIZED
         )

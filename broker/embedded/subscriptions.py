@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Subscriber = TypeVar("Subscriber")
+MAX_LEVELS: Final = 64  # of a topic or a filter, each of which takes some hundred bytes
 
 
 class _Node(Generic[Subscriber]):
@@ -93,6 +94,11 @@ def _join(found: dict[Subscriber, int], more: dict[Subscriber, int]) -> None:
     for subscriber, qos in more.items():
         if qos >= found.get(subscriber, 0):
             found[subscriber] = qos
+
+
+def is_deep(name: str) -> bool:
+    """Tell whether a topic or a filter has more levels than are taken."""
+    return name.count("/") >= MAX_LEVELS
 
 
 def is_filter(name: str) -> bool:

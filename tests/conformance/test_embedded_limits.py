@@ -351,6 +351,36 @@ def ours() -> Iterator[InThread]:
     made.stop()
 
 
+@pytest.mark.parametrize("name", ["observer:carol", None], ids=["network", "loopback"])
+def test_a_filter_and_a_topic_have_so_many_levels(
+    request: pytest.FixtureRequest, name: str | None
+) -> None:
+    """Each level takes some memory for itself: 64 KiB of slashes took 18 MiB."""
+    if name is None:
+        running, context = request.getfixturevalue("ours"), None
+    else:
+        network = request.getfixturevalue("network")
+        running, context = network.running, network.tls(name)
+    deep = "fleet/" + "/" * 60_000
+    with wire(running.port, context) as connection:
+        connection.sendall(connect("x") + subscribe(deep, "fleet/" + "+/" * 62 + "#"))
+        assert heard(connection, 10) == ACCEPTED + b"\x90\x04\0\1\x80\0"
+        connection.sendall(packet(0x31, text(deep) + b"x") + b"\xc0\0")
+        assert heard(connection, 2) == b"\xd0\0"
+        assert len(running.broker.subscriptions) == 1
+        assert len(running.broker.retained_messages) == 0
+    assert running.broker.refused == {Reason.SUBSCRIBE: 1, Reason.PUBLISH: 1}
+
+
+@pytest.mark.parametrize("topic", ["$SYS/broker/uptime", "fleet/" + "/" * 10_000])
+def test_a_will_goes_nowhere_that_a_message_may_not(ours: InThread, topic: str) -> None:
+    """On loopback, where all else is allowed, neither."""
+    with wire(ours.port) as connection:
+        connection.sendall(connect("x", will=(topic, b"lie")))
+        assert heard(connection, 4) == CONNACK + b"\5"
+    until(lambda: ours.broker.refused == {Reason.WILL: 1}, "it was not counted")
+
+
 def _pings_in_a_ping(running: InThread) -> bytes:
     with wire(running.port) as connection:
         connection.sendall(connect("x"))
