@@ -91,6 +91,9 @@ class WebsocketWire(Wire):
                 raise MalformedPacketError("text in a websocket")
             if event.opcode in {Opcode.BINARY, Opcode.CONT}:
                 found.append(bytes(event.data))
+        if self.line.is_full and not self.has_ended:
+            # Whoever does not read is sent no more answers to pings (RFC 6455, 5.5.3).
+            protocol.data_to_send()
         self.flush()  # answers to pings and to the end
         fault = protocol.parser_exc
         if isinstance(fault, PayloadTooBig):

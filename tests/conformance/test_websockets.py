@@ -260,6 +260,38 @@ def test_what_is_no_mqtt_ends_the_websocket(local: Callable[..., Local]) -> None
     broker.refuses(Reason.WEBSOCKET)
 
 
+def _frame(kind: int, data: bytes) -> bytes:
+    """A browser's frame of less than 126 bytes, whose mask is zero."""
+    return bytes([0x80 | kind, 0x80 | len(data)]) + bytes(4) + data
+
+
+def test_answers_to_pings_that_nobody_reads_do_not_pile_up(local: Callable[..., Local]) -> None:
+    """Those of a websocket neither; whoever reads again is served again."""
+    broker, binary, ping = local(), 2, 9
+    with socket.socket() as browser:
+        browser.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        browser.settimeout(20)
+        browser.connect(("127.0.0.1", broker.port))
+        browser.sendall(
+            b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        )
+        answers = browser.makefile("rb")
+        while answers.readline() != b"\r\n":
+            pass
+        browser.sendall(_frame(binary, CONNECT))
+        assert answers.read(6) == b"\x82\x04\x20\x02\0\0"
+        (one,) = broker.running.broker.sessions.values()
+        for _ in range(16):
+            browser.sendall(_frame(ping, bytes(120)) * 8_000)
+            assert one.outbox.unsent_bytes < 1_000_000
+        browser.sendall(_frame(binary, PINGREQ))
+        while (head := answers.read(2)) == b"\x8a\x78":
+            answers.read(120)
+        assert head + answers.read(2) == b"\x82\x02" + PINGRESP
+
+
 def test_beyond_this_machine_a_websocket_needs_an_identity() -> None:
     """As the other listener does; the error says what to do."""
     with pytest.raises(ConfigError, match="fleet init"):
