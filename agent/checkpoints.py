@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import IO, Final
 
@@ -112,12 +112,22 @@ class Checkpoints:
         """Delete a job's checkpoint."""
         self._disk.remove_tree(self._root / job_id)
 
-    def collect(self, now_wall_s: float) -> None:
-        """Delete what no attempt was given for long: those jobs have gone elsewhere."""
-        for marker in self._disk.glob(self._root, "*/attempt"):
+    def collect(self, now_wall_s: float, running: Container[str] = ()) -> None:
+        """Delete what no attempt was given, or has written, for long: those jobs went elsewhere.
+
+        `running` are jobs that do now, for as long as they like: not every trainer writes there.
+        """
+        for folder in self._disk.glob(self._root, "*"):
+            if folder.suffix == ".fetching" or folder.name in running:
+                continue
             with contextlib.suppress(OSError):
-                if now_wall_s - self._disk.modified_s(marker) > KEPT_S:
-                    self._disk.remove_tree(marker.parent)
+                if now_wall_s - self._written_s(folder) > KEPT_S:
+                    self._disk.remove_tree(folder)
+
+    def _written_s(self, folder: Path) -> float:
+        disk = self._disk
+        paths = (*disk.glob(folder, "attempt"), *disk.glob(folder, "files/*"))
+        return max((disk.modified_s(path) for path in paths), default=0.0)
 
     def _has_files(self, job_id: str) -> bool:
         return bool(self._disk.glob(self.files(job_id), "*"))

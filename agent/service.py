@@ -95,7 +95,6 @@ class Service:
         spooled = self._spool.load()
         self._spool.clear_work()
         self._checkpoints = Checkpoints(settings.state)
-        self._checkpoints.collect(system_clock().wall_s)
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
         # Neither a heartbeat nor the owner's word waits until a bundle is made, and what runs does
         # not wait for a driver or a disk.

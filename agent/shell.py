@@ -57,6 +57,7 @@ log = logging.getLogger("fleet.agent")
 
 Event = Connected | Disconnected | Incoming | ShellEvent
 DISK_AGAIN_S: Final = 10.0
+COLLECT_EVERY_S: Final = 86_400.0
 MAX_NAMES: Final = 1000  # of attempts, for the log
 
 
@@ -113,11 +114,16 @@ class Shell:
         self._unkept: dict[str, SpoolReport] = {}
         self._uncleared: dict[ClearJob, None] = {}
         self._disk_again_s = 0.0
+        self._collect_s = 0.0
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
         """Take some events, and perform what comes of each."""
         if self.waits_for_disk() and now.mono_s >= self._disk_again_s:
             self._use_disk_again(now)
+        if now.mono_s >= self._collect_s:
+            self._collect_s = now.mono_s + COLLECT_EVERY_S
+            with _logged("checkpoint"):
+                self._checkpoints.collect(now.wall_s, self.core.state.runs)
         for event in events or [Tick()]:
             if isinstance(event, TrainerExited):
                 self._ended(event)

@@ -145,7 +145,6 @@ class AgentNode(Node):
         self.checkpoints = Checkpoints(
             ROOT, machine.disk, self._bundle_checkpoint, self._unpack_checkpoint
         )
-        self.checkpoints.collect(now.wall_s)
         for child in list(machine.children.values()):
             child.exits(-9)  # the orphans of an earlier agent, by their identity
         spooled = self.spool.load()

@@ -24,7 +24,10 @@ from agent.effects import (
     StartTrainer,
     WriteFetched,
 )
+from agent.shell import Shell, Surroundings
+from agent.spool import Spool
 from broker import messages as m
+from broker.clock import Now
 from broker.errors import BadStream
 from broker.topics import Kind
 from broker.wire import Incoming
@@ -304,7 +307,49 @@ def test_checkpoints_of_jobs_that_never_came_back_are_collected(tmp_path: Path) 
     for job_id in (JOB, other):
         kept.begin(job_id, 1)
         (kept.files(job_id) / "state.json").write_text("{}", "utf-8")
-    os.utime(tmp_path / "checkpoints" / JOB / "attempt", (0, 0))
+    _is_old(kept, JOB, "state.json")
     kept.collect(KEPT_S + 1)
     assert not kept.is_here(JOB, 1)
     assert kept.is_here(other, 1)
+
+
+def _is_old(kept: Checkpoints, job_id: str, *files: str) -> None:
+    """An attempt was given the folder, and wrote these files, in 1970."""
+    folder = kept.files(job_id)
+    for path in (folder.parent / "attempt", *(folder / name for name in files)):
+        os.utime(path, (0, 0))
+
+
+def test_what_a_long_training_left_off_at_outlives_a_power_cut(tmp_path: Path) -> None:
+    """The attempt began more than a week ago; what it wrote is new."""
+    kept = Checkpoints(tmp_path)
+    kept.begin(JOB, 1)
+    (kept.files(JOB) / "training.checkpoint").write_bytes(b"of a minute ago")
+    _is_old(kept, JOB)
+    os.utime(kept.files(JOB) / "training.checkpoint", (KEPT_S, KEPT_S))
+    again = Checkpoints(tmp_path)
+    again.collect(KEPT_S + 60)
+    assert again.begin(JOB, 2), "it has nothing to go on from"
+
+
+def test_an_agent_that_runs_for_weeks_collects_checkpoints_too(tmp_path: Path) -> None:
+    """Not only at its start; and not from under a trainer that writes none."""
+    agent, kept = Agent(), Checkpoints(tmp_path)
+    around = Surroundings(
+        agent.topics, publish=lambda _: True, put=lambda _: None, background=lambda _: None,
+        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
+    )  # fmt: skip
+    shell = Shell(agent.core, around, Spool(tmp_path), kept)
+    agent.runs()
+    other, half = "2c" * 32, tmp_path / "checkpoints" / ("3d" * 32)
+    kept.begin(JOB, 1)
+    kept.begin(other, 1)
+    half.mkdir()  # a crash came before its marker
+    for job_id in (JOB, other):
+        _is_old(kept, job_id)
+    shell.turn([], Now(600.0, 600.0))
+    assert kept.files(other).exists(), "it may come back"
+    shell.turn([], Now(600.0 + KEPT_S, 600.0 + KEPT_S))
+    assert not kept.files(other).exists()
+    assert not half.exists()
+    assert kept.files(JOB).exists()
