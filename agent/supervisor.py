@@ -123,7 +123,7 @@ class Trainer:
             self.send_signal(kill=True)  # what the trainer has started itself goes with it
         self._started.let_go()
         if not self._started.is_clean:
-            end_marked(self._work)  # and what of it has left the group
+            self._end_strays()
         self._drain()
         with self._reaping:
             code = self._started.reap()
@@ -131,6 +131,13 @@ class Trainer:
         with self._in_callback:
             self._is_over = True
         self._on_exit(code)
+
+    def _end_strays(self) -> None:
+        """End what of it has left the group."""
+        try:
+            end_marked(self._work)
+        except Exception:  # the slot is taken until the end is told
+            log.exception("what a trainer may have left behind cannot be looked for")
 
     def _drain(self) -> None:
         """Wait for the end of the output, unless somebody holds it open without a word."""

@@ -232,6 +232,19 @@ def test_a_grandchild_does_not_outlive_the_trainer(
 
 
 @posix
+def test_an_end_is_told_though_nobody_can_look_for_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while an update puts another psutil in its place, which is loaded when it is needed."""
+    run = Watched(tmp_path, parent("os._exit(3)"))
+    child = psutil.Process(int(run.line()))
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setitem(sys.modules, "psutil", None)
+        assert run.code() == 3
+    assert until(lambda: is_over(child)), "it is of the group"
+
+
+@posix
 def test_an_output_held_open_for_ever_hangs_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
