@@ -47,7 +47,7 @@ def trainer_command(
     flags = _checked_hyper(assign) if trainer is None else _own_hyper(assign, trainer)
     if any("," in host or host.startswith("-") for host in assign.train_hosts):
         raise BadMessage("train_hosts: a name has a comma in it, or starts with '-'")
-    return [
+    command = [
         *([sys.executable, "-m", TRAINERS[assign.model].module] if trainer is None
           else trainer.command),
         f"--model={assign.model}",
@@ -64,6 +64,9 @@ def trainer_command(
         *(["--resume"] if resume and resumable else []),
         *flags,
     ]  # fmt: skip
+    if any("\0" in word for word in command):  # some systems would take the rest for another word
+        raise BadMessage(f"hyperparameters of {assign.model}: one has a NUL in it")
+    return command
 
 
 def is_resumable(assign: Assign, own: Mapping[str, OwnTrainer]) -> bool:

@@ -113,6 +113,8 @@ def test_values_are_single_arguments(tmp_path: Path, *, resumable: bool) -> None
     for hyper in ({"out_dir": "/etc"}, {"max-depth": 1}):
         with pytest.raises(BadMessage, match="unknown hyperparameter"):
             trainer_command(assign(**hyper), {"a": own}, place, 2, resume=False)
+    with pytest.raises(BadMessage, match="NUL"):  # where they travel by a pipe, it parts them
+        trainer_command(assign(name="x\0--out-dir=/etc"), {"a": own}, place, 2, resume=False)
 
 
 def test_hosts_that_differ_get_the_jobs_that_they_allow() -> None:
