@@ -24,6 +24,8 @@ from broker.trainers import OwnTrainer
 PROBE_TIMEOUT_S: Final = 120.0
 SMI_TIMEOUT_S: Final = 10.0
 GIT_TIMEOUT_S: Final = 5.0
+KILL_S: Final = 1.0
+_stuck: Final[dict[tuple[str, ...], subprocess.Popen[str]]] = {}  # by command
 
 # Importing torch costs seconds (on a Pi, many) and hundreds of megabytes. Where neither NVIDIA's
 # driver is nor a torch for AMD, it could see no GPU; then that its libraries load is enough.
@@ -163,21 +165,45 @@ def answer_of(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program that answers and ends.
 
-    Raises OSError when it cannot be started, `TimeoutError` when it has not ended by then.
+    Raises OSError when it cannot be started, `TimeoutError` when it has not ended by then. One that
+    not even SIGKILL ends, as at a driver that hangs, is left, and not started again meanwhile.
     """
+    key = tuple(command)
+    stuck = _stuck.get(key)
+    if stuck is not None and stuck.poll() is None:
+        raise TimeoutError(f"process {stuck.pid} hangs, and cannot be ended")
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env=environment,
+    )
     try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        said, complained = process.communicate(timeout=timeout_s)
+    except BaseException as error:
+        if not _is_ended(process):
+            _stuck[key] = process
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
         raise TimeoutError(f"no answer in {timeout_s:.0f} s") from None
+    return subprocess.CompletedProcess(command, process.returncode, said, complained)
+
+
+def _is_ended(process: subprocess.Popen[str]) -> bool:
+    """End a program at once; tell whether it has."""
+    process.kill()
+    if sys.platform != "win32":  # there a thread reads each, and closes it
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+    try:
+        process.wait(KILL_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _trainers(found: Mapping[str, Any]) -> dict[str, TrainerInfo]:

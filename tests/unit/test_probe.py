@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.capability import probe_torch
+from agent.capability import answer_of, probe_torch
+from tests.harness.inthread import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="its libraries end in .so")
 
@@ -59,6 +64,49 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
     """A torch that the probe finds."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return Torch(tmp_path)
+
+
+# Another process traces it, and does not let go: so it is not over when it is killed, as one that
+# waits for a driver.
+STUCK = """
+import ctypes, os, pathlib, sys, time
+me, (ready, said) = os.getpid(), os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    for number in range(3):
+        os.close(number)
+    traces = ctypes.CDLL(None).ptrace(0x4206, me, None, None) == 0  # PTRACE_SEIZE
+    pathlib.Path(sys.argv[1]).write_text(str(os.getpid() if traces else 0))
+    os.write(said, b"x")
+    time.sleep(12)
+    os._exit(0)
+os.read(ready, 1)
+time.sleep(60)
+"""
+
+
+def test_a_program_that_nothing_ends_holds_nobody_up(tmp_path: Path) -> None:
+    """As nvidia-smi at a driver that hangs; it is asked again once that has let go."""
+    program, tracer = tmp_path / "program.py", tmp_path / "tracer"
+    program.write_text(STUCK)
+    command = [sys.executable, str(program), str(tracer)]
+    begun_s = time.monotonic()
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            answer_of(command, 2.0)
+    took_s, process = time.monotonic() - begun_s, int(tracer.read_text())
+    if not process:
+        pytest.skip("no process may trace another here")
+    assert took_s < 10
+    os.kill(process, signal.SIGKILL)
+    program.write_text("print('well')")
+
+    def is_well() -> bool:
+        with contextlib.suppress(TimeoutError):
+            return answer_of(command, 20.0).stdout == "well\n"
+        return False
+
+    until(is_well, "it is not asked again")
 
 
 def _names(found: dict[str, Any]) -> list[str]:
