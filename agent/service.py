@@ -100,6 +100,7 @@ class Service:
         # not wait for a driver or a disk.
         self._measurer = ThreadPoolExecutor(1, thread_name_prefix="fleet-measure")
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="fleet-owner")
+        self._measuring_waits = threading.Event()
         self._busy = Busy()
         self._eyes = Eyes(settings.state)
         self._data = DataFolder(settings.data)
@@ -136,7 +137,7 @@ class Service:
             topics=topics,
             publish=self._link.publish,
             put=self.mailbox.put,
-            background=self._workers.submit,
+            background=self._in_background,
             measure=self._measure,
             look=self._look,
             start=self._start,
@@ -146,7 +147,7 @@ class Service:
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until the core says `Leave`; `ready` is called when the host is online."""
         self._link.start()
-        self._workers.submit(self._probe)
+        self._in_background(self._probe)
         pending = {"connected", "probed"}
         # A broker that is not there yet is no reason to be started again: the loop runs, so ready.
         self._manager.ready("connecting to the broker")
@@ -178,7 +179,10 @@ class Service:
         return [] if self._capability is None else [Probed(self._stated(self._capability))]
 
     def _prepare_request(self, identity: Identity) -> None:
-        self._workers.submit(lambda: self.mailbox.put(make_request(identity)))
+        self._in_background(lambda: self.mailbox.put(make_request(identity)))
+
+    def _in_background(self, work: Callable[[], object]) -> None:
+        self._workers.submit(_telling, work)
 
     def _stated(self, capability: Capability) -> Capability:
         """Add what may change while this agent runs."""
@@ -245,12 +249,16 @@ class Service:
 
     def _measure(self, known: tuple[Gpu, ...]) -> None:
         def measured() -> None:
+            self._measuring_waits.clear()
             try:
                 self.mailbox.put(measure(self._busy, self._data, known))
             except Exception:  # the next heartbeat asks for it again
                 log.exception("the machine could not be measured")
 
-        self._measurer.submit(measured)
+        # One that has not begun yet tells all that another would.
+        if not self._measuring_waits.is_set():
+            self._measuring_waits.set()
+            self._measurer.submit(measured)
 
     def _look(self, wanted: Look) -> None:
         def look() -> None:
@@ -307,6 +315,14 @@ class Service:
         self._data.look()
         capability = self._capability = capability.model_copy(update={"idle_by": in_words()})
         self.mailbox.put(Probed(self._stated(capability)))
+
+
+def _telling(work: Callable[[], object]) -> None:
+    """Do something on a worker thread; nobody else would hear of what it raises."""
+    try:
+        work()
+    except Exception:
+        log.exception("a fault of the agent's own: something is left undone")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

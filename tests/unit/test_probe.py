@@ -7,13 +7,16 @@ import ctypes
 import math
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import agent
 from agent.capability import answer_of, probe_torch
 from tests.harness.inthread import until
 
@@ -135,6 +138,23 @@ def test_a_torch_for_other_cards_is_asked_without_nvidias_driver(torch: Torch) -
     """AMD's need none."""
     torch.is_for(hip="7.1")
     assert _names(probe_torch()) == ["Seen"]
+
+
+def test_an_agent_that_cannot_tell_what_its_host_is_says_why(torch: Torch, tmp_path: Path) -> None:
+    """It takes no jobs; nobody else would hear of the reason."""
+    torch.is_for(hip="7")
+    torch.has(GPU.replace('"Seen"', '"x" * 300'))
+    command = [sys.executable, "-m", "agent.service", "--broker", "mqtt://127.0.0.1:1",
+               "--state", str(tmp_path / "state")]  # fmt: skip
+    home = Path(agent.__file__).parents[1]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=home) as started:
+        alarm = threading.Timer(20.0, started.kill)
+        alarm.start()
+        assert started.stderr is not None
+        told = any("at most 200 characters" in line for line in started.stderr)
+        alarm.cancel()
+        started.kill()
+    assert told
 
 
 def test_a_torch_that_does_not_load_trains_nothing(torch: Torch) -> None:
