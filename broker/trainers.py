@@ -21,7 +21,8 @@ from broker.hyperschema import did_you_mean, schema_faults
 from broker.settings import find_config, read_section
 
 MAX_TRAINERS: Final = 32
-MAX_SCHEMA_BYTES: Final = 16 * 1024  # the capability message has to hold all of them
+MAX_SCHEMA_BYTES: Final = 16 * 1024
+MAX_SCHEMAS_BYTES: Final = 192 * 1024  # the capability message has to hold all of them
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -69,6 +70,10 @@ def load_trainers(
         if trainer is not None:
             faults += [f"{where} {what}" for what in _faults(trainer, programs=programs)]
             found[name] = trainer
+    size_bytes = sum(len(json.dumps(one.hyper_schema)) for one in found.values())
+    if size_bytes > MAX_SCHEMAS_BYTES:
+        all_of_them = f"schemas of {size_bytes} bytes in all; at most {MAX_SCHEMAS_BYTES}"
+        faults.append(f"{path}: [trainers]: {all_of_them}")
     if faults:
         raise ConfigError("\n".join(faults))
     return found

@@ -13,7 +13,7 @@ from agent.command import Place, trainer_command
 from agent.trainer.config import TRAINERS
 from broker.errors import BadMessage, ConfigError
 from broker.hyperschema import check_hyper
-from broker.messages import Assign, TrainerInfo
+from broker.messages import CAPABILITY, Assign, Capability, TrainerInfo, decode, encode
 from broker.trainers import OwnTrainer, load_trainers
 from tests.harness.coordinator import Fleet, spec
 
@@ -76,6 +76,22 @@ def test_a_fault_is_told_with_its_place_and_remedy(
         load(tmp_path, section)
     assert words in str(found.value)
     assert str(tmp_path) in str(found.value)
+
+
+def test_all_schemas_fit_into_one_message(tmp_path: Path) -> None:
+    """A coordinator drops a larger one unread: nobody would know what the host is."""
+    large = {"type": "object", "properties": {"a": {"enum": ["x" * 15_000]}}}
+    (tmp_path / "large.json").write_text(json.dumps(large), "utf-8")
+    table = '[trainers.t{}]\ncommand = ["sh"]\nschema = "large.json"\n'
+    made = load(tmp_path, "".join(table.format(number) for number in range(12)))
+    trainers = {name: TrainerInfo(hyper_schema=one.hyper_schema) for name, one in made.items()}
+    known = Capability(
+        session="s", instance="i", os="o", arch="a", python="3", physical_cores=4,
+        ram_total_bytes=1, ram_available_bytes=1, trainers=trainers,
+    )  # fmt: skip
+    assert decode(CAPABILITY, encode(known)) == known
+    with pytest.raises(ConfigError, match=r"\[trainers\]: schemas of \d+ bytes in all; at most"):
+        load(tmp_path, "".join(table.format(number) for number in range(18)))
 
 
 def test_a_coordinator_need_not_have_the_program(tmp_path: Path) -> None:
