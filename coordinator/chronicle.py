@@ -90,9 +90,14 @@ def answers(database: Database, limit: int) -> dict[RequestKey, tuple[str, Opera
     """Return the newest answers to commands, oldest first: when, and what was said."""
     rows = database.execute(_ANSWERS, (limit,)).fetchall()
     return {
-        (client, request_id): (at, decode(OPERATOR_RESPONSE, answer.encode()))
+        (client, request_id): (at, _answer(answer.encode()))
         for client, request_id, at, answer in reversed(rows)
     }
+
+
+def _answer(said: bytes) -> OperatorResponse:
+    # Our own word, which may have grown too large to be heard; it is no reason not to start.
+    return decode(OPERATOR_RESPONSE, said, limit_bytes=len(said))
 
 
 def revoked(database: Database) -> dict[str, Revocation]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -29,6 +30,7 @@ from coordinator.planning import known_trainers
 from coordinator.states import Event, JobState
 from coordinator.world import Sweep, World
 
+MOST_ERRORS: Final = 100  # in the answer, which a packet has to hold
 NAMED: Final = 20  # of the jobs that were cancelled, in the answer
 PAUSE_S: Final = 0.01  # between two parts
 SWEPT: Final = "all that was pending"  # why, in the history
@@ -40,7 +42,7 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse
         spec = read_job(ask.job, known_trainers(world))
     except ManifestError as error:
         errors: list[JsonValue] = [
-            {"key": one.key, "message": one.message} for one in error.problems[:100]
+            {"key": one.key, "message": one.message} for one in error.problems[:MOST_ERRORS]
         ]
         return refusal(ask.id, "bad_request", "the job has errors", {"errors": errors})
     if unknown := _unknown_hosts(world, spec):
@@ -133,13 +135,15 @@ def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
     declared = world.plan.hosts.keys() if world.plan else ()
     known = world.known_hosts()
     remedy = "(`fleet workers` shows them; one that is yet to come needs its [hosts.NAME] first)"
+    unknown = (
+        name for name in spec.allowed_hosts if known and name not in known and name not in declared
+    )
     return [
         {
             "key": "allowed_hosts",
             "message": f"{hostnames.doubt(name, {*known, *declared})} {remedy}",
         }
-        for name in spec.allowed_hosts
-        if known and name not in known and name not in declared
+        for name in islice(unknown, MOST_ERRORS)
     ]
 
 

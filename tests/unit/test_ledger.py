@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from broker.clock import Now
 from broker.errors import StorageError
-from broker.messages import Needs
+from broker.messages import MAX_PAYLOAD_BYTES, Needs, OperatorResponse
 from coordinator.history import contradiction
 from coordinator.jobs import Job, JobBook
 from coordinator.ledger import Ledger, LedgerConflict
 from coordinator.plan import JobSpec, job_id
-from coordinator.records import HostRecord
+from coordinator.records import Action, HostRecord
 from coordinator.states import FINAL, TRANSITIONS, Event, JobState, leads_to
 
 NOW = Now(1.0, 1.8e9)
@@ -325,3 +325,12 @@ def test_the_newest_event_of_a_job_is_never_deleted() -> None:
     with pytest.raises(ValueError, match="newest event"):
         ledger.prune_events(0, NOW.text())
     ledger.close()
+
+
+def test_an_answer_that_is_too_large_to_be_heard_keeps_nobody_from_starting() -> None:
+    """It is our own; of what comes over the wire none of that size is taken."""
+    ledger = Ledger(":memory:")
+    answer = OperatorResponse(id="r", ok=False, data=["x" * MAX_PAYLOAD_BYTES])
+    key = ("operator:op/cli", "r")
+    ledger.commit([Action(NOW.text(), "operator:op", "run", "refused", "", key, answer=answer)])
+    assert ledger.load_answers(1)[key] == (NOW.text(), answer)

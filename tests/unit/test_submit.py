@@ -236,3 +236,12 @@ def test_a_restart_amid_many_cancellations_leaves_the_rest_to_the_repetition() -
 
 def _states(fleet: Fleet) -> dict[str, int]:
     return {**Counter(job.state.value for job in fleet.ledger.values())}
+
+
+def test_as_many_unknown_hosts_are_told_as_an_answer_holds() -> None:
+    """A list of another fleet's hosts: what was too large to be heard was kept all the same."""
+    fleet = _fleet()
+    fleet.host().joins()
+    answer = _run(fleet, **JOB, allowed_hosts=[f"other{number}" for number in range(3000)])
+    assert len(_errors(answer)) == 100
+    assert len(m.encode(answer)) < m.MAX_PAYLOAD_BYTES
