@@ -26,7 +26,12 @@ def trained(told: Progress | None) -> float | None:
     """Return which share of its epochs a trainer has done, 0 to 1; none: it has told of none."""
     if told is None or not told.epochs or told.epoch is None:
         return None
-    return min(1.0, told.epoch / told.epochs)
+    return part_of(told.epoch, told.epochs)
+
+
+def part_of(done: int, whole: int) -> float:
+    """Return which part that is, 0 to 1; a host may say numbers that no float holds."""
+    return done / whole if done < whole else 1.0
 
 
 def last_word(host: str, told: Progress | None) -> tuple[LastWord, ...]:

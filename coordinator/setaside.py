@@ -6,10 +6,12 @@ A result that was there, or what was done of a job that runs.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.prose import rounded
+from coordinator.howfar import part_of
 
 MAIN_METRICS: Final = ("auroc", "f1", "macro_f1", "accuracy", "r2", "reconstruction_error")
 _ABBREVIATIONS: Final = {"auroc": "AUROC", "f1": "F1", "macro_f1": "macro F1", "r2": "R²"}
@@ -22,7 +24,12 @@ _WORDS: Final = re.compile(rf"{_RESULT}(?:(.+), )?artifact ([0-9a-f]{{{_ID_CHARS
 def main_metric(metrics: Mapping[str, Any] | None) -> str | None:
     """Return the name of a result's most telling metric; none where there is none."""
     known = metrics or {}
-    return next((name for name in MAIN_METRICS if isinstance(known.get(name), int | float)), None)
+    return next((name for name in MAIN_METRICS if _is_score(known.get(name))), None)
+
+
+def _is_score(value: object) -> bool:
+    """Whether it is a number as people write scores: JSON has whole ones that no float holds."""
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def set_aside(
@@ -80,5 +87,5 @@ def share_of(row: Mapping[str, Any]) -> float | None:
     """Return how much of a held job is done, by a row as `show` and `list` have it."""
     told, held = row.get("progress") or {}, row.get("held") or {}
     if told.get("epochs") and told.get("epoch") is not None:
-        return min(1.0, float(told["epoch"]) / float(told["epochs"]))
+        return part_of(told["epoch"], told["epochs"])
     return held.get("progress") if held.get("phase") == "running" else None

@@ -80,8 +80,8 @@ class BrokerRefusals(Wire):
 class BrokerLoad(Wire):
     """What the embedded broker had to do in the last minute; retained, several times a minute."""
 
-    clients: int = Field(ge=0, description="Connections now.")
-    max_clients: int = Field(ge=1)
+    clients: int = Field(ge=0, le=1 << 31, description="Connections now.")
+    max_clients: int = Field(ge=1, le=1 << 31)
     messages_s: float = Field(ge=0, description="Published by clients, a second.")
     bytes_s: float = Field(ge=0, description="Their payloads.")
     busy: float = Field(ge=0, description="Processor time, in cores; it can use one.")

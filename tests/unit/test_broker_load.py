@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -125,3 +126,12 @@ def test_status_shows_it_to_people() -> None:
         shown[busy] = " ".join(str(getattr(line, "_text", line)) for line in _draw(data))
     assert "near its limit" not in shown[0.1]
     assert "near its limit: it takes 80% of a core" in shown[0.8]
+
+
+@pytest.mark.parametrize("name", ["clients", "max_clients"])
+def test_a_load_in_numbers_that_no_float_holds_is_garbage(name: str) -> None:
+    """It is retained, and `fleet status` reckons with it."""
+    fleet = Fleet()
+    said = json.dumps({"v": 1} | FINE | {name: 10**400}).encode()
+    fleet.handle(Incoming(fleet.topics.broker_load(), said))
+    assert fleet.asks(m.AskStatus(id="s")).data["broker"]["load"] is None

@@ -270,3 +270,15 @@ def test_a_job_that_is_tried_anew_forgets_how_far_it_was() -> None:
     pi.runs()
     fleet.asks(m.AskRequeue(id="q", job="job"))
     assert _told(fleet, "pi")[0] is None
+
+
+def test_epochs_that_no_float_holds_end_nothing() -> None:
+    """Progress is retained: a coordinator that it ended would end at each start."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    job = pi.runs()
+    progress = m.Progress(attempt=1, epoch=10**400, epochs=100)
+    pi.says(fleet.topics.progress("pi", job.job_id), progress)
+    assert fleet.asks(m.AskPlan(id="p")).data["jobs"][0]["share"] == 1.0
+    set_aside = fleet.asks(m.AskRequeue(id="r", job="job")).data["set_aside"]
+    assert set_aside == "it is stopped at 100 % on pi, and begins again"

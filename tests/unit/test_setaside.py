@@ -88,6 +88,19 @@ def test_a_result_without_a_known_metric_is_its_artifact() -> None:
     assert set_aside("completed", "pi", None, {"mine": 1.0}, HEX).endswith(f": artifact {HEX[:12]}")
 
 
+def test_a_metric_that_no_float_holds_is_not_told_as_a_score() -> None:
+    """JSON has whole numbers of any length, and a requeue is to work all the same."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    fleet.core.world.stored[HEX] = 2000
+    pi.reports(
+        m.Finished, pi.runs(), artifact_id=HEX, size_bytes=2000,
+        metrics={"auroc": 10**400, "f1": 0.5},
+    )  # fmt: skip
+    data, _why = _requeue(fleet)
+    assert data["set_aside"] == f"its result is set aside: F1 0.500, artifact {HEX[:12]}"
+
+
 def test_a_result_that_came_after_the_job_was_given_up_is_not_lost() -> None:
     """A requeue completes the job with it."""
     assert set_aside("failed", "pi", None, {"auroc": 0.9}, HEX) == ""
