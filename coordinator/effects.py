@@ -88,6 +88,13 @@ class DropPart:
 
 
 @dataclass(frozen=True, slots=True)
+class LeavePart:
+    """Nobody sends this artifact any more: close its part file, and keep it for a later go."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class AppendIndex:
     """Append a row to the store's index."""
 
@@ -213,6 +220,7 @@ Effect = (
     | FileBundles
     | VerifyStored
     | DropPart
+    | LeavePart
     | AppendIndex
     | AppendLog
     | AnswerWithEvents

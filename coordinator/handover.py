@@ -26,6 +26,7 @@ from coordinator.effects import (
     AppendIndex,
     DropPart,
     FinishPart,
+    LeavePart,
     OpenPart,
     VerifyStored,
     Warn,
@@ -232,6 +233,7 @@ def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
     elif now.mono_s - upload.receiver.idle_since > ABANDONED_S:
         del world.uploads[artifact_id]
         _share_window(world)
+        world.do(LeavePart(artifact_id))
     elif (host := world.hosts.get(upload.host)) is not None and not host.online:
         world.timers.set(("upload", artifact_id), now.mono_s + OFFLINE_S)
     else:

@@ -19,6 +19,7 @@ from broker.errors import BadStream, FleetError, StorageError
 from coordinator.effects import (
     DropPart,
     FinishPart,
+    LeavePart,
     OpenPart,
     PartFailed,
     PartOpened,
@@ -33,7 +34,7 @@ log = logging.getLogger("fleet.coordinator")
 
 TELL_BYTES: Final = 1024 * 1024
 
-Task = OpenPart | WriteChunk | FinishPart | DropPart
+Task = OpenPart | WriteChunk | FinishPart | DropPart | LeavePart
 Told = PartOpened | PartWritten | PartFailed | PartStored
 
 
@@ -89,14 +90,20 @@ class Intake:
                     self._tell(task.artifact_id)
                     if (whole := self._parts.pop(task.artifact_id, None)) is not None:
                         self._background(partial(self._finish, whole[1], task))
-                case DropPart(artifact_id):
-                    self._written.pop(artifact_id, None)
-                    if (dropped := self._parts.pop(artifact_id, None)) is not None:
-                        dropped[1].discard()
+                case DropPart() | LeavePart():
+                    self._end(task)
                 case None:
                     self._leave()
         for artifact_id in list(self._written):
             self._tell(artifact_id)
+
+    def _end(self, task: DropPart | LeavePart) -> None:
+        self._written.pop(task.artifact_id, None)
+        ended = self._parts.pop(task.artifact_id, None)
+        if ended is not None and isinstance(task, DropPart):
+            ended[1].discard()
+        elif ended is not None:
+            ended[1].close()
 
     def _leave(self) -> None:
         self._written.clear()

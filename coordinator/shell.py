@@ -38,6 +38,7 @@ from coordinator.effects import (
     FileBundles,
     FindResults,
     FinishPart,
+    LeavePart,
     ManifestRead,
     ManifestRefused,
     OpenPart,
@@ -272,7 +273,7 @@ class Shell:
         match effect:
             case Outgoing():
                 pass  # it is said already
-            case WriteChunk() | OpenPart() | FinishPart() | DropPart():
+            case WriteChunk() | OpenPart() | FinishPart() | DropPart() | LeavePart():
                 self._intake.do(effect)
             case StoreBundle():
                 self._small.add(effect)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from broker import messages as m
+from broker.wire import Incoming
 from coordinator.effects import (
     DropPart,
     FinishPart,
@@ -17,8 +22,10 @@ from coordinator.effects import (
     PartWritten,
     WriteChunk,
 )
+from coordinator.handover import ABANDONED_S
 from coordinator.intake import Intake
 from coordinator.store import Store
+from tests.unit.test_filing import Coordinator
 
 CHUNK = 1024
 CONTENT = bytes(range(256)) * 16
@@ -132,3 +139,37 @@ def test_the_end_leaves_parts_for_a_later_go(tmp_path: Path) -> None:
     part, have = Store(tmp_path).open_part(IDENTITY, len(CONTENT), CHUNK)
     part.close()
     assert list(have) == [(0, 1)]
+
+
+def _open_files(folder: Path) -> list[str]:
+    return [one.path for one in psutil.Process().open_files() if str(folder) in one.path]
+
+
+def test_what_nobody_sends_any_more_is_closed_and_kept_for_a_later_go(tmp_path: Path) -> None:
+    """A host that never comes back would cost an open file, and its disk space, for good."""
+    coordinator = Coordinator(tmp_path)
+    before = {*_open_files(tmp_path)}
+    pi = coordinator.host().joins()
+    job = pi.runs()
+    pi.reports(m.Finished, job, artifact_id=IDENTITY, size_bytes=len(CONTENT))
+    offer = m.Offer(
+        job_id=job.job_id, attempt=1, instance=pi.instance, size_bytes=len(CONTENT),
+        chunk_bytes=CHUNK,
+    )  # fmt: skip
+    pi.says(coordinator.topics.offer("pi", IDENTITY), offer)
+    coordinator.files()
+    topic = coordinator.topics.chunk("pi", IDENTITY, 0)
+    coordinator.handle(Incoming(topic, CONTENT[:CHUNK]))
+    coordinator.files()
+    (part,) = {*_open_files(tmp_path)} - before
+    os.utime(part, (2e9, 2e9))  # by the coordinator's clock it is young
+    for _ in range(40):
+        pi.beats((job.job_id, 1, "reporting"))
+        coordinator.passes(ABANDONED_S / 36)
+        coordinator.files()
+    assert {*_open_files(tmp_path)} == before
+    pi.says(coordinator.topics.offer("pi", IDENTITY), offer)
+    coordinator.files()
+    grants = [said for _, said in coordinator.sent if isinstance(said, m.Grant)]
+    assert grants[-1].missing == ((1, 4),), "it goes on where it stood"
+    coordinator.shell.close()
