@@ -185,6 +185,7 @@ class Core:
         mine.broker_load, mine.manifest_changed = theirs.broker_load, theirs.manifest_changed
         mine.evidence, mine.trainers = theirs.evidence, theirs.trainers
         mine.earlier = theirs.earlier
+        presence.on_inherited(mine, self._now)
 
     def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
         """Return the schema of each known model's hyperparameters."""

@@ -128,6 +128,13 @@ def on_connected(world: World) -> None:
         expect_listed(world, host)
 
 
+def on_inherited(world: World, now: Now) -> None:
+    """The hosts are those of another core: whom it listened for, we do."""
+    for host in world.hosts.values():
+        if host.online:
+            _listen_for(world, host, now)
+
+
 def expect_listed(world: World, host: Host) -> None:
     """A heartbeat that comes from now on is newer than all that we know of this host.
 

@@ -38,12 +38,15 @@ from coordinator.effects import (
     FileBundles,
     FindResults,
     FinishPart,
+    JournalRead,
     LeavePart,
+    ManifestChanged,
     ManifestRead,
     ManifestRefused,
     OpenPart,
     PartStored,
     ReadManifest,
+    ReloadAsked,
     ResultsFound,
     SendChunk,
     ShellEvent,
@@ -74,6 +77,8 @@ RELOAD_CAP_S: Final = 30.0
 DAY_S: Final = 86_400.0
 
 Event = Connected | Disconnected | Incoming | ShellEvent
+# What is read of this machine's files is told when it changes, and no more.
+ONCE: Final = (JournalRead, ManifestChanged, ManifestRead, ManifestRefused, ReloadAsked)
 Schemas = Mapping[str, Mapping[str, JsonValue]]
 
 
@@ -144,10 +149,14 @@ class Shell:
         self._advised = False
         self._failures = 0
         self._resume_s: float | None = None
+        self._waiting: dict[type[Event], Event] = {}  # for the ledger to take changes again
         self.core = self._new_core(now)
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
-        """Take some events, in one transaction; then perform what comes of them."""
+        """Take some events, in one transaction; then perform what comes of them.
+
+        While the ledger refuses nothing is taken; what nobody says again waits for it.
+        """
         if self._face is not None:
             events = self._face.sift(events, now)
         for event in events:
@@ -155,12 +164,17 @@ class Shell:
                 self._note_link(event)
         if self._resume_s is not None:
             # As if this process were being started again: what comes meanwhile is sent again.
+            self._put_off(events)
             if now.mono_s < self._resume_s or not self._resume(now):
                 return
-            events = [] if self._session is None else [Connected(self._session)]
+            link = [] if self._session is None else [Connected(self._session)]
+            events = [*link, *self._waiting.values()]
+            self._waiting.clear()
         for event in events or [Tick()]:
             self.core.handle(event, now)
         self._flush(now)
+        if self._resume_s is not None:
+            self._put_off(events)
 
     def next_deadline(self) -> float | None:
         """Return when a turn is wanted without an event (monotonic seconds), or none."""
@@ -186,6 +200,13 @@ class Shell:
         self._intake.close()
         self._logs.close()
         self._ledger.close()
+
+    def _put_off(self, events: Sequence[Event]) -> None:
+        """Keep the newest of each kind that is said once, in the order in which they came."""
+        for event in events:
+            if isinstance(event, ONCE):
+                self._waiting.pop(type(event), None)
+                self._waiting[type(event)] = event
 
     def _note_link(self, event: Connected | Disconnected) -> None:
         if isinstance(event, Connected):

@@ -1,0 +1,92 @@
+"""While the ledger refuses, a coordinator stands back: what it goes on with once that is over."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from broker import messages as m
+from coordinator.effects import JournalRead, ManifestRead
+from coordinator.plan import Plan
+from tests.harness.coordinator import Fleet, Host, spec
+from tests.unit.test_coordinator_shell import TOPICS, Coordinator, coordinator
+
+__all__ = ["coordinator"]
+
+
+@contextmanager
+def refusing(ledger: Path) -> Iterator[None]:
+    """Somebody else writes to the ledger, and is at it."""
+    other = sqlite3.connect(ledger, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+def a_host(coordinator: Coordinator) -> Host:
+    """One that has come."""
+    host = Host(cast("Fleet", coordinator), "pi")
+    coordinator.topics, coordinator.core = TOPICS, coordinator.shell.core  # type: ignore[attr-defined]
+    coordinator.handle = coordinator.turn  # type: ignore[attr-defined]
+    return host.joins()
+
+
+def names(coordinator: Coordinator) -> set[str]:
+    """The jobs."""
+    answer: Any = coordinator.asks(m.AskList(id="l"))
+    return {row["name"] for row in answer.data["jobs"]}
+
+
+def statuses(coordinator: Coordinator) -> list[str]:
+    """How each host is."""
+    answer: Any = coordinator.asks(m.AskWorkers(id="w", brief=True))
+    return [row["status"] for row in answer.data["workers"]]
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_manifest_that_was_read_meanwhile_is_taken(
+    coordinator: Coordinator, *, meanwhile: bool
+) -> None:
+    """Nobody reads it again: its jobs would be missing until the next reload."""
+    read = ManifestRead(Plan((spec(), spec("new"))))
+    with refusing(coordinator.file):
+        if meanwhile:
+            assert coordinator.asks(m.AskCancel(id="c", job="job")) is None
+        coordinator.turn(read)
+    coordinator.mono_s += 60
+    coordinator.turn()
+    assert names(coordinator) == {"job", "new"}
+
+
+def test_a_certificate_that_was_taken_back_meanwhile_does_not_hold(
+    coordinator: Coordinator,
+) -> None:
+    """The CA's journal is read again when it changes, and no sooner."""
+    revoked = m.AskIdentity(id="j1", action="revoke", name="pi", made_at=1.8e9)
+    with refusing(coordinator.file):
+        coordinator.turn(JournalRead((("operator:op", revoked),)))
+    coordinator.mono_s += 60
+    coordinator.turn()
+    answer: Any = coordinator.asks(m.AskEvents(id="e", host="pi"))
+    assert [row["event"] for row in answer.data["events"]] == ["revoke"]
+
+
+def test_a_host_that_went_meanwhile_is_offline_in_the_end(coordinator: Coordinator) -> None:
+    """What the broker said of it was not heard; its silence tells."""
+    a_host(coordinator)
+    with refusing(coordinator.file):
+        assert coordinator.asks(m.AskCancel(id="c", job="job")) is None
+    coordinator.mono_s += 60
+    coordinator.turn()
+    assert statuses(coordinator) == ["online"]
+    coordinator.mono_s += 101
+    coordinator.turn()
+    assert statuses(coordinator) == ["offline"]
