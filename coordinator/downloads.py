@@ -34,8 +34,9 @@ def on_fetch(
     What only the ledger knows is looked up first: `on_results` answers then.
     """
     artifact_id = job.artifact_id
-    if artifact_id in world.stored and ask.attempt in {None, job.attempt}:
-        return _begin(world, client, ask, job, artifact_id or "", world.stored[artifact_id], now)
+    size_bytes = world.stored.get(artifact_id or "", 0)  # 0: its file was emptied
+    if artifact_id and size_bytes and ask.attempt in {None, job.attempt}:
+        return _begin(world, client, ask, job, artifact_id, size_bytes, now)
     world.do(FindResults(client, ask, job.job_id, artifact_id))
     return None
 
@@ -134,7 +135,7 @@ def on_checkpoint_grant(
             job.checkpoint is not None and job.checkpoint.artifact_id == artifact_id
             for job in world.held_at(host)
         )
-        if size_bytes is None or not due or len(world.downloads) >= MAX_DOWNLOADS:
+        if not size_bytes or not due or len(world.downloads) >= MAX_DOWNLOADS:
             return  # it asks again, and goes without in the end
         sender = Sender(size_bytes, chunk_size(size_bytes))
         topic_of = partial(world.topics.checkpoint_chunk, host, artifact_id)

@@ -438,19 +438,22 @@ class Shell:
         keep, wall_s = self._retention, self._now_wall_s
         results_s = self._settings.keep_results_s
         lately = rfc3339(max(0.0, wall_s - results_s))
+        events = parts = 0
         try:
-            older_than = rfc3339(wall_s - keep.events_s)
-            events = self._ledger.prune_events(keep.events_per_job, older_than)
-            events += self._ledger.prune_actions(older_than, MAX_ANSWERS, keep.turned_away)
+            # Files first: on a full disk the ledger takes nothing before there is room.
             parts = self._store.collect_parts(keep.parts_s, wall_s)
-            kept = self._store.collect_artifacts(
+            self._store.collect_artifacts(
                 unreferenced, unfiled, results_s, wall_s,
                 # A result is kept so long from the requeue, however old it was by then.
                 spared=lambda: self._ledger.set_aside_since(lately, self._store.find),
             )  # fmt: skip
+            older_than = rfc3339(wall_s - keep.events_s)
+            events = self._ledger.prune_events(keep.events_per_job, older_than)
+            events += self._ledger.prune_actions(older_than, MAX_ANSWERS, keep.turned_away)
         except StorageError as error:
             log.error("%s; old things are deleted another time", error)
-            return
+        sizes = ((one, self._store.size_bytes(one)) for one in unreferenced)
+        kept = {one: size_bytes for one, size_bytes in sizes if size_bytes is not None}
         gone = len(unreferenced) - len(kept)
         if events or parts or gone:
             log.info("deleted %d old events, %d parts, %d artifacts", events, parts, gone)

@@ -106,7 +106,7 @@ class Store:
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of every artifact in the store."""
         sizes = {}
-        for artifact_id, path in self._paths.items():
+        for artifact_id, path in list(self._paths.items()):  # another thread may add to them
             with contextlib.suppress(OSError):
                 size_bytes = self._disk.size_bytes(path)
                 if size_bytes is not None:

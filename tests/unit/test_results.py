@@ -238,3 +238,14 @@ def test_how_long_and_how_is_said_in_words() -> None:
         "for 30 days", "for 7.5 days", "for 6 hours",
     ]  # fmt: skip
     assert command("gbt-oracle", 2) == "`fleet get gbt-oracle --attempt 2`"
+
+
+def test_a_result_whose_file_was_emptied_is_said_to_be_gone(scene: Scene) -> None:
+    """As a disk may leave it that lost its power; nothing is sent, and nothing ends."""
+    scene.brings(FIRST)
+    path = scene.coordinator.store.path_of(hex_of(FIRST))
+    assert path is not None
+    path.write_bytes(b"")
+    scene.coordinator = scene.coordinator.crashes()
+    said = scene.fetches(None)
+    assert "is gone from the store; `fleet requeue` makes it again" in str(said)

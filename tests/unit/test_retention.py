@@ -8,9 +8,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from broker import messages as m
 from broker.ranges import RangeSet
+from coordinator.ledger import FILE_NAME
 from coordinator.plan import CHECKPOINTS
-from coordinator.store import Store
+from coordinator.store import Store, Whole
+from tests.harness.disks import FullDisk
+from tests.unit.test_results import FIRST, Scene, hex_of
+from tests.unit.test_standing_back import refusing
 
 DAY_S = 86_400.0
 
@@ -91,3 +98,61 @@ def test_what_somebody_has_touched_is_not_taken_for_whole(tmp_path: Path) -> Non
     assert not store.has(bad)
     assert _put(store, b"damaged") == bad
     assert store.verify(bad) == 7
+
+
+def test_what_is_stored_meanwhile_does_not_end_a_look_at_all_of_it(tmp_path: Path) -> None:
+    """A coordinator that goes on from its ledger looks; another thread may just take one in."""
+
+    class Busy(FullDisk):
+        """One that takes something in at the first look."""
+
+        store: Store | None = None
+
+        def size_bytes(self, path: Path) -> int | None:
+            """See `Disk`."""
+            store, self.store = self.store, None
+            if store is not None:
+                store.put([Whole(hex_of(FIRST), FIRST, "gbt", "oracle")])
+            return super().size_bytes(path)
+
+    disk = Busy()
+    store = Store(tmp_path, disk)
+    known = {_put(store, b"one"): 3, _put(store, b"second"): 6}
+    disk.store = store
+    assert store.sizes().items() >= known.items()
+    assert store.has(hex_of(FIRST))
+
+
+@pytest.fixture
+def set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A result that a requeue has set aside, to be deleted in a month."""
+    monkeypatch.setattr("coordinator.database._WAIT_S", 0.0)
+    scene = Scene(tmp_path)
+    scene.brings(FIRST)
+    scene.requeues()
+    return scene
+
+
+def test_a_ledger_that_refuses_keeps_no_file(set_aside: Scene) -> None:
+    """On a full disk the files are what makes room."""
+    set_aside.asks(m.AskCancel(id="c", job="job"))  # so that nothing else is to be written
+    with refusing(set_aside.folder / FILE_NAME):
+        set_aside.passes(31)
+    assert not set_aside.coordinator.store.has(hex_of(FIRST))
+
+
+def test_what_a_disk_did_not_delete_is_deleted_the_next_time(
+    set_aside: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the log says; until then it is still there to be fetched."""
+    disk = set_aside.coordinator.disk
+    with monkeypatch.context() as context:
+        context.setattr(disk, "unlink", _refuse)
+        set_aside.passes(31)
+    assert set_aside.fetches(1) == FIRST
+    set_aside.passes(1)
+    assert not set_aside.coordinator.store.has(hex_of(FIRST))
+
+
+def _refuse(_path: Path) -> None:
+    raise OSError(30, "Read-only file system")
