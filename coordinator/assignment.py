@@ -172,9 +172,13 @@ def send_claim(world: World, job_id: str, now: Now) -> None:
         _hold_back(world, job, claim.host, ("did not answer the assignment",), now)
         world.move(job, Event.UNANSWERED, now, "coordinator", f"{claim.host} did not answer")
         return
-    world.publish(world.topics.request(claim.host), claim.request)
+    request = claim.request
+    if not job.spec.needs.require_cuda and world.policy(claim.host).cuda is False:
+        # A claim that was loaded is older than the manifest, which is read after the ledger.
+        request = request.model_copy(update={"use_cuda": False})
+    world.publish(world.topics.request(claim.host), request)
     wait_s = backoff_s(claim.sent, RESEND_BASE_S, RESEND_CAP_S, world.rng)
-    world.claims[job_id] = Claim(claim.request, claim.host, claim.until_s, claim.sent + 1)
+    world.claims[job_id] = Claim(request, claim.host, claim.until_s, claim.sent + 1)
     world.timers.set(("assign", job_id), min(now.mono_s + wait_s, claim.until_s))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from broker import messages as m
+from coordinator.effects import ManifestRead
+from coordinator.plan import HostPolicy, Plan
 from tests.harness.coordinator import Fleet, spec
 from tests.harness.plainscan import compared
 
@@ -44,3 +46,19 @@ def test_a_host_that_comes_free_is_given_the_next_job_in_claim_order() -> None:
         fleet.plan(*(spec(f"job-{number}", priority=number) for number in range(8)))
         pi.reports(m.Failed, first, error="e", exit_code=1, transient=False)
         assert fleet.job("job-7").state == "claimed"
+
+
+def test_a_restart_gives_nobody_the_card_that_the_manifest_keeps_jobs_off() -> None:
+    """What was assigned is asked for again, from a ledger that does not know of the manifest."""
+    job = spec(prefer_cuda=True)
+    plan = ManifestRead(Plan((job,), {"pi": HostPolicy("pi", cuda=False)}))
+    fleet = Fleet(prefer_cuda_grace_s=0.0)
+    fleet.handle(plan)
+    pi = fleet.host().joins(gpus=(m.Gpu(index=0),))
+    assert {one.use_cuda for one in pi.heard(m.Assign)} == {False}
+    fleet.start()
+    fleet.sent.clear()  # a service reads the manifest before it connects
+    fleet.handle(plan)
+    pi.joins(gpus=(m.Gpu(index=0),))
+    fleet.passes(3)
+    assert {one.use_cuda for one in pi.heard(m.Assign)} == {False}
