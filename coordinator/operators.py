@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 from broker.clock import Now, rfc3339
 from broker.load import strain
@@ -173,11 +174,11 @@ def _on_list(world: World, _client: str, ask: AskList, now: Now) -> OperatorResp
     page = jobs[ask.offset : ask.offset + ask.limit]
     hopeless = prospects.unplaceable(world, page, now)
     rows: list[JsonValue] = []
-    size_chars = 0
+    size_bytes = 0
     for job in page:
         row = _row(world, job, hopeless, now)
-        size_chars += len(str(row))
-        if rows and size_chars > _PAGE_CHARS:
+        size_bytes += len(to_json(row))
+        if rows and size_bytes > _PAGE_BYTES:
             break
         rows.append(row)
     end = ask.offset + len(rows)
@@ -185,7 +186,7 @@ def _on_list(world: World, _client: str, ask: AskList, now: Now) -> OperatorResp
     return given(ask.id, {"jobs": rows, "total": len(jobs), "next": following})
 
 
-_PAGE_CHARS: Final = 150_000
+_PAGE_BYTES: Final = 150_000
 BAD_INPUT: Final = "bad_input: "  # how a trainer's word begins that its input is at fault
 
 

@@ -12,6 +12,7 @@ from heapq import nsmallest
 from typing import Any, Final
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 from broker.clock import Now
 from broker.messages import AskPlan
@@ -24,7 +25,7 @@ from coordinator.plan import JobSpec, spec_to_dict
 from coordinator.states import JobState
 from coordinator.world import World
 
-PAGE_CHARS: Final = 150_000
+PAGE_BYTES: Final = 150_000
 MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
 _OPTIONAL: Final = (
     "train_hosts", "allowed_hosts", "denied_hosts", "timeout_s", "stall_timeout_s"
@@ -135,11 +136,11 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
     handed_over = {one.job_id for one in world.expected.values()}
     rows: list[JsonValue] = []
-    size_chars = 0
+    size_bytes = 0
     for job in jobs[ask.offset : ask.offset + ask.limit]:
         row = _row(world, job, now, uses_slot=job.job_id not in handed_over)
-        size_chars += len(str(row))
-        if rows and size_chars > PAGE_CHARS:
+        size_bytes += len(to_json(row))
+        if rows and size_bytes > PAGE_BYTES:
             break
         rows.append(row)
     end = ask.offset + len(rows)
@@ -196,14 +197,14 @@ def _nearest(found: analysis.Explained) -> list[JsonValue]:
     Of more than that, those with the least against them; by name, as they come, all the same.
     """
     rows: dict[str, JsonValue] = {}
-    size_chars = 0
+    size_bytes = 0
     ranked = sorted(found, key=lambda one: sum(1 if r.passing else 100 for r in one[1]))
     for view, against in ranked:
         ordered = sorted(against, key=lambda reason: reason.passing)  # first what no waiting ends
         reasons: list[JsonValue] = [reason.text for reason in ordered]
         row: JsonValue = {"host": view.host, "eligible": not against, "reasons": reasons}
-        size_chars += len(str(row))
-        if rows and size_chars > PAGE_CHARS:
+        size_bytes += len(to_json(row))
+        if rows and size_bytes > PAGE_BYTES:
             break
         rows[view.host] = row
     return [rows[view.host] for view, _ in found if view.host in rows]

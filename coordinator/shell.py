@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -18,19 +17,17 @@ from pydantic import JsonValue
 from broker.address import IS_IT_THERE
 from broker.clock import Now, Randomness, backoff_s, rfc3339
 from broker.disk import Disk
-from broker.errors import StorageError, plain
+from broker.errors import StorageError
 from broker.messages import OperatorResponse, encode
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing, Publish
+from coordinator.answers import refusal
 from coordinator.core import Core
 from coordinator.effects import (
-    AnswerWithAttempts,
-    AnswerWithEvents,
-    AnswerWithLog,
-    AnswerWithStory,
     AppendIndex,
     AppendLog,
     ArtifactLost,
+    BundleRefused,
     Collect,
     Collected,
     DropPart,
@@ -62,9 +59,10 @@ from coordinator.intake import Intake
 from coordinator.joblog import JobLogs
 from coordinator.jobs import Change
 from coordinator.ledger import Ledger
+from coordinator.lookups import Lookups, Question, asked_by
 from coordinator.manifest import ManifestError
 from coordinator.plan import Plan
-from coordinator.records import Record, Result
+from coordinator.records import Record
 from coordinator.smallbundles import SmallBundles
 from coordinator.states import OF_PLAN, TROUBLE
 from coordinator.store import PARTS_KEPT_S, Store
@@ -144,6 +142,7 @@ class Shell:
         self._logs = logs
         self._intake = Intake(store, around.put, around.writing, around.background)
         self._small = SmallBundles(store, around.put, around.background)
+        self._lookups = Lookups(ledger, store, logs, around.disk, settings.keep_results_s)
         self._looking: set[str] = set()  # for artifacts in the store
         self._session: str | None = None
         self._advised = False
@@ -325,66 +324,20 @@ class Shell:
             log.info("%s", effect.text)
             self._around.tell(effect.text)
 
-    def _answer(
-        self,
-        effect: AnswerWithEvents
-        | AnswerWithLog
-        | AnswerWithStory
-        | AnswerWithAttempts
-        | FindResults,
-    ) -> None:
-        data: dict[str, JsonValue]
-        if isinstance(effect, FindResults):
-            found = self._results(effect.job_id, effect.held)
-            self._around.put(ResultsFound(effect, tuple(found)))
-            return
-        if isinstance(effect, AnswerWithEvents):
-            held: Any = effect.data["artifact_id"]
-            data = {
-                **effect.data,
-                "events": list(self._ledger.events(effect.job_id)),
-                "results": [asdict(one) for one in self._results(effect.job_id, held)],
-                "keep_results_s": self._settings.keep_results_s,
-            }
-        elif isinstance(effect, AnswerWithStory):
-            data = self._ledger.story(effect.wanted)
-        elif isinstance(effect, AnswerWithAttempts):
-            data = self._ledger.attempts(effect.wanted)
-        else:
-            tail = self._logs.tail(effect.job_id, effect.attempt, effect.lines)
-            data = {
-                "job_id": effect.job_id,
-                "others": effect.others,
-                "attempt": effect.attempt,
-                "lines": [*tail.lines],
-                "last": tail.last,
-                "truncated": tail.truncated,
-            }
-        response = OperatorResponse(id=effect.request_id, ok=True, data=data)
-        topic = self._around.topics.operator_response(effect.client)
+    def _answer(self, effect: Question) -> None:
+        """Look up what is asked for; where that cannot be read, say so, and go on."""
+        client, request_id = asked_by(effect)
+        try:
+            if isinstance(effect, FindResults):
+                found = self._lookups.results(effect.job_id, effect.held)
+                self._around.put(ResultsFound(effect, tuple(found)))
+                return
+            response = OperatorResponse(id=request_id, ok=True, data=self._lookups.data(effect))
+        except StorageError as error:
+            log.error("%s", error)
+            response = refusal(request_id, "refused", str(error))
+        topic = self._around.topics.operator_response(client)
         self._around.publish(Outgoing(topic, encode(response)))
-
-    def _results(self, job_id: str, held: str | None) -> list[Result]:
-        """Return what a job's attempts have brought; `held` is what it has now."""
-        found = self._ledger.results(job_id, self._store.find)
-        return [self._judged(one, held) for one in found]
-
-    def _judged(self, one: Result, held: str | None) -> Result:
-        """Tell whether a result is there, and until when it is kept."""
-        artifact_id = one.artifact_id or (held if one.set_aside_at is None else None)
-        if artifact_id is None:
-            return one
-        there_bytes = self._store.size_bytes(artifact_id)
-        if there_bytes is None:
-            there_bytes = self._ledger.bundle_sizes().get(artifact_id)
-        until = None
-        if one.set_aside_at is not None and artifact_id != held:
-            until_s = datetime.fromisoformat(one.set_aside_at).timestamp()
-            until = rfc3339(until_s + self._settings.keep_results_s)
-        return replace(
-            one, artifact_id=artifact_id, kept_until=until, is_there=there_bytes is not None,
-            size_bytes=one.size_bytes if there_bytes is None else there_bytes,
-        )  # fmt: skip
 
     def _look_for(self, artifact_id: str) -> None:
         # A report is repeated until it is answered: while a disk hangs one look waits for it.
@@ -404,7 +357,12 @@ class Shell:
 
     def _file_bundles(self, artifact_ids: Sequence[str]) -> None:
         for artifact_id in artifact_ids:
-            kept = self._ledger.bundle(artifact_id)
+            try:
+                kept = self._ledger.bundle(artifact_id)
+            except StorageError as error:
+                log.error("%s", error)
+                self._around.put(BundleRefused(artifact_id))
+                continue
             if kept is not None:
                 self._small.add(StoreBundle(artifact_id, kept.data, kept.model, kept.mode))
 
@@ -415,24 +373,15 @@ class Shell:
             log.error("%s", error)
 
     def _send_chunk(self, effect: SendChunk) -> None:
-        path = self._store.path_of(effect.artifact_id)
-        if path is None:
-            kept = self._ledger.bundle(effect.artifact_id)
-            if kept is None:
-                self._around.put(ArtifactLost(effect.artifact_id))
-            else:
-                data = kept.data[effect.offset : effect.offset + effect.length]
-                self._around.publish(Outgoing(effect.topic, data, 0))
-            return
         try:
-            with self._around.disk.open(path, "rb") as file:
-                file.seek(effect.offset)
-                data = file.read(effect.length)
-        except OSError as error:
-            log.error("%s: %s", path, plain(error))
+            data = self._lookups.piece(effect)
+        except StorageError as error:
+            log.error("%s", error)
+            return  # it is asked for again
+        if data is None:
             self._around.put(ArtifactLost(effect.artifact_id))
-            return
-        self._around.publish(Outgoing(effect.topic, data, 0))
+        else:
+            self._around.publish(Outgoing(effect.topic, data, 0))
 
     def _collect(self, unreferenced: Sequence[str], unfiled: frozenset[str]) -> None:
         keep, wall_s = self._retention, self._now_wall_s

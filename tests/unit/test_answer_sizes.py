@@ -1,0 +1,63 @@
+"""No answer is larger than who asks takes: in bytes, whatever script people write in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker import messages as m
+from broker.topics import Kind
+from broker.wire import Incoming
+from tests.harness.coordinator import OPERATOR, Fleet, spec
+from tests.unit.test_filing import Coordinator, ledgers_closed
+
+__all__ = ["ledgers_closed"]
+WORD = "\u8aa4"  # three bytes
+
+
+@pytest.mark.parametrize("offset", [0, 6])
+def test_a_page_of_jobs_that_failed_is_heard(offset: int) -> None:
+    """Each tells the end of its trainer's output."""
+    fleet = Fleet(*(spec(f"job{number}", retries=0) for number in range(12)))
+    pi = fleet.host().joins()
+    for _ in range(12):
+        name = pi.heard(m.Assign)[-1].name
+        pi.reports(m.Failed, fleet.job(name), error=WORD * 15_000, transient=False)
+    answer = fleet.asks(m.AskList(id="l", offset=offset))
+    assert 1 < len(answer.data["jobs"]) < 6
+    assert answer.data["next"] == offset + len(answer.data["jobs"])
+
+
+def test_why_is_heard_where_many_hosts_say_much() -> None:
+    """Their owners' words are told as they are."""
+    fleet = Fleet(spec())
+    for number in range(100):
+        host = fleet.host(f"host{number}").joins(trainers={})
+        host.beats(refuses=WORD * 1900)
+    assert fleet.asks(m.AskWhy(id="w", job="job")).data["known"] == 100
+
+
+def test_a_page_of_the_plan_is_heard() -> None:
+    """A job may have such hyperparameters."""
+    jobs = [replace(spec(f"job{n}"), hyper={"of": WORD * 5000}) for n in range(40)]
+    fleet = Fleet(*jobs)
+    found = fleet.asks(m.AskPlan(id="p")).data
+    assert 1 < len(found["jobs"]) < found["total"] == 40
+
+
+def test_of_a_long_history_the_newest_is_heard(tmp_path: Path) -> None:
+    """A host may have refused a job again and again, and said why at length."""
+    coordinator = Coordinator(tmp_path)
+    pi = coordinator.host().joins()
+    for _ in range(60):
+        while not (assigned := pi.heard(m.Assign)):
+            coordinator.passes(60)
+            pi.beats()
+        pi.reports(m.Refused, coordinator.job(), request_id=assigned[-1].id, reasons=(WORD * 1900,))
+    ask = m.encode(m.AskShow(id="s", job="job"))
+    coordinator.handle(Incoming(coordinator.topics.operator_request(OPERATOR), ask))
+    (answer,) = [said for topic, said in coordinator.sent if topic.kind is Kind.OPERATOR_RESPONSE]
+    assert answer.data["events"][-1]["event"] == "refused"
+    assert len(answer.data["events"]) > 10
