@@ -29,7 +29,7 @@ from coordinator.store import Store
 
 log = logging.getLogger("fleet.coordinator")
 
-EVENTS_BYTES: Final = 120_000  # of a job's history in one answer, beside the job itself
+EVENTS_BYTES: Final = 80_000  # of a job's history in one answer, beside the job itself
 
 Answered = AnswerWithEvents | AnswerWithLog | AnswerWithStory | AnswerWithAttempts
 Question = Answered | FindResults

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import to_json
 
 from broker import tomltext
 from broker.errors import ConfigError
@@ -42,6 +43,8 @@ _ID: Final = re.compile(r"[0-9a-f]{64}")
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 # No longer than an assignment can carry: `broker.messages.Assign`.
 MAX_HYPER: Final = 64
+MAX_DEPTH: Final = 32  # of lists and tables in one another
+MAX_CARRIED_BYTES: Final = 96 * 1024  # of hyperparameters and train_hosts
 MAX_HOURS: Final = 32
 TrainHosts = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
 Gib = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -349,6 +352,13 @@ class Reader:
         for host in train_hosts:
             if not host or "," in host or host.startswith("-"):
                 self._problem(label, "train_hosts", f"{host!r}: no commas, no leading '-'")
+        carried_bytes = len(to_json([job.hyper, train_hosts]))
+        if carried_bytes > MAX_CARRIED_BYTES:
+            message = (
+                f"with train_hosts it takes {carried_bytes // 1024} KiB, and an assignment carries "
+                f"{MAX_CARRIED_BYTES // 1024}; put long lists into a file of the trainer's"
+            )
+            self._problem(label, "hyper", message)
         recipe = _first(job.split_recipe, defaults.split_recipe, "host")
         seed = _first(job.seed, defaults.seed, 0)
         return JobSpec(
@@ -406,13 +416,19 @@ class Reader:
             more = " (one of your own is known once a host that has it has come)"
             self._problem(label, "model", f"unknown model {model!r}{known}{more}")
             return {}
+        if not is_plain(model):
+            message = f"{model!r} cannot be the name of a folder on Windows, where results may go"
+            self._problem(label, "model", f"{message}; give the trainer another name")
         faulty = set()
         for key, message in check_hyper(hyper, schema, model):
             faulty.add(key)
             self._problem(label, f"hyper.{key}", message)
         usable = {key: value for key, value in hyper.items() if _is_json(value)}
         for key in sorted(hyper.keys() - usable.keys() - faulty):
-            message = "must be finite numbers, strings, booleans, lists or tables of them: no dates"
+            message = (
+                "must be finite numbers, strings, booleans, lists or tables of them, at most "
+                f"{MAX_DEPTH} deep: no dates"
+            )
             self._problem(label, f"hyper.{key}", message)
         return usable
 
@@ -451,12 +467,19 @@ def _first(*values: _V | None) -> _V:
 
 
 def _is_json(value: Any) -> bool:
-    """Tell whether JSON can bear what TOML can: no dates, no nan, no inf."""
+    """Tell whether a message can bear what TOML can: no dates, no nan, no inf, no depths."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
         return False
-    return True
+    return _is_shallow(value, MAX_DEPTH)
+
+
+def _is_shallow(value: Any, most: int) -> bool:
+    inner = [*value.values()] if isinstance(value, dict) else value
+    if not isinstance(inner, list):
+        return True
+    return most > 0 and all(_is_shallow(one, most - 1) for one in inner)
 
 
 def _short(limit: object) -> object:

@@ -166,8 +166,11 @@ class Store:
             if hashlib.sha256(one.data).hexdigest() != one.artifact_id:
                 refused[one.artifact_id] = BadStream("the bytes have another hash")
             elif one.artifact_id not in self._paths:
-                target = self._target(one.artifact_id, one.model, one.mode)
-                targets[one.artifact_id] = (one, target)
+                try:
+                    target = self._target(one.artifact_id, one.model, one.mode)
+                    targets[one.artifact_id] = (one, target)
+                except BadStream as error:
+                    refused[one.artifact_id] = error
         try:
             self._put(list(targets.values()))
         except StorageError as error:

@@ -154,3 +154,12 @@ def test_a_row_of_the_index_that_a_crash_has_torn_is_made_again(tmp_path: Path) 
         again.append_index(row)
     found = [json.loads(line)["job_id"] for line in index.read_text().splitlines()]
     assert found == ["0", "1", "2"]
+
+
+def test_what_can_have_no_folder_does_not_keep_the_others_from_theirs(tmp_path: Path) -> None:
+    """They are stored together."""
+    store, other = Store(tmp_path), DATA + b"other"
+    refused = store.put([Whole(ID, DATA, "aux", "oracle"), whole(sha256(other), other)])
+    assert isinstance(refused[ID], BadStream)
+    assert [*refused] == [ID]
+    assert store.has(sha256(other))

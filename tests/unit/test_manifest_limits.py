@@ -1,0 +1,52 @@
+"""A manifest bears no job that could not be given out, or whose result could not be kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker import messages as m
+from coordinator.manifest import ManifestError, load_manifest
+from coordinator.plan import Plan
+from tests.harness.coordinator import Fleet
+
+
+def _plan(folder: Path, hyper: str, model: str = "gbt") -> Plan:
+    path = folder / "plan.toml"
+    job = f'[[jobs]]\nname = "one"\nmodel = "{model}"\nmode = "oracle"\nhyper.of = {hyper}\n'
+    path.write_text(f"schema_version = 1\n{job}")
+    return load_manifest(path, {"gbt": {}, "aux": {}})
+
+
+@pytest.mark.parametrize(
+    ("hyper", "said"),
+    [
+        (str(["feature"] * 30_000), "KiB, and an assignment carries 96"),
+        ("[" * 190 + "]" * 190, "at most 32 deep"),
+        ("[" * 400 + "]" * 400, "at most 32 deep"),
+    ],
+)
+def test_what_no_assignment_carries_is_refused(tmp_path: Path, hyper: str, said: str) -> None:
+    """It would be given out again and again, and no host could read it."""
+    with pytest.raises(ManifestError) as raised:
+        _plan(tmp_path, hyper)
+    (problem,) = raised.value.problems
+    assert said in problem.message
+
+
+@pytest.mark.parametrize("hyper", [str(["feature"] * 8_000), "[" * 32 + "]" * 32])
+def test_what_is_taken_is_heard(tmp_path: Path, hyper: str) -> None:
+    """By the host that is given it, and by who looks at it."""
+    fleet = Fleet(*_plan(tmp_path, hyper).jobs)
+    assert fleet.host().joins().heard(m.Assign)
+    assert fleet.asks(m.AskPlan(id="p")).data["total"] == 1
+
+
+def test_a_model_that_no_folder_can_be_called_is_refused(tmp_path: Path) -> None:
+    """Its results could be kept nowhere; that is told before anything is trained."""
+    with pytest.raises(ManifestError) as raised:
+        _plan(tmp_path, "1", "aux")
+    (problem,) = raised.value.problems
+    assert problem.key == "model"
+    assert "give the trainer another name" in problem.message
