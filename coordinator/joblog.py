@@ -69,7 +69,7 @@ class JobLogs:
     def close(self) -> None:
         """Close every file."""
         while self._open:
-            self._open.popitem()[1].close()
+            _close(self._open.popitem()[1])
 
     def _path(self, job_id: str, attempt: int) -> Path:
         return self._folder / f"{job_id}.{attempt}.log"
@@ -80,21 +80,27 @@ class JobLogs:
                 self._forget_older(path)
             self._open[path] = self._disk.open(path, "ab")
             if len(self._open) > MAX_OPEN_FILES:
-                self._open.popitem(last=False)[1].close()
+                _close(self._open.popitem(last=False)[1])
         self._open.move_to_end(path)
         return self._open[path]
 
     def _forget_older(self, path: Path) -> None:
         for older in self._disk.glob(self._folder, f"{path.name.split('.', 1)[0]}.*.log"):
             if (file := self._open.pop(older, None)) is not None:
-                file.close()
+                _close(file)
             self._disk.unlink(older)
 
     def _halve(self, path: Path) -> None:
-        self._open.pop(path).close()
+        _close(self._open.pop(path))
         kept = read(self._disk, path)[-self._max_bytes // 2 :]
         with self._disk.open(path, "wb") as file:
             file.write(CUT.encode() + b"\n" + kept[kept.find(b"\n") + 1 :])
+
+
+def _close(file: IO[bytes]) -> None:
+    # A full disk refuses what is still buffered, too; the file is closed all the same.
+    with contextlib.suppress(OSError):
+        file.close()
 
 
 def _tail(kept: Sequence[str], most: int, *, cut: bool) -> LogTail:

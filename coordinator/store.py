@@ -217,13 +217,16 @@ class Store:
         if key in self._rows:
             return
         line = json.dumps(row, sort_keys=True, allow_nan=False)
-        with storage(self._index), self._disk.open(self._index, "ab") as file:
-            before_bytes = file.tell()
+        with storage(self._index):
+            before_bytes = self._disk.size_bytes(self._index) or 0
             try:
-                file.write(line.encode() + b"\n")
-                file.flush()
+                with self._disk.open(self._index, "ab") as file:
+                    file.write(line.encode() + b"\n")
             except OSError:
-                file.truncate(before_bytes)  # half a row would spoil the next one
+                # Half a row would spoil the next one. It is closed by now: as long as it is open
+                # it tries to write the rest, before anything else.
+                with contextlib.suppress(OSError), self._disk.open(self._index, "r+b") as file:
+                    file.truncate(before_bytes)
                 raise
         self._rows.add(key)
 

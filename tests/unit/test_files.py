@@ -356,6 +356,31 @@ def test_the_index_has_each_row_once_and_no_torn_one(tmp_path: Path) -> None:
     assert [json.loads(line)["attempt"] for line in index.read_text().splitlines()] == [1, 2]
 
 
+TORN = """
+import resource, sys
+from pathlib import Path
+from broker.errors import StorageError
+from coordinator.store import Store
+store, (soft, hard) = Store(Path(sys.argv[1])), resource.getrlimit(resource.RLIMIT_FSIZE)
+for attempt, limit_bytes in ((1, soft), (2, 300), (3, soft)):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        store.append_index({"job_id": "j" * 100, "attempt": attempt, "artifact_id": "a" * 100})
+    except StorageError:
+        print("refused", attempt)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
+def test_a_row_that_the_disk_does_not_take_whole_spoils_no_other(tmp_path: Path) -> None:
+    """Once there is room again the next one has a line of its own."""
+    words = [sys.executable, "-c", TORN, tmp_path]
+    said = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert said.stdout == "refused 2\n", said.stderr
+    lines = (tmp_path / "models" / "index.jsonl").read_text().splitlines()
+    assert [json.loads(line)["attempt"] for line in lines] == [1, 3]
+
+
 def test_dead_parts_are_collected(tmp_path: Path) -> None:
     """Those that nobody has written to for long; with their lists."""
     store = Store(tmp_path)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.effects import BundleMade, TrainerLine
 from broker import messages as m
+from broker.disk import RealDisk
 from broker.errors import BadMessage
 from broker.loglines import LogLines, decode_lines, encode_lines, missing
 from broker.topics import Kind
@@ -123,6 +125,22 @@ def test_a_log_that_was_let_go_at_its_beginning_is_not_a_hole(tmp_path: Path) ->
     assert tail.truncated
     assert not any("missing" in line for line in tail.lines)
     assert tail.lines[-1] == "line 499"
+    logs.close()
+
+
+class Full(RealDisk):
+    """A disk without room for another line."""
+
+    def open(self, path: Path, mode: str) -> Any:
+        """See `Disk`."""
+        return super().open(Path("/dev/full"), mode)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
+def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
+    """The end of a coordinator neither: its ledger is closed after its logs."""
+    logs = JobLogs(tmp_path, 1000, Full())
+    logs.append(JOB, LogLines(1, 1, ("line",)))
     logs.close()
 
 
