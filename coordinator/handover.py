@@ -231,9 +231,7 @@ def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
     if wanted(world, artifact_id) is None:
         _abandon(world, upload, "superseded")
     elif now.mono_s - upload.receiver.idle_since > ABANDONED_S:
-        del world.uploads[artifact_id]
-        _share_window(world)
-        world.do(LeavePart(artifact_id))
+        _leave(world, upload)
     elif (host := world.hosts.get(upload.host)) is not None and not host.online:
         world.timers.set(("upload", artifact_id), now.mono_s + OFFLINE_S)
     else:
@@ -335,13 +333,32 @@ def index_again(world: World) -> None:
 
 def _open(world: World, host: str, artifact_id: str, offer: Offer, now: Now) -> None:
     if artifact_id not in world.uploads and len(world.uploads) >= MAX_UPLOADS:
-        return  # the offer is repeated; a place will be free
+        _make_room(world)
+        if len(world.uploads) >= MAX_UPLOADS:
+            return  # the offer is repeated; a place will be free
     world.parts_opened += 1
     part = world.parts_opened
     world.uploads[artifact_id] = Upload(
         artifact_id, host, offer.size_bytes, offer.chunk_bytes, now.mono_s, part
     )
     world.do(OpenPart(artifact_id, offer.size_bytes, offer.chunk_bytes, part))
+
+
+def _make_room(world: World) -> None:
+    """Take a place from a host that is away: when it is back it offers, and goes on, again."""
+    for upload in world.uploads.values():
+        host = world.hosts.get(upload.host)
+        is_away = host is not None and not host.online
+        if is_away and upload.receiver is not None and not upload.finishing:
+            _leave(world, upload)
+            return
+
+
+def _leave(world: World, upload: Upload) -> None:
+    del world.uploads[upload.artifact_id]
+    _share_window(world)
+    world.timers.cancel(("upload", upload.artifact_id))
+    world.do(LeavePart(upload.artifact_id))
 
 
 def _share_window(world: World) -> None:

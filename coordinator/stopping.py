@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from broker.clock import Now, backoff_s
-from broker.messages import Cancel, Stopped
+from broker.messages import MAX_LISTED, Cancel, Stopped
 from coordinator import believing
 from coordinator.jobs import Job
 from coordinator.states import FINAL, Event, JobState
 from coordinator.world import RESEND_BASE_S, RESEND_CAP_S, RESENDS, Stop, World
+
+MAX_STOPS: Final = 2 * MAX_LISTED  # of one host that are not answered: more than it can hold
 
 
 def current(world: World, host: str, job_id: str, attempt: int, now: Now) -> Job | None:
@@ -32,11 +35,16 @@ def why_void(job: Job | None, attempt: int) -> str:
 def tell_to_stop(world: World, host: str, job_id: str, attempt: int, why: str, now: Now) -> None:
     """Tell a host that an attempt is void, until it answers; its heartbeats bring it up again."""
     key = (host, job_id, attempt)
-    if key not in world.stops:
+    if key not in world.stops and not _has_many(world, host):
         late = is_late(world.book.get(job_id), host, attempt)
         world.stops[key] = Stop(why, 0, keep_finished=late)
         world.changed_hosts[host] = None
         send(world, key, now)
+
+
+def _has_many(world: World, host: str) -> bool:
+    """Whether a host is told to stop so much already that the rest waits for its heartbeats."""
+    return len(world.stops) >= MAX_STOPS and sum(one[0] == host for one in world.stops) >= MAX_STOPS
 
 
 def is_late(job: Job | None, host: str, attempt: int) -> bool:

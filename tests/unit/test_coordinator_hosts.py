@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from broker import messages as m
+from broker.ranges import RangeSet
 from coordinator.effects import (
     AppendIndex,
     FinishPart,
     OpenPart,
     PartFailed,
+    PartOpened,
     PartStored,
     WriteChunk,
 )
-from tests.harness.coordinator import HEX, Fleet, spec
+from coordinator.handover import MAX_UPLOADS
+from coordinator.stopping import MAX_STOPS
+from tests.harness.coordinator import HEX, Fleet, Host, spec
 
 
 def test_heartbeats_renew_the_lease_and_silence_loses_the_job() -> None:
@@ -318,3 +322,48 @@ def test_failed_and_released_are_noted_each_time() -> None:
     pi.reports(m.Failed, job, error="it diverged", exit_code=1)
     assert pi.heard(m.Noted)[0].verdict == "superseded"
     assert fleet.history.count(("job", "failed")) == 1
+
+
+def test_a_host_that_lists_ever_new_jobs_is_told_of_so_many_at_a_time() -> None:
+    """Each is told until it is answered: nobody fills the memory with jobs that there are not."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    ids = iter(range(1_000_000))
+    for _ in range(20):
+        pi.beats(*((f"{next(ids):064x}", 1, "running") for _ in range(m.MAX_LISTED)))
+    assert len({one.job_id for one in pi.heard(m.Cancel)}) == MAX_STOPS
+    other = fleet.host("other").joins(("f" * 64, 1, "running"))
+    assert other.heard(m.Cancel), "whoever else is there is told all the same"
+    fleet.passes(120)
+    pi.heard(m.Cancel)
+    pi.beats(("e" * 64, 1, "running"))
+    assert [one.job_id for one in pi.heard(m.Cancel)] == ["e" * 64]
+
+
+def _offers(fleet: Fleet, host: Host, artifact_id: str) -> bool:
+    """A host has its job's result to bring, and offers it; whether it may send."""
+    (job,) = fleet.core.world.held_at(host.name)
+    host.reports(m.Finished, job, artifact_id=artifact_id, size_bytes=2000)
+    offer = m.Offer(
+        job_id=job.job_id, attempt=1, instance=host.instance, size_bytes=2000, chunk_bytes=1024
+    )
+    host.says(fleet.topics.offer(host.name, artifact_id), offer)
+    for opened in fleet.took(OpenPart):
+        fleet.handle(PartOpened(opened.artifact_id, RangeSet(), opened.part))
+    return bool(host.heard(m.Grant))
+
+
+def test_hosts_that_are_away_keep_no_place_from_who_is_there() -> None:
+    """A switch that fails leaves all of their uploads half done; they go on when they are back."""
+    names = [f"host{number}" for number in range(MAX_UPLOADS + 2)]
+    fleet = Fleet(*map(spec, names))
+    hosts = [fleet.host(name).joins() for name in names]
+    *gone, late, there = hosts
+    assert all(_offers(fleet, host, f"{at:064x}") for at, host in enumerate(gone))
+    assert not _offers(fleet, late, "a" * 64), "there is no place left"
+    for host in gone:
+        host.status("offline", "lost")
+    assert _offers(fleet, there, "b" * 64)
+    assert _offers(fleet, late, "a" * 64)
+    gone[0].status("online", "birth", "s-again")
+    assert _offers(fleet, gone[0], f"{0:064x}")
