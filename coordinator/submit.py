@@ -143,7 +143,7 @@ def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
             "key": "allowed_hosts",
             "message": f"{hostnames.doubt(name, {*known, *declared})} {remedy}",
         }
-        for name in islice(unknown, MOST_ERRORS)
+        for name in islice(unknown, hostnames.MOST)
     ]
 
 

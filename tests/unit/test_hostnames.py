@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -148,3 +149,23 @@ def test_hosts_that_are_not_there_come_in_pages_that_an_answer_bears() -> None:
         told += [row["host"] for row in page.data["others"]]
         offset, pages = page.data["next"], pages + 1
     assert (told, pages > 2) == (named, True)
+
+
+def test_many_hosts_that_are_yet_to_come_hold_nobody_up() -> None:
+    """A coordinator that looked for what each of them may mean was deaf for as long."""
+    known = [f"node{number}" for number in range(1000)]
+    names = [f"node{number}" for number in range(1000, 1300)]
+    plan = Plan((replace(spec(), allowed_hosts=tuple(names)),))
+    begun_s = time.process_time()
+    assert hostnames.of_plan(plan, known)[-1] == "and 292 more hosts that nobody knows"
+    fleet = _fleet(*known[:300])
+    fleet.handle(ManifestRead(plan))
+    assert len(fleet.asks(m.AskWhy(id="w", job="job")).data["remedies"]) >= hostnames.MOST
+    assert not _run(fleet, names).ok
+    assert time.process_time() - begun_s < 5
+
+
+def _run(fleet: Fleet, names: list[str]) -> m.OperatorResponse:
+    job: Any = {"model": "gbt", "mode": "oracle", "allowed_hosts": names}
+    answer: m.OperatorResponse = fleet.asks(m.AskRun(id="r", job=job))
+    return answer

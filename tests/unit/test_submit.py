@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker import messages as m
+from coordinator import hostnames
 from coordinator.ledger import Ledger
 from coordinator.plan import job_id
 from coordinator.states import JobState
@@ -243,5 +244,5 @@ def test_as_many_unknown_hosts_are_told_as_an_answer_holds() -> None:
     fleet = _fleet()
     fleet.host().joins()
     answer = _run(fleet, **JOB, allowed_hosts=[f"other{number}" for number in range(3000)])
-    assert len(_errors(answer)) == 100
+    assert len(_errors(answer)) == hostnames.MOST
     assert len(m.encode(answer)) < m.MAX_PAYLOAD_BYTES
