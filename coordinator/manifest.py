@@ -152,8 +152,12 @@ def parse_manifest(
     path: Path, text: str, trainers: Mapping[str, Mapping[str, JsonValue]]
 ) -> Plan:  # fmt: skip
     """Return the plan in the text of the file at `path`; see `load_manifest`."""
-    reader = Reader(str(path), trainers, Lines(text))
-    plan = reader.read(_parse_toml(path, text))
+    tables = _parse_toml(path, text)
+    try:
+        reader = Reader(str(path), trainers, Lines(text))
+        plan = reader.read(tables)
+    except RecursionError:  # `a.b.c = 1` may go on for long
+        raise _single(path, "has tables hundreds deep in one another; write it flat") from None
     if reader.problems:
         problems = sorted(reader.problems, key=lambda one: one.line or 0)
         raise ManifestError(tuple(problems), plan)

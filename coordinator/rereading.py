@@ -45,7 +45,10 @@ class PlanReader:
         Raises `ManifestError` with every problem of the file.
         """
         text = read_text(path)
-        plan = self._by_pieces(text, trainers)
+        try:
+            plan = self._by_pieces(text, trainers)
+        except RecursionError:
+            plan = None
         return parse_manifest(path, text, trainers) if plan is None else plan
 
     def _by_pieces(self, text: str, trainers: Trainers) -> Plan | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from broker import messages as m
 from coordinator.manifest import ManifestError, load_manifest
 from coordinator.plan import Plan
+from coordinator.rereading import PlanReader
 from tests.harness.coordinator import Fleet
 
 
@@ -50,3 +52,19 @@ def test_a_model_that_no_folder_can_be_called_is_refused(tmp_path: Path) -> None
     (problem,) = raised.value.problems
     assert problem.key == "model"
     assert "give the trainer another name" in problem.message
+
+
+@pytest.mark.parametrize("load", [load_manifest, PlanReader().load])
+@pytest.mark.parametrize(
+    "line",
+    ["[[jobs]]\nhyper{}", "[[jobs]]\nname{}", "[defaults]\nseed{}", "[hosts]\npi{}", "jobs{}"],
+)
+@pytest.mark.parametrize("depth", [50, 900, 3000])
+def test_tables_without_end_are_an_error_like_any_other(
+    tmp_path: Path, load: Callable[..., Plan], line: str, depth: int
+) -> None:
+    """Who asks for a reload is told."""
+    path = tmp_path / "plan.toml"
+    path.write_text(f"schema_version = 1\n{line.format('.a' * depth)} = 1\n")
+    with pytest.raises(ManifestError):
+        load(path, {"gbt": {}})
