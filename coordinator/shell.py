@@ -149,6 +149,8 @@ class Shell:
         self._failures = 0
         self._resume_s: float | None = None
         self._waiting: dict[type[Event], Event] = {}  # for the ledger to take changes again
+        self._again_s = 0.0  # when that is tried
+        self._tries = 0
         self.core = self._new_core(now)
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
@@ -166,20 +168,23 @@ class Shell:
             self._put_off(events)
             if now.mono_s < self._resume_s or not self._resume(now):
                 return
-            link = [] if self._session is None else [Connected(self._session)]
-            events = [*link, *self._waiting.values()]
-            self._waiting.clear()
-        for event in events or [Tick()]:
-            self.core.handle(event, now)
-        self._flush(now)
-        if self._resume_s is not None:
-            self._put_off(events)
+            events = [] if self._session is None else [Connected(self._session)]
+        self._take(events or [Tick()], now)
+        if self._waiting and self._resume_s is None and now.mono_s >= self._again_s:
+            # By themselves: on a disk that is nearly full they may be what is too much.
+            waiting, self._waiting = [*self._waiting.values()], {}
+            self._take(waiting, now)
+            self._tries = 0 if self._resume_s is None else self._tries
 
     def next_deadline(self) -> float | None:
         """Return when a turn is wanted without an event (monotonic seconds), or none."""
         if self._resume_s is not None:
             return self._resume_s
-        due_s = (self.core.next_deadline(), self._face.next_deadline() if self._face else None)
+        due_s = (
+            self.core.next_deadline(),
+            self._face.next_deadline() if self._face else None,
+            self._again_s if self._waiting else None,
+        )
         return min((at_s for at_s in due_s if at_s is not None), default=None)
 
     def goodbye(self) -> Outgoing | None:
@@ -200,12 +205,21 @@ class Shell:
         self._logs.close()
         self._ledger.close()
 
-    def _put_off(self, events: Sequence[Event]) -> None:
-        """Keep the newest of each kind that is said once, in the order in which they came."""
+    def _take(self, events: Sequence[Event], now: Now) -> None:
         for event in events:
-            if isinstance(event, ONCE):
-                self._waiting.pop(type(event), None)
-                self._waiting[type(event)] = event
+            self.core.handle(event, now)
+        self._flush(now)
+        if self._resume_s is not None and self._put_off(events):
+            wait_s = backoff_s(self._tries, RELOAD_BASE_S, RELOAD_CAP_S, self._around.rng)
+            self._again_s, self._tries = now.mono_s + wait_s, self._tries + 1
+
+    def _put_off(self, events: Sequence[Event]) -> bool:
+        """Keep the newest of each kind that is said once, in their order; tell whether any is."""
+        kept = [event for event in events if isinstance(event, ONCE)]
+        for event in kept:
+            self._waiting.pop(type(event), None)
+            self._waiting[type(event)] = event
+        return bool(kept)
 
     def _note_link(self, event: Connected | Disconnected) -> None:
         if isinstance(event, Connected):

@@ -90,3 +90,28 @@ def test_a_host_that_went_meanwhile_is_offline_in_the_end(coordinator: Coordinat
     coordinator.mono_s += 101
     coordinator.turn()
     assert statuses(coordinator) == ["offline"]
+
+
+def test_a_manifest_that_is_too_much_for_the_disk_leaves_the_fleet_served(
+    coordinator: Coordinator,
+) -> None:
+    """What needs little room is taken; the manifest is tried again, until there is more."""
+    database = coordinator.shell._ledger._db
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages + 20}")
+    many = {f"job{number}" for number in range(2000)}
+    coordinator.turn(ManifestRead(Plan((spec(), *map(spec, sorted(many))))))
+    served = 0
+    for number in range(120):
+        coordinator.mono_s += 1
+        coordinator.turn()
+        answer = coordinator.asks(m.AskPause(id=f"p{number}", off=bool(number % 2)))
+        served += answer is not None
+    assert served > 90
+    database.execute("PRAGMA max_page_count = 1000000")
+    coordinator.mono_s += 31
+    coordinator.turn()
+    answer = coordinator.asks(m.AskStatus(id="s"))
+    assert answer is not None
+    data: Any = answer.data
+    assert data["jobs"]["pending"] == 1 + len(many)
