@@ -104,7 +104,7 @@ def has_come(job: Job, report: AgentResponse) -> bool:
 def on_released(world: World, host: str, report: Released, now: Now) -> None:
     """An agent gives a job back unfinished; that costs the job nothing."""
     job = world.book.get(report.job_id)
-    if job is not None and job.checkpoint and job.checkpoint.artifact_id == report.artifact_id:
+    if job is not None and has_come(job, report):
         world.note(host, report, "stored")
         return
     if job is None or job.state in FINAL or not job.is_at(host, report.attempt):

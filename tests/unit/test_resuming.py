@@ -208,6 +208,28 @@ def test_a_released_job_waits_for_its_checkpoint_and_goes_on_elsewhere() -> None
     assert assign.checkpoint.model_dump() == CHECKPOINT.model_dump() | {"chunk_bytes": 16 * 1024}
 
 
+def test_an_attempt_that_gets_no_further_than_its_checkpoint_is_given_back_all_the_same() -> None:
+    """It leaves off at the very bytes that it began with: the next attempt has them, none is lost.
+
+    A repeated report of an attempt that was given back is not of the one after it.
+    """
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    released(fleet, pi)
+    for attempt in (2, 3, 4):
+        job = pi.runs()
+        assert (job.attempt, job.state) == (attempt, "running")
+        pi.reports(m.Released, job, reason="snoozed", artifact_id=HEX, size_bytes=2000)
+        assert pi.heard(m.Noted)[-1].verdict == "stored"
+        now = fleet.job()
+        assert (now.attempt, now.state, now.losses) == (attempt + 1, "claimed", 0)
+        assert now.checkpoint is not None
+        assert now.checkpoint.attempt == attempt
+        pi.reports(m.Released, job, reason="snoozed", artifact_id=HEX, size_bytes=2000)
+        assert pi.heard(m.Noted)[-1].verdict == "stored"
+        assert fleet.job() == now
+
+
 def test_a_checkpoint_flows_to_the_host_that_has_the_job_and_to_nobody_else() -> None:
     """A host cannot have what is not its job's."""
     fleet = Fleet(spec())
