@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 
 GIB: Final = 1024**3
+# The share of trainers that, asked to end, are where they began: anew, and at a checkpoint.
+NO_FURTHER: Final = (0.2, 0.6)
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class SimTrainer:
     deaf: bool
     files: Path
     begun_s: float
+    gets_further: bool
     skipped_s: float = 0.0
     alive: bool = True
 
@@ -79,6 +83,10 @@ class SimTrainer:
 
     def _leaves_off(self) -> None:
         if not self.alive:
+            return
+        if not self.gets_further:
+            self.machine.run.faults["(left off where it began)"] += 1
+            self.exits(75)
             return
         disk, begun_s = self.machine.disk, self.begun_s
         done_s = self.machine.run.timeline.now_s - begun_s + self.skipped_s
@@ -254,9 +262,12 @@ class AgentNode(Node):
         files = self.checkpoints.files(assign.job_id)
         job = self.run.job(assign.job_id)
         pid, after = self.run.next_pid(), self.run.timeline.after
+        # Of their own stream of random numbers, so that no other draw depends on it.
+        which = f"{machine.name} {assign.job_id} {assign.attempt} {self.run.scenario.seed}"
+        gets_further = random.Random(f"progress {which}").random() >= NO_FURTHER[resumes]
         child = SimTrainer(
             machine, self, self.generation, assign.job_id, assign.attempt, pid,
-            job.behaviour == "deaf", files, self.run.timeline.now_s,
+            job.behaviour == "deaf", files, self.run.timeline.now_s, gets_further,
         )  # fmt: skip
         machine.children[pid] = child
         self.run.checker.trainer_started(self, child)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.disk import Disk
 from broker.errors import StorageError
-from broker.wire import LinkEvent
+from broker.wire import LinkEvent, Outgoing
 from coordinator.effects import ManifestRead
 from coordinator.joblog import JobLogs
 from coordinator.jobs import Change
@@ -46,6 +46,7 @@ class SimLedger(Ledger):
             raise StorageError("ledger: the disk refuses")
         super().commit(changes)
         self._node.run.checker.committed(changes)
+        self._node.run.given_back.committed(changes)
         machine.before("committed")
 
     def close(self) -> None:
@@ -101,7 +102,13 @@ class CoordinatorNode(Node):
     def turn(self, events: Sequence[Any]) -> None:
         """See `Node`."""
         assert self.shell is not None
+        self.run.given_back.heard(events)
         self.shell.turn(events, self.machine.now())
+
+    def publish(self, *messages: Outgoing) -> bool:
+        """See `Node`; what it says of jobs that come back is noted."""
+        self.run.given_back.said(messages)
+        return super().publish(*messages)
 
     def shorten(self, event: LinkEvent) -> LinkEvent:
         """As `coordinator.service.Service` does."""

@@ -220,6 +220,26 @@ def _final_states_move(patch: Patch) -> None:
     patch(handover, "FINAL", frozenset({JobState.COMPLETED}))
 
 
+def _unchanged_is_repeated(patch: Patch) -> None:
+    def has_come(job: Job, report: Any) -> bool:
+        kept = job.checkpoint
+        told = report.artifact_id if report.type == "released" else None
+        return kept is not None and kept.artifact_id == told
+
+    patch(handover, "has_come", has_come)
+
+
+def _given_back_and_still_there(patch: Patch) -> None:
+    real = World.move
+
+    def move(world: World, job: Job, event: Event, *args: Any, **changes: Any) -> Job:
+        if event is Event.RELEASED:
+            changes["host"] = job.host
+        return real(world, job, event, *args, **changes)
+
+    patch(World, "move", move)
+
+
 def _effects_lost_at_restart(patch: Patch) -> None:
     patch(Core, "_birth", lambda core, now: None)
 
@@ -280,6 +300,8 @@ MUTANTS = (
     Mutant("bundle cleared too early", 100, _clears_unasked),
     Mutant("checkpoints not hashed", 2000, _checkpoints_not_hashed),
     Mutant("checkpoints of others taken", 300, _checkpoints_of_others),
+    Mutant("unchanged is not given back", 1000, _unchanged_is_repeated),
+    Mutant("given back and still there", 300, _given_back_and_still_there),
     Mutant("owner not heard", 300, _owner_not_heard),
     Mutant("releases not asked for", 1000, _releases_not_asked_for),
     Mutant("pause lost by a restart", 1000, _pause_lost_by_restart),

@@ -33,6 +33,7 @@ from .agentnode import AgentNode
 from .checks import Checker, Violation
 from .clock import Timeline
 from .coordinatornode import CoordinatorNode
+from .givenback import GivenBack
 from .network import Broker, Link, Weather
 from .nodes import TOPICS, Machine, Node
 from .scenario import FAULTS_S, Fault, JobPlan, Scenario, extra_jobs
@@ -82,6 +83,7 @@ class Run:
         if trace:
             self.broker.watch = self._on_message
         self.checker = Checker(self)
+        self.given_back = GivenBack(self.checker)
         self.coordinator = CoordinatorNode(self, Machine(self, "coordinator"))
         self.agents = [AgentNode(self, Machine(self, h.name), h) for h in scenario.hosts]
         self.operator = Operator(self)
