@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from agent import core as agent_core
 from agent import owed, owner, runs
@@ -32,6 +32,9 @@ from .disk import SimDisk
 from .scenario import draw
 
 Patch = Callable[[Any, str, Any], None]
+
+# By what a patch is betrayed that does not fit the code any more: it tests nothing.
+_MISFITS: Final = tuple(f"no exception escapes ({name}" for name in ("TypeError", "AttributeError"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,7 @@ def _reports_sent_once(patch: Patch) -> None:
 
 
 def _reports_not_kept(patch: Patch) -> None:
-    patch(Spool, "keep", lambda spool, report: None)
+    patch(Spool, "keep", lambda spool, report, data: None)
 
 
 def _never_killed(patch: Patch) -> None:
@@ -247,8 +250,9 @@ def _effects_lost_at_restart(patch: Patch) -> None:
 def _clears_unasked(patch: Patch) -> None:
     real = AgentShell._keep
 
-    def keep(shell: Any, report: Any, now: Now) -> None:
-        real(shell, report, now)
+    def keep(shell: Any, effect: Any, now: Now) -> None:
+        real(shell, effect, now)
+        report = effect.report
         if report.type == "finished" and report.attempt > 1:
             shell._spool.clear(report.job_id, report.attempt, report.artifact_id)
 
@@ -327,13 +331,17 @@ def switched_on(mutant: Mutant) -> Iterator[None]:
 
 
 def seeds_until_found(mutant: Mutant, first: int = 0) -> tuple[int, str] | None:
-    """Return after how many seeds it is found, and by which rule; none if not in time."""
+    """Return after how many seeds it is found, and by which rule; none if not in time.
+
+    Raises `AssertionError` when what is found is that the bug itself does not fit the code.
+    """
     from .__main__ import run_one
 
     with switched_on(mutant):
         for number in range(mutant.within):
             violation = run_one(draw(first + number)).violation
             if violation is not None:
+                assert not violation.rule.startswith(_MISFITS), f"{mutant.name}: {violation}"
                 return number + 1, violation.rule
     return None
 
