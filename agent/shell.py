@@ -127,6 +127,9 @@ class Shell:
         for event in events or [Tick()]:
             if isinstance(event, TrainerExited):
                 self._ended(event)
+            elif isinstance(event, BundleMade) and self._was_shared(event):
+                self._around.background(partial(self._bundle, event.job_id, event.attempt))
+                continue
             self.core.handle(event, now)
             for effect in self.core.take():
                 self._perform(effect, now)
@@ -318,6 +321,12 @@ class Shell:
             self._around.put(BundleFailed(job_id, attempt, reason, passing=False))
         else:
             self._around.put(made)
+
+    def _was_shared(self, made: BundleMade) -> bool:
+        """Tell whether another job, with the very same result, has taken it away meanwhile."""
+        with contextlib.suppress(OSError):
+            return not made.data and not self._spool.has(made.artifact_id)
+        return False
 
     def _made(self, job_id: str, attempt: int) -> BundleMade:
         artifact_id, size_bytes = self._spool.make_bundle(job_id, attempt)

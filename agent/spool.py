@@ -93,20 +93,28 @@ class Spool:
         self._disk.remove_tree(self.work(job_id, attempt))
 
     def load(self) -> list[Finished | Failed]:
-        """Return the reports of an earlier process, and delete what belongs to none of them."""
+        """Return the reports of an earlier process, and delete what belongs to none of them.
+
+        A report that the disk does not give back now is left, with all bundles, for another start.
+        """
         disk = self._disk
         disk.sync_folder(self._spool)  # a killed process may have left names that are not durable
         reports: list[Finished | Failed] = []
+        garbage = ["*.making*", "*.tar.zst"]
         for path in disk.glob(self._spool, "*.json"):
             try:
                 report = decode(_REPORT, read(disk, path))
-            except (OSError, BadMessage) as error:
+            except OSError as error:
+                log.error("spool: %s cannot be read, and stays: %s", path.name, plain(error))
+                garbage = ["*.making*"]
+                continue
+            except BadMessage as error:
                 log.warning("spool: %s is not usable and is left out: %s", path.name, plain(error))
                 disk.replace(path, path.with_suffix(".broken"))
                 continue
             reports.append(self._without_bundle(report))
         kept = {self.bundle_path(r.artifact_id) for r in reports if isinstance(r, Finished)}
-        for pattern in ("*.tar.zst", "*.making*"):
+        for pattern in garbage:
             for path in disk.glob(self._spool, pattern):
                 if path not in kept:
                     disk.unlink(path)
@@ -119,6 +127,10 @@ class Spool:
         if artifact_id is not None:
             self._close(artifact_id)
             self._disk.unlink(self.bundle_path(artifact_id))
+
+    def has(self, artifact_id: str) -> bool:
+        """Tell whether a bundle is there. Raises OSError where the disk does not say."""
+        return self._disk.size_bytes(self.bundle_path(artifact_id)) is not None
 
     def is_whole(self, artifact_id: str) -> bool:
         """Hash a bundle again and tell whether it is what its name says."""
@@ -187,9 +199,7 @@ class Spool:
         return report.model_copy(update={"bundle": ""})
 
     def _is_there(self, report: Finished) -> bool:
-        if report.bundle:
-            return True
-        if self._disk.size_bytes(self.bundle_path(report.artifact_id)) is not None:
+        if report.bundle or self.has(report.artifact_id):
             return True
         log.warning("spool: the bundle of job %s is gone", report.job_id[:12])
         self._disk.unlink(self._report_path(report.job_id, report.attempt))

@@ -450,3 +450,26 @@ def test_what_a_killed_process_was_making_goes_with_the_next_start(tmp_path: Pat
         path.write_bytes(b"{")
     Store(tmp_path)
     assert [path for path in (*half, whole) if path.exists()] == [whole]
+
+
+class _Unreadable(RealDisk):
+    """A disk that does not give back a report, for a while."""
+
+    def open(self, path: Path, mode: str) -> Any:
+        if path.suffix == ".json" and mode == "rb":
+            raise OSError(5, "Input/output error")
+        return super().open(path, mode)
+
+
+def test_a_report_that_cannot_be_read_now_costs_no_result(tmp_path: Path) -> None:
+    """It is there at the next start, and so is its bundle."""
+    spool = Spool(tmp_path)
+    fill(spool.work("1b" * 32, 1) / "out")
+    artifact_id, size_bytes = spool.make_bundle("1b" * 32, 1)
+    about = {"id": "r", "session": "s", "instance": "i", "job_id": "1b" * 32, "attempt": 1}
+    finished = Finished(**about, artifact_id=artifact_id, size_bytes=size_bytes)
+    spool.keep(finished)
+    assert Spool(tmp_path, _Unreadable()).load() == []
+    again = Spool(tmp_path)
+    assert again.load() == [finished]
+    assert again.is_whole(artifact_id)

@@ -26,6 +26,7 @@ from agent.effects import (
     StartTrainer,
     TrainerExited,
     TrainerLine,
+    TrainerStarted,
     Vitals,
 )
 from agent.shell import DISK_AGAIN_S, Shell, Surroundings
@@ -407,3 +408,38 @@ def test_what_was_refused_stays_refused() -> None:
     assert not agent.took(StartTrainer)
     agent.assigned(2, needs=m.Needs(min_ram_gib=4))
     assert agent.took(StartTrainer)
+
+
+def test_two_jobs_with_the_very_same_result_take_it_from_none(tmp_path: Path) -> None:
+    """One is handed over and cleared just when the other has made its bundle: that is there."""
+    agent, other = Agent(), "b" * 64
+    events: deque[Any] = deque()
+    around = Surroundings(
+        agent.topics, publish=lambda _: True, put=events.append, background=lambda work: work(),
+        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
+    )  # fmt: skip
+    spool = Spool(tmp_path, bundler=_weights)
+    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+
+    def happens(*some: Any) -> None:
+        shell.turn(some, Now(600.0, 600.0))
+
+    agent.runs()
+    happens(TrainerExited(JOB, 1, 0))
+    happens(events.popleft())
+    first = agent.core.state.owed[JOB].report
+    assign = m.Assign(
+        id="a", job_id=other, attempt=1, instance="i1", name="other", model="gbt", mode="oracle",
+        lease_s=60.0,
+    )  # fmt: skip
+    agent.hears(assign)
+    agent.handle(TrainerStarted(other, 1, 78))
+    happens(TrainerExited(other, 1, 0))
+    noted = m.Noted(id="n", report_id=first.id, job_id=JOB, attempt=1, verdict="stored")
+    happens(Incoming(agent.topics.request("pi"), m.encode(noted)))
+    assert JOB not in agent.core.state.owed
+    while events:
+        happens(events.popleft())
+    report = agent.core.state.owed[other].report
+    assert isinstance(report, m.Finished)
+    assert spool.bundle_path(report.artifact_id).exists()
