@@ -108,16 +108,21 @@ def test_hosts_at_eighty_columns_and_at_more(monkeypatch: pytest.MonkeyPatch) ->
     assert drained.split()[:2] == ["gaming-pc-12", "drained"], "no footnote alone says it"
 
 
-def test_what_a_host_is_described_as_is_shown_where_there_is_room() -> None:
+def test_what_a_host_is_described_as_is_shown_where_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its owner's words before the manifest's; no column where there are none, or at 80."""
     plain = {**HOST, "policy": {"description": ""}}
     told = {**HOST, "policy": {"description": "a desktop"}}
     owners = {**told, "capability": HOST["capability"] | {"description": "Ann's desk"}}  # type: ignore[operator]
     for row, said in ((told, "a desktop"), (owners, "Ann's desk")):
+        monkeypatch.setenv("COLUMNS", "200")
         head, _, line = _text(draw_hosts([row]), 200).splitlines()
         assert (head.rstrip()[-11:], line.rstrip()[-len(said) :]) == ("DESCRIPTION", said)
+        monkeypatch.setenv("COLUMNS", "80")
         assert said not in _text(draw_hosts([row]), 80)
         assert max(map(len, _text(draw_hosts([row]), 80).splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", "200")
     assert "DESCRIPTION" not in _text(draw_hosts([plain]), 200)
 
 
