@@ -29,6 +29,8 @@ _CONTROLS: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 
+_KINDS: Final = frozenset({"dict", "list", "float", "str"})  # stand between the keys of JSON
+
 # verb -> (module, one line of help); the order is the order of `fleet --help`
 VERBS: Final[dict[str, tuple[str, str]]] = {
     "up": ("up", "Run broker, coordinator and agents on this machine."),
@@ -231,6 +233,20 @@ def _answer_in_json(text: str, argv: list[str] | None) -> None:
             print_json({"ok": False, "message": printable(text), "errors": []})
 
 
+def _no_request(error: ValueError) -> str:
+    """Say what was typed that no request can hold; any other error is a fault, and raised."""
+    from pydantic import ValidationError
+
+    if isinstance(error, UnicodeEncodeError):
+        return "no request can hold that: it is no text in UTF-8"
+    if not isinstance(error, ValidationError):
+        raise error
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in _KINDS)
+    message = first["msg"].removeprefix("Value error, ")
+    return f"no request can hold that: {where}: {message[:1].lower()}{message[1:]}"
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
@@ -252,4 +268,7 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         _complain(plain(error), argv)
         return EXIT_REFUSED
+    except ValueError as error:
+        _complain(_no_request(error), argv)
+        return EXIT_USAGE
     return result if isinstance(result, int) else 0

@@ -85,7 +85,7 @@ def get_command(
     make_wanted(output)
     name = offer.name if attempt is None else f"{offer.name}-attempt-{attempt}"
     target = output / (f"{name}.tar.zst" if raw else name)
-    if not raw and target.exists():
+    if target.exists():
         raise LocalError(f"{target} exists already; remove it, or choose another -o")
     part = output / f".{offer.artifact_id}.part"
     begun_s = time.monotonic()

@@ -47,6 +47,7 @@ from coordinator.cli.patience import OFFLINE_S, USUAL_S, Patience
 from tests.harness.brokers import BrokerProcess, embedded
 from tests.harness.secure import House
 
+RUN = ("run", "--model", "gbt", "--mode", "oracle")
 CHUNK_BYTES = 64 * 1024
 DEADLINE_S = 20.0
 Answer = Callable[[Any, str], list[Outgoing]]
@@ -464,6 +465,36 @@ def test_whoever_reads_only_the_first_line_is_told_of_no_failure(
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "x" * 2001), "job: string should have at most 2000 characters"),
+        (("show", "\udcff"), "job: "),
+        ((*RUN, "-H", "lr=nan"), "job.hyper.lr: input should be a finite number"),
+        ((*RUN, "--min-ram-gib", "inf"), "job.min_ram_gib: input should be a finite number"),
+        ((*RUN, "-H", "day=[2026-01-02]"), "job.hyper.day.0: input was not a valid JSON value"),
+        ((*RUN, "--name", "\udcff"), "no text in UTF-8"),
+        (("events", "--since", "6000-01-01"), "since: input should be less"),
+        (("stats", "--since", "6000-01-01", "--json"), "since: input should be less"),
+    ],
+)
+def test_what_no_request_can_hold_is_an_error_of_who_typed_it(
+    where: BrokerSettings,
+    arguments: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not a fault of the program's own: one line, and the exit code of wrong usage."""
+    command = [*arguments, "--broker", where.url, "--root", where.topic_root, "--timeout", "1"]
+    assert main(command) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("error: ")
+    assert said in told.err
+    assert len(told.err.splitlines()) == 1
+    if "--json" in arguments:
+        assert json.loads(told.out)["ok"] is False
+
+
 def _fetch(where: BrokerSettings, out: Path, *more: str) -> int:
     arguments = ["get", "gbt", "-o", str(out), "--broker", where.url, "--root", where.topic_root]
     return main([*arguments, *more])
@@ -509,6 +540,23 @@ def test_a_download_is_checked_and_confirmed(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["gbt.tar.zst"]
     assert (tmp_path / "out" / "gbt.tar.zst").read_bytes() == content
     assert shop.stored.wait(DEADLINE_S)
+
+
+def test_a_bundle_that_is_there_already_is_not_overwritten(
+    where: BrokerSettings,
+    peer: Any,
+    says: Any,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It may be the result of an earlier training; an unpacked one is not overwritten either."""
+    peer(Shop(topics, says, b"x" * 1000))
+    kept = tmp_path / "gbt.tar.zst"
+    kept.write_bytes(b"of an earlier training")
+    assert _fetch(where, tmp_path, "--raw") == 1
+    assert f"{kept} exists already" in capsys.readouterr().err
+    assert kept.read_bytes() == b"of an earlier training"
 
 
 def test_what_does_not_hash_to_its_id_is_not_kept(
