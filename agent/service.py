@@ -49,7 +49,7 @@ from broker.messages import Capability, Gpu
 from broker.options import add_options
 from broker.parent import end_with_parent
 from broker.prose import complain
-from broker.settings import BrokerSettings
+from broker.settings import BrokerSettings, expanded
 from broker.systemd import Notifier
 from broker.topics import Topics
 from broker.trainers import OwnTrainer
@@ -355,7 +355,7 @@ def _check_data(named: Path | None) -> None:
 
     One of the file's may be a disk that is yet to be mounted: the agent starts, and says so.
     """
-    if named is not None and not named.expanduser().is_dir():
+    if named is not None and not expanded(named).is_dir():
         raise ConfigError(
             f"--data {named}: there is no such folder; name that of the prepared data"
         )

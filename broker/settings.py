@@ -44,6 +44,14 @@ def _folder(environment: Mapping[str, str], variable: str, usual: str) -> Path:
     return Path(named or (Path(home) if home else Path.home()) / usual) / "fleet"
 
 
+def expanded(path: Path) -> Path:
+    """Return a path with the home that `~` names. Raises `ConfigError` where that is nobody's."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{path}: nobody here is called so; write the whole path") from None
+
+
 def find_config(
     given: Path | None, environment: Mapping[str, str], folder: Path = _HERE
 ) -> Path | None:
@@ -74,7 +82,10 @@ class Settings(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _expand(cls, value: Any) -> Any:
-        return value.expanduser() if isinstance(value, Path) else value
+        try:
+            return expanded(value) if isinstance(value, Path) else value
+        except ConfigError as error:  # pydantic takes none but its own kinds
+            raise ValueError(str(error)) from None
 
     @classmethod
     def load(

@@ -13,6 +13,18 @@ from coordinator.cli import main
 _NEW_OBJECTS: Final = 50_000  # between two collections: loading modules makes no garbage
 
 
+def _open_what_is_closed() -> None:
+    """Have standard streams that lead nowhere where there are none, as after `2>&-`.
+
+    The next file or connection that is opened would be one of them, here and in what this becomes.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: its own
+            os.set_inheritable(nowhere, True)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8"))
+
+
 def run() -> NoReturn:
     """Run the command line and end the process with its exit code.
 
@@ -20,6 +32,7 @@ def run() -> NoReturn:
     commands take, and the system frees it all the same.
     """
     gc.set_threshold(_NEW_OBJECTS)
+    _open_what_is_closed()
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # whoever read it has gone

@@ -91,7 +91,7 @@ def config_command(
       fleet broker config mosquitto -o /etc/mosquitto --person operator:alice
     """  # noqa: D301 - \b is click's
     from broker.deploy import DATA, Node, Site
-    from broker.settings import BrokerSettings
+    from broker.settings import BrokerSettings, expanded
     from broker.topics import Topics
     from coordinator.cli.certificates import home_of
 
@@ -100,7 +100,7 @@ def config_command(
         Path(where["config"]) if where.get("config") else None,
         {"topic_root": root or where.get("root")},
     )
-    folder = Path(certificates).expanduser().absolute()
+    folder = expanded(Path(certificates)).absolute()
     known = _registered(home)
     site = Site(
         folder=Path(at) if at else _usual(kind, output, cluster=bool(nodes)),

@@ -11,7 +11,7 @@ from broker import certificates as certs
 from broker import private
 from broker.address import DEFAULT_TLS_PORT, Address, parse_addresses
 from broker.errors import ConfigError
-from broker.settings import BrokerSettings, config_home
+from broker.settings import BrokerSettings, config_home, expanded
 
 if TYPE_CHECKING:
     from broker.ca import Authority
@@ -29,7 +29,7 @@ home_option = click.option(
 
 def home_of(given: Path | None) -> Path:
     """Return the folder that holds `ca`, `broker` and `identities`."""
-    return (given or config_home()).expanduser().absolute()
+    return expanded(given or config_home()).absolute()
 
 
 def publish(authority: Authority, home: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from broker.errors import ConfigError
 from broker.machine import new_id
 from broker.prose import HANG, counted
 from coordinator.cli import EXIT_REFUSED, NotDone, Unreachable, printable
@@ -142,11 +143,12 @@ def _ask(at: Mapping[str, Any]) -> tuple[dict[str, Any], set[str] | None]:
     from broker.messages import AskTrainers
     from coordinator.cli.common import connect, where
 
+    asks = connect(where(**at), ASK_TIMEOUT_S)  # what is wrong with the settings is an error
     try:
-        with connect(where(**at), ASK_TIMEOUT_S) as client:
+        with asks as client:
             found: dict[str, Any] = client.ask(AskTrainers(id=new_id()))["trainers"]
             return found, known_hosts(client)
-    except (NotDone, Unreachable):
+    except (ConfigError, NotDone, Unreachable):  # the first on a host's machine: it may not ask
         return {}, None
 
 

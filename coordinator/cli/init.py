@@ -113,10 +113,10 @@ def init_command(
     home = home_of(home)
     now_s = system_clock().wall_s
     done: list[Made] = []
+    person = _operator(home, operator)  # first: what is wrong with it leaves nothing half made
     authority = _authority(home, brokers, now_s, done)
     _broker(authority, home, brokers, now_s, done, cluster=cluster)
     _client(authority, home, "coordinator", now_s, done)
-    person = _operator(home, operator)
     _client(authority, home, person, now_s, done)
     publish(authority, home)
     if done:

@@ -14,7 +14,7 @@ from broker import identity as ids
 from broker.acl import Principal, Role
 from broker.errors import ConfigError, LocalError, plain
 from broker.machine import system_clock
-from broker.settings import config_home
+from broker.settings import config_home, expanded
 from coordinator.cli.common import json_option
 from coordinator.cli.words import print_json, say
 
@@ -122,7 +122,7 @@ def _ask() -> str:
 def _folder(name: str, out: Path | None = None) -> Path:
     """Return where somebody's identity goes: to `out`, if that was said."""
     usual = config_home() / "identities" / ids.folder_name(name)
-    return (usual if out is None else out).expanduser().absolute()
+    return expanded(usual if out is None else out).absolute()
 
 
 def _running(bundle: Bundle, folder: Path) -> str:

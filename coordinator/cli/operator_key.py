@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from broker.errors import LocalError
-from broker.settings import config_home, find_config
+from broker.settings import config_home, expanded, find_config
 from coordinator.cli.common import json_option
 from coordinator.cli.words import print_json, say
 
@@ -28,16 +28,16 @@ def operator_key_command(output: Path, as_json: bool) -> None:
 
     Example: fleet operator-key -o ~/.config/fleet/operator.key
     """
+    path = expanded(output).absolute()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        descriptor = os.open(output.expanduser(), flags, 0o600)
+        descriptor = os.open(path, flags, 0o600)
     except FileExistsError:
         raise LocalError(f"{output} exists already; choose another name or move it away") from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(secrets.token_hex(KEY_BYTES) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    path = output.expanduser().absolute()
     config = find_config(None, os.environ) or config_home() / "fleet.toml"
     if as_json:
         print_json({"ok": True, "file": str(path), "config": str(config)})

@@ -361,3 +361,53 @@ def test_a_folder_without_an_identity_is_told_with_where_one_comes_from(
     line = next(one for one in capsys.readouterr().out.splitlines() if "client.crt" in one)
     assert said in line
     assert line.count("docs/identity.md") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("operator-key", "-o", "~nobody-of-this-name/key"),
+        ("init", "--broker", "pi.lan", "--home", "~nobody-of-this-name/fleet"),
+        ("status", "--identity", "~nobody-of-this-name/alice"),
+    ],
+)
+def test_a_home_of_nobody_is_no_fault_of_the_program(
+    arguments: tuple[str, ...], refused: Say
+) -> None:
+    """The shell leaves `~NAME` as it is where nobody is called so."""
+    said = refused(*arguments)
+    assert "~nobody-of-this-name" in said
+    assert said.startswith("error: ")
+
+
+def test_a_wrong_name_of_the_operator_leaves_nothing_half_made(
+    home: Path, done: Say, refused: Say
+) -> None:
+    """Who corrects it is told the first steps, as everybody who begins."""
+    assert "--operator Bad Name" in refused("init", "--broker", "pi.lan", "--operator", "Bad Name")
+    assert [*home.iterdir()] == []
+    assert "fleet enroll HOST" in done("init", "--broker", "pi.lan", "--operator", "alice")
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.skipif(os.name != "posix", reason="a shell closes it")
+def test_a_stream_that_is_closed_changes_no_exit_code(home: Path, stream: str) -> None:
+    """As `2>&-` does, and some that start programs."""
+    plan = home / "plan.toml"
+    plan.write_text("schema_version = 1\n")
+    closing = f'exec "$@" {1 if stream == "stdout" else 2}>&-'
+    command = [sys.executable, "-m", "coordinator.cli", "check", "--offline", "--json", str(plan)]
+    ran = subprocess.run(
+        ["/bin/sh", "-c", closing, "sh", *command],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_manifest_is_checked_on_a_hosts_machine(home: Path, done: Say) -> None:
+    """Where nobody may ask the coordinator, which the check does not need."""
+    (home / "identities" / "pi").mkdir(parents=True)
+    (home / "identities" / "pi" / "client.crt").touch()
+    plan = home / "plan.toml"
+    plan.write_text("schema_version = 1\n")
+    assert "0 jobs, no errors" in done("check", str(plan))
