@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import click
 
@@ -133,12 +133,17 @@ def short(identity: str | None) -> str:
 def figure(metrics: dict[str, Any] | None, name: str) -> str:
     """Return a metric to three decimals, with its interval if it has one; nothing for none."""
     value = (metrics or {}).get(name)
-    if not isinstance(value, int | float):
+    if not _is_number(value):
         return ""
     interval = (metrics or {}).get(f"{name}_ci")
-    if isinstance(interval, list) and len(interval) == 2 and None not in interval:
+    if isinstance(interval, list) and len(interval) == 2 and all(map(_is_number, interval)):
         return f"{rounded(value)} [{interval[0]:.2f}, {interval[1]:.2f}]"
     return rounded(value)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    """Whether it can be written as a figure: a trainer says what it likes, JSON holds any size."""
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def score(metrics: dict[str, Any] | None) -> str:

@@ -85,7 +85,7 @@ def _near_its_end(row: dict[str, Any]) -> list[str]:
     ends = str((row["capability"] or {}).get("certificate_expires_at"))
     try:
         left_s = (datetime.fromisoformat(ends) - datetime.now(UTC)).total_seconds()
-    except ValueError:  # none, or none that one can read
+    except (TypeError, ValueError):  # none, or none that one can read, as without its zone
         return []
     if left_s > NEAR_S:
         return []

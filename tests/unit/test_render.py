@@ -125,6 +125,9 @@ def test_a_metric_has_its_interval_where_there_is_one() -> None:
     assert render.figure(metrics, "auroc") == "0.912 [0.90, 0.95]"
     assert render.figure(metrics, "f1") == "0.500"
     assert render.figure(metrics, "accuracy") == render.figure(None, "f1") == ""
+    odd = {"auroc": 0.9, "auroc_ci": ["0.8", "0.95"], "f1": 10**400}
+    assert render.figure(odd, "auroc") == "0.900", "as a trainer of somebody's own may say it"
+    assert render.figure(odd, "f1") == ""
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -136,6 +136,16 @@ def test_twins_are_told_what_fits_how_they_connect() -> None:
     assert "fleet enroll" in _text(draw_hosts([{**twins, "capability": capability}]), 200)
 
 
+@pytest.mark.parametrize("ends", ["2026-01-01", "2026-01-01T00:00:00", "soon", ""])
+def test_an_end_of_a_certificate_that_nobody_can_read_costs_no_host_its_line(
+    ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one host says must not keep anybody from seeing the others."""
+    monkeypatch.setenv("COLUMNS", "80")
+    odd = {**HOST, "capability": HOST["capability"] | {"certificate_expires_at": ends}}  # type: ignore[operator]
+    assert HOST["host"] in _text(draw_hosts([odd]), 80)
+
+
 def test_what_says_nothing_goes_first() -> None:
     """A column of dashes gives way before one of a higher rank that says something."""
     columns = (Column("NAME"), Column("EMPTY", rank=1), Column("FULL", rank=2))
