@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +23,9 @@ DEADLINE_S = 60.0
 
 @contextlib.asynccontextmanager
 async def _top(
-    url: str, root: str, size: tuple[int, int] = (80, 24)
+    url: str, root: str, size: tuple[int, int] = (80, 24), **more: Any
 ) -> AsyncIterator[tuple[Top, Pilot[None]]]:
-    watcher = Watcher(BrokerSettings(url=url, topic_root=root))
+    watcher = Watcher(BrokerSettings(url=url, topic_root=root, **more))
     watcher.start()
     try:
         app = Top(watcher, every_s=0.2)
@@ -302,6 +303,22 @@ def test_a_refusal_is_told_in_its_words(fleet: Any, long: str) -> None:
 
     asyncio.run(story())
     assert fleet.events("gbt-oracle") == ["added"]
+
+
+def test_an_error_is_told_with_the_section_of_the_file_that_it_names(
+    embedded_broker: Any, busy: _Busy, topic_root: str, tmp_path: Path
+) -> None:
+    """What stands in brackets is text, there as well."""
+    key = {"operator_key_file": tmp_path / "none"}
+
+    async def story() -> None:
+        async with _top(embedded_broker.url, topic_root, (160, 50), **key) as (app, pilot):
+            await _sees(app, pilot, "Jobs 40")
+            await pilot.press("c", "y")
+            await _sees(app, pilot, "Not done")
+            assert "[broker]" in _screen(app)
+
+    asyncio.run(story())
 
 
 @pytest.mark.slow

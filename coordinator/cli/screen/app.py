@@ -324,7 +324,9 @@ class Top(App[None]):
             await asyncio.wrap_future(self.watcher.ask(command))  # type: ignore[arg-type] # each is
         except FleetError as error:
             title = "No answer" if isinstance(error, Unanswered) else "Not done"
-            self.notify(told(str(error)), title=title, severity="error", timeout=12)
+            # No markup: "[broker]" in it is text.
+            said = told(str(error))
+            self.notify(said, title=title, severity="error", timeout=12, markup=False)
         else:
             self.notify(done)
             self.draw()
