@@ -27,7 +27,7 @@ from agent.trainer.config import TRAINERS
 from agent.trainer.schema import SCHEMA_FILE
 from agent.usage import sources
 from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
-from broker.findings import Finding, Level, fail, ok, skip, skipped, tell, warn
+from broker.findings import Finding, Level, fail, ok, show, skip, skipped, warn
 from broker.machine import system_clock
 from broker.options import add_options
 from broker.reach import NO_SETTINGS, check_broker, denied, refused
@@ -44,7 +44,7 @@ _INSTALL: Final = "pip install 'training-fleet[trainers]'"
 def main(argv: Sequence[str] | None = None) -> int:
     """Check this host; return 0 when nothing fails, 1 when something does."""
     arguments = _parser().parse_args(argv)
-    return tell("agent", findings(arguments), sys.stdout, as_json=arguments.json)
+    return show("agent", findings(arguments), as_json=arguments.json)
 
 
 def findings(arguments: argparse.Namespace) -> Iterator[Finding]:

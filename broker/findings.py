@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final, TextIO
 
-from broker.prose import counted, laid_out
+from broker.prose import counted, laid_out, nobody_reads
 
 EXIT_FINE: Final = 0
 EXIT_FAILS: Final = 1
+EXIT_INTERRUPTED: Final = 130
 INDENT: Final = 19  # as far as the words of a line
 
 
@@ -83,6 +85,19 @@ def summary(findings: Iterable[Finding]) -> str:
         said.append(f"not looked at: {', '.join(dict.fromkeys(skipped))}")
     text = "; ".join(said)
     return f"{text[:1].upper()}{text[1:]}."
+
+
+def show(role: str, findings: Iterable[Finding], *, as_json: bool) -> int:
+    """Do as `tell` on standard output; that nobody reads it is no fault, and Ctrl-C ends it."""
+    try:
+        code = tell(role, findings, sys.stdout, as_json=as_json)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nobody_reads()
+        return EXIT_FINE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return code
 
 
 def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) -> int:

@@ -6,6 +6,7 @@ amount any more.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,14 @@ def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> 
 def complain(text: str) -> None:
     """Say on standard error what keeps a program from its work."""
     sys.stderr.write(laid_out(f"error: {text}", sys.stderr, indent=HANG) + "\n")
+
+
+def nobody_reads() -> None:
+    """Have standard output lead nowhere, since whoever read it has gone, as after `| head -1`.
+
+    At its end the interpreter would complain of what is left to be written.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def held(text: str, blank: str) -> str:

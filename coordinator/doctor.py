@@ -20,7 +20,7 @@ from broker import private
 from broker.ca import KEY_FILE, Authority
 from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
 from broker.errors import ConfigError, FleetError, plain
-from broker.findings import Finding, fail, ok, skipped, tell, warn
+from broker.findings import Finding, fail, ok, show, skipped, warn
 from broker.lock import holder
 from broker.machine import new_id, system_clock
 from broker.messages import AskWorkers
@@ -45,7 +45,7 @@ ASK_S: Final = 5.0  # for a page of hosts
 def main(argv: Sequence[str] | None = None) -> int:
     """Check this machine; return 0 when nothing fails, 1 when something does."""
     arguments = _parser().parse_args(argv)
-    return tell("coordinator", findings(arguments), sys.stdout, as_json=arguments.json)
+    return show("coordinator", findings(arguments), as_json=arguments.json)
 
 
 def findings(arguments: argparse.Namespace) -> Iterator[Finding]:

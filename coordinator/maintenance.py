@@ -13,7 +13,7 @@ from typing import Final
 from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError, plain
 from broker.lock import FolderLock
-from broker.prose import HANG, complain, counted, laid_out
+from broker.prose import HANG, complain, counted, laid_out, nobody_reads
 from coordinator.database import back_up
 from coordinator.fsck import SETTLING_S, Folder, Report, check
 from coordinator.ledger import FILE_NAME, Ledger
@@ -31,14 +31,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = CoordinatorSettings.load(arguments.config, {"state": arguments.state})
         run: Callable[[Path, argparse.Namespace], int] = arguments.run
-        return run(_with_ledger(settings.state), arguments)
+        code = run(_with_ledger(settings.state), arguments)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        nobody_reads()
+        return 0
     except (ConfigError, StorageError, OSError) as error:
         complain(plain(error))
         if arguments.json:
             _tell_as_json({"ok": False, "message": plain(error), "errors": []})
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FINDINGS
+    return code
 
 
 def _with_ledger(state: Path) -> Path:

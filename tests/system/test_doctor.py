@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -253,6 +254,44 @@ def test_whatever_is_wrong_each_check_has_its_line(role: str, tmp_path: Path) ->
     assert found["session"][1] == (
         "not looked at: the settings are at fault; mend them first: see config"
     )
+
+
+@pytest.mark.parametrize("role", ["agent", "coordinator", "operator"])
+def test_whoever_reads_only_the_first_line_is_told_of_no_fault(role: str, tmp_path: Path) -> None:
+    """`fleet doctor | head -1`: whoever reads has gone, as after every other verb."""
+    config = tmp_path / "fleet.toml"
+    config.write_text("[broker]\nurll = 1\n[agent]\nhots = 1\n[coordinator]\nstat = 1\n")
+    ends = os.pipe()
+    os.close(ends[0])
+    command = ["doctor", f"--role={role}", f"--config={config}"]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *command],
+            stdout=ends[1], stderr=subprocess.PIPE, text=True, timeout=60, check=False, cwd=ROOT,
+        )  # fmt: skip
+    finally:
+        os.close(ends[1])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there it is another signal")
+@pytest.mark.parametrize("role", ["agent", "coordinator"])
+def test_ctrl_c_ends_it_without_a_traceback(role: str, tmp_path: Path) -> None:
+    """While it waits for a broker that says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"mqtt://127.0.0.1:{silent.getsockname()[1]}"
+        command = ["doctor", f"--role={role}", f"--state={tmp_path}", f"--broker={url}"]
+        running = subprocess.Popen(
+            [sys.executable, "-m", "coordinator.cli", *command],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        try:
+            silent.accept()[0].close()
+            running.send_signal(signal.SIGINT)
+            _, said = running.communicate(timeout=60)
+        finally:
+            running.kill()
+    assert (running.returncode, said) == (130, "")
 
 
 def test_a_coordinator_has_its_manifest_checked(state: Path, tmp_path: Path) -> None:

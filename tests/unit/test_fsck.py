@@ -7,6 +7,8 @@ import json
 import os
 import re
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -122,6 +124,20 @@ def test_a_folder_that_is_in_order_is_clean(state: State) -> None:
     assert state.fsck() == (0, "3 jobs, 3 artifacts (0.0 MiB hashed): 0 findings\n")
     assert state.files() == before
     assert state.findings() == []
+
+
+def test_whoever_reads_only_the_first_line_is_told_of_no_fault(state: State) -> None:
+    """`fleet fsck | head -1`: whoever reads has gone, as after every other verb."""
+    ends = os.pipe()
+    os.close(ends[0])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "coordinator.maintenance", "fsck", "--state", str(state.root)],
+            stdout=ends[1], stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(ends[1])
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_damaged_bundle_is_moved_aside_and_its_job_named(state: State) -> None:
