@@ -41,7 +41,9 @@ _HEADERS: Final = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_OPEN: Final = ("/login", "/fleet/", "/favicon.ico")  # what needs no password on a private page
+# What needs no password on a private page: the way to give it, and files of ours that it needs.
+_OPEN: Final = frozenset({"/login", "/favicon.ico"})
+_FILES: Final = "/fleet/"
 
 
 class Guard:
@@ -122,7 +124,7 @@ class Guard:
         return True  # nobody can make an address point elsewhere
 
     def _may_look(self, path: str, headers: dict[bytes, str]) -> bool:
-        if path.startswith(_OPEN):
+        if path in _OPEN or path.startswith(_FILES):
             return True
         return self._door.is_open(session_word(headers.get(b"cookie", "")), self._clock().mono_s)
 

@@ -120,6 +120,8 @@ def test_a_private_page_shows_nothing_without_the_password() -> None:
     assert (answer["status"], dict(answer["headers"])[b"location"]) == (303, b"/login")
     own = {"host": OURS, "origin": f"http://{OURS}"}
     assert served.ask("websocket", path="/_nicegui_ws/", **own)["type"] == "websocket.close"
+    for path in ("/login-page", "/login/", "/favicon.ico/x"):
+        assert served.status("http", "GET", path, host=OURS) == 303, "it would be a page of ours"
     assert served.through == []
     assert served.status("http", "GET", "/login", host=OURS) == 200
     assert served.status("http", "GET", "/fleet/fleet.css", host=OURS) == 200
