@@ -294,9 +294,9 @@ class Mirror:
     def _on_progress(self, topic: Topic, payload: bytes) -> bool:
         job_id = topic.job_id
         row, known = self.jobs.get(job_id), self.progress.get(job_id)
+        if row is not None and row.host not in {None, topic.host}:
+            return False  # of a host that had the job before, or never had it
         if not payload:
-            if row is not None and row.host not in {None, topic.host}:
-                return False  # of a host that had the job before
             return self.progress.pop(job_id, None) is not None
         progress = decode(PROGRESS, payload)
         if known is None and len(self.progress) >= MAX_JOBS:

@@ -103,6 +103,18 @@ def test_progress_of_an_attempt_that_is_over_changes_nothing() -> None:
     assert heard.mirror.progress[JOB].epoch == 1
 
 
+def test_progress_by_a_host_that_has_not_got_the_job_changes_nothing() -> None:
+    """Whatever attempt it says that is of: what the job's own host says goes on being heard."""
+    heard = _Heard()
+    heard.job()
+    heard.epoch(1)
+    forged = Progress(attempt=1 << 31, epoch=9, epochs=9, train_loss=0.0)
+    assert not heard.says(TOPICS.progress("lab", JOB), encode(forged))
+    assert heard.epoch(2)
+    assert heard.mirror.progress[JOB].epoch == 2
+    assert [point.epoch for point in heard.mirror.curves[JOB].points] == [1, 2]
+
+
 def test_a_host_that_only_spoke_itself_is_as_it_says() -> None:
     """Until the coordinator's list comes."""
     heard = _Heard()
