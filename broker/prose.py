@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Final, TextIO
+from typing import Final, TextIO, TypeGuard
 
 LEAST: Final = 20  # columns; a narrower window breaks lines by itself
 HANG: Final = 2  # blanks; so much further in a complaint goes on
@@ -78,6 +78,11 @@ def rounded(value: float) -> str:
     Take the value itself: one that is rounded already may be rounded the other way.
     """
     return f"{value:.3f}"
+
+
+def is_figure(value: object) -> TypeGuard[float]:
+    """Whether it is a number as people write figures: JSON has whole ones that no float holds."""
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def span(seconds: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from broker.messages import HeldJob, Progress
+from broker.messages import LONGEST_S, HeldJob, Progress
 
 _AFTERWARDS: Final = frozenset({"bundling", "reporting", "uploading"})
 
@@ -39,7 +39,9 @@ def last_word(host: str, told: Progress | None) -> tuple[LastWord, ...]:
     done = trained(told)
     if told is None or done is None:
         return ()
-    whole_s = round(told.eta_s / (1.0 - done), 1) if told.eta_s and done < 1.0 else None
+    whole_s = None
+    if told.eta_s and done < 1.0:
+        whole_s = round(min(told.eta_s / (1.0 - done), LONGEST_S), 1)
     return (LastWord(host, told.attempt, round(done, 4), whole_s),)
 
 

@@ -6,11 +6,10 @@ A result that was there, or what was done of a job that runs.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker.prose import rounded
+from broker.prose import is_figure, rounded
 from coordinator.howfar import part_of
 
 MAIN_METRICS: Final = ("auroc", "f1", "macro_f1", "accuracy", "r2", "reconstruction_error")
@@ -24,12 +23,7 @@ _WORDS: Final = re.compile(rf"{_RESULT}(?:(.+), )?artifact ([0-9a-f]{{{_ID_CHARS
 def main_metric(metrics: Mapping[str, Any] | None) -> str | None:
     """Return the name of a result's most telling metric; none where there is none."""
     known = metrics or {}
-    return next((name for name in MAIN_METRICS if _is_score(known.get(name))), None)
-
-
-def _is_score(value: object) -> bool:
-    """Whether it is a number as people write scores: JSON has whole ones that no float holds."""
-    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return next((name for name in MAIN_METRICS if is_figure(known.get(name))), None)
 
 
 def set_aside(

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         CERTIFICATE_REQUEST,
         CERTIFICATE_RESPONSE,
         HEARTBEAT,
+        LONGEST_S,
         PROGRESS,
         STATUS,
         Capability,
@@ -174,9 +175,9 @@ _NAMES: Final = {
         "HomeHost", "HomeJob",
     ),
     "hosts": (
-        "CAPABILITY", "CERTIFICATE_REQUEST", "CERTIFICATE_RESPONSE", "HEARTBEAT", "PROGRESS",
-        "STATUS", "Capability", "CertificateRequest", "CertificateResponse", "Gpu", "Heartbeat",
-        "HeldJob", "OwedResult", "Phase", "Progress", "Status", "TrainerInfo",
+        "CAPABILITY", "CERTIFICATE_REQUEST", "CERTIFICATE_RESPONSE", "HEARTBEAT", "LONGEST_S",
+        "PROGRESS", "STATUS", "Capability", "CertificateRequest", "CertificateResponse", "Gpu",
+        "Heartbeat", "HeldJob", "OwedResult", "Phase", "Progress", "Status", "TrainerInfo",
     ),
     "jobs": (
         "AGENT_REQUEST", "AGENT_RESPONSE", "Accepted", "AgentRequest", "AgentResponse", "Assign",

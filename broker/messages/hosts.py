@@ -136,6 +136,10 @@ class Heartbeat(Wire):
     )
 
 
+LONGEST_S: Final = 1e9  # 31 years: beyond that somebody has reckoned wrongly, and no date holds it
+EtaS = Annotated[float, Field(ge=0), AfterValidator(lambda eta_s: min(eta_s, LONGEST_S))]
+
+
 class Progress(Wire):
     """Progress of one running job; retained while it runs."""
 
@@ -146,7 +150,7 @@ class Progress(Wire):
     train_loss: float | None = None
     val_loss: float | None = None
     metrics: Metrics = {}
-    eta_s: float | None = Field(default=None, ge=0)
+    eta_s: EtaS | None = None
 
 
 class CertificateRequest(Wire):

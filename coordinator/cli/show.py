@@ -10,6 +10,7 @@ import click
 
 from broker.machine import new_id
 from broker.messages import AskShow
+from broker.prose import is_figure
 from coordinator.cli.common import job_argument
 from coordinator.cli.views import View, viewing
 from coordinator.cli.words import namesakes
@@ -51,7 +52,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
     if data["metrics"]:
         yield "\nMetrics"
         for name, value in data["metrics"].items():
-            if not name.endswith("_ci") and isinstance(value, int | float):
+            if not name.endswith("_ci") and is_figure(value):
                 yield f"  {name:<20} {render.figure(data['metrics'], name)}"
     if aside := [one for one in data["results"] if one["set_aside_at"]]:
         yield "\nSet aside"

@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 import click
 
-from broker.prose import HANG, laid_out, rounded, span
+from broker.prose import HANG, is_figure, laid_out, rounded, span
 from coordinator.cli import printable
 
 ID_CHARS: Final = 12
@@ -133,17 +133,12 @@ def short(identity: str | None) -> str:
 def figure(metrics: dict[str, Any] | None, name: str) -> str:
     """Return a metric to three decimals, with its interval if it has one; nothing for none."""
     value = (metrics or {}).get(name)
-    if not _is_number(value):
+    if not is_figure(value):
         return ""
     interval = (metrics or {}).get(f"{name}_ci")
-    if isinstance(interval, list) and len(interval) == 2 and all(map(_is_number, interval)):
+    if isinstance(interval, list) and len(interval) == 2 and all(map(is_figure, interval)):
         return f"{rounded(value)} [{interval[0]:.2f}, {interval[1]:.2f}]"
     return rounded(value)
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    """Whether it can be written as a figure: a trainer says what it likes, JSON holds any size."""
-    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def score(metrics: dict[str, Any] | None) -> str:
@@ -192,7 +187,9 @@ def done(row: dict[str, Any]) -> str:
         share = held.get("progress")
         return str(held["phase"]) if share is None else f"{held['phase']} {share:.0%}"
     if now.get("epochs") and now.get("epoch") is not None:
-        return f"{min(1.0, now['epoch'] / now['epochs']):.0%}"
+        from coordinator.howfar import part_of
+
+        return f"{part_of(now['epoch'], now['epochs']):.0%}"
     return str(now.get("phase", ""))
 
 

@@ -39,7 +39,7 @@ class Ends:
             return None
         seen = self._seen.get((host, job_id))
         if seen is None or seen[0] is not progress:
-            ends_s = None if progress.eta_s is None else now.wall_s + min(progress.eta_s, 1e9)
+            ends_s = None if progress.eta_s is None else now.wall_s + progress.eta_s
             seen = self._seen[host, job_id] = (progress, ends_s)
         return seen[1]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
 from broker.errors import BadMessage
+from broker.prose import is_figure
 from coordinator.web.rows import interval_of
 
 MAX_BYTES: Final = 16 * 1024**2
@@ -68,8 +68,7 @@ def _thinned(curve: Any) -> tuple[tuple[int, float | None, float | None], ...]:
 
 
 def _number(value: Any) -> float | None:
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    return float(value) if fits else None
+    return float(value) if is_figure(value) and not isinstance(value, bool) else None
 
 
 def metric_rows(metrics: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from broker.clock import Now
 from broker.messages import Gpu, JobRow, Progress
-from broker.prose import rounded
+from broker.prose import is_figure, rounded
 from coordinator import howfar, setaside
 from coordinator.live.mirror import HostSeen, Snapshot, bar_of
 
@@ -24,6 +24,7 @@ NO_HOST: Final = "no host can run it"
 HELD: Final = frozenset({"claimed", "running"})
 DONE: Final = frozenset({"completed", "failed"})
 ERROR_CHARS: Final = 200
+MOST: Final = (1 << 63) - 1  # what the JSON of a page holds
 
 Row = dict[str, Any]
 
@@ -213,7 +214,7 @@ def interval_of(interval: Any) -> str:
     """Return `0.87 to 0.97` for a pair of numbers, nothing for anything else."""
     if isinstance(interval, list | tuple) and len(interval) == 2:
         low, high = interval
-        if isinstance(low, int | float) and isinstance(high, int | float):
+        if is_figure(low) and is_figure(high):
             return f"{rounded(low)} to {rounded(high)}"
     return ""
 
@@ -288,7 +289,7 @@ def _most(values: list[float | None]) -> float | None:
 
 def _sum(values: list[Any]) -> Any:
     known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    return min(sum(known), MOST) if known else None
 
 
 def epoch_ms(text: Any) -> int | None:

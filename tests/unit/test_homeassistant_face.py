@@ -74,6 +74,24 @@ def test_what_a_host_does_is_told(home: Any) -> None:
     assert (state["eta"], state["time_left_min"]) == (None, 0)
 
 
+@pytest.mark.parametrize("eta_s", [1e308, 1e13])
+def test_a_trainer_that_reckons_with_ages_ends_no_coordinator(home: Any, eta_s: float) -> None:
+    """Nor does the attempt after it, whose end is told by that until its trainer tells one."""
+    fleet = home(spec())
+    pi = fleet.host("pi")
+    job = pi.runs()
+    pi.says(fleet.topics.progress("pi", job.job_id),
+            m.Progress(attempt=1, epoch=25, epochs=100, eta_s=eta_s))  # fmt: skip
+    fleet.passes(30)
+    assert fleet.state()["eta"] > "2050"
+    pi.reports(m.Released, job, reason="drained")
+    fleet.passes(30)
+    pi.beats()
+    assert pi.runs().attempt == 2
+    fleet.passes(30)
+    assert fleet.state()["eta"] > "2050"
+
+
 def test_unchanged_states_are_not_published(home: Any) -> None:
     """A heartbeat that tells nothing new is no message, however long it goes on."""
     fleet = home()

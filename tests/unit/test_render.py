@@ -130,6 +130,13 @@ def test_a_metric_has_its_interval_where_there_is_one() -> None:
     assert render.figure(odd, "f1") == ""
 
 
+def test_a_metric_that_no_float_holds_is_no_figure() -> None:
+    """A trainer of one's own may tell anything: the table of jobs is there all the same."""
+    for odd in ([10**400, 0.9], ["low", "high"], [[], {}], [0.9], "x"):
+        assert render.figure({"auroc": 0.9, "auroc_ci": odd}, "auroc") == "0.900"
+    assert render.figure({"auroc": 10**400, "auroc_ci": [0.8, 0.9]}, "auroc") == ""
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_tables_fit_the_window(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     """The id gives way, then a long name; the figures in the middle stay whole."""

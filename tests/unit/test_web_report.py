@@ -64,7 +64,8 @@ def test_a_report_tells_its_curve(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "document", [[], {"training": 7}, {"training": {"curve": {}, "best_epoch": "x"}}, {},
-                 {"training": {"curve": [1, "x", [1], [1, 2, 3], [None, "y"], [True, False]]}}]
+                 {"training": {"curve": [1, "x", [1], [1, 2, 3], [None, "y"], [True, False],
+                                        [10**400, -(10**400)]]}}]
 )  # fmt: skip
 def test_a_report_of_another_shape_is_no_trouble(tmp_path: Path, document: Any) -> None:
     """It shows less, or it is told that it cannot be read."""
@@ -90,6 +91,7 @@ def test_garbage_for_a_report_is_told(tmp_path: Path, content: bytes) -> None:
 def test_metrics_have_their_intervals_beside_them() -> None:
     """What is no number is left out."""
     metrics = {"auroc": 0.9, "auroc_ci": [0.8, 0.95], "note": "x", "bad": float("nan"), "n": 5}
+    metrics |= {"long": 10**400, "n_ci": [-(10**400), 9]}
     assert metric_rows(metrics) == [("auroc", "0.9000", "0.800 to 0.950"), ("n", "5.0000", "")]
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from nicegui.json import dumps
 
 from broker.clock import Now
 from broker.messages import Capability, Gpu, Heartbeat, HeldJob, Progress, Status, encode
@@ -106,6 +107,29 @@ def test_progress_is_the_trainers_and_its_end_does_not_drift() -> None:
     assert hosts.update[0]["ends"] == row["ends"]
 
 
+@pytest.mark.parametrize("eta_s", [1e308, 1e13])
+def test_an_end_that_no_date_holds_keeps_no_page_from_the_news(eta_s: float) -> None:
+    """A trainer that reckons wrongly is shown to end late; a browser's dates end in 275760."""
+    fleet = _Fleet()
+    fleet.job()
+    fleet.epoch(1, eta_s=eta_s)
+    jobs, _ = fleet.update()
+    assert fleet.now.wall_s * 1000 < jobs.add[0]["ends"] < 8.64e15
+
+
+def test_memory_beyond_what_a_page_can_be_sent_is_cut() -> None:
+    """A host that says so of eight GPUs must not take the pages from everybody."""
+    fleet = _Fleet()
+    fleet.host()
+    gpus = tuple(Gpu(index=index, vram_total_bytes=1 << 62) for index in range(8))
+    fleet.hears(TOPICS.capability("pi"), encode(Capability(
+        session="s", instance="i", os="Linux", arch="x86_64", python="3.12", physical_cores=4,
+        ram_total_bytes=8 * GIB, ram_available_bytes=6 * GIB, gpus=gpus,
+    )))  # fmt: skip
+    _, hosts = fleet.update()
+    assert "9223372036854775807" in dumps(hosts.add)
+
+
 def test_a_trainer_without_epochs_is_as_far_as_its_heartbeat_says() -> None:
     """So that a trainer of one's own shows a bar, too."""
     fleet = _Fleet()
@@ -192,6 +216,7 @@ def test_the_most_telling_metric_is_shown_with_its_interval() -> None:
     assert main_metric(metrics) == ("auroc", 0.93456, "0.900 to 0.960")
     assert main_metric({"auroc": None, "macro_f1": 0.5}) == ("macro_f1", 0.5, "")
     assert main_metric({"auroc": 0.9, "auroc_ci": ["x", None]}) == ("auroc", 0.9, "")
+    assert main_metric({"auroc": 0.9, "auroc_ci": [0.5, 10**400]}) == ("auroc", 0.9, "")
     assert main_metric(None) == ("", None, "")
 
 
