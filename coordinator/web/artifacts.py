@@ -53,6 +53,7 @@ class Artifacts:
         self._kept: OrderedDict[str, Path] = OrderedDict()
         self._reports: OrderedDict[str, Report] = OrderedDict()
         self._coming: dict[str, asyncio.Future[Path]] = {}
+        self._reading: dict[str, asyncio.Future[Report]] = {}
         self._limit = asyncio.Semaphore(AT_ONCE)
         self.progress: dict[str, Progress] = {}
 
@@ -69,26 +70,41 @@ class Artifacts:
         if path is not None and path.exists():
             self._kept.move_to_end(artifact_id)
             return path
-        if artifact_id not in self._coming:
-            task = asyncio.ensure_future(self._bring(job_id, artifact_id, most_bytes, attempt))
-            self._coming[artifact_id] = task
-            task.add_done_callback(lambda _: self._coming.pop(artifact_id, None))
-        return await asyncio.shield(self._coming[artifact_id])
+        coming = self._coming.get(artifact_id)
+        if coming is not None:
+            try:
+                return await asyncio.shield(coming)
+            except TooLarge:
+                if most_bytes is not None:
+                    raise
+            # It was asked for up to a limit, and is here without one.
+            return await self.get(job_id, artifact_id, most_bytes, attempt)
+        task = asyncio.ensure_future(self._bring(job_id, artifact_id, most_bytes, attempt))
+        self._coming[artifact_id] = task
+        task.add_done_callback(lambda _: self._coming.pop(artifact_id, None))
+        return await asyncio.shield(task)
 
     async def report(self, job_id: str, artifact_id: str, *, asked: bool) -> Report:
         """Return the report in an artifact. Raises `FleetError`, and OSError."""
-        if artifact_id not in self._reports:
-            bundle = await self.get(job_id, artifact_id, None if asked else AUTO_BYTES)
-            folder = self._folder / f"{artifact_id}.report"
-            found = await asyncio.to_thread(_read, bundle, folder)
-            self._reports[artifact_id] = found
-            while len(self._reports) > 200:
-                self._reports.popitem(last=False)[1].forget()
-        return self._reports[artifact_id]
+        if (known := self._reports.get(artifact_id)) is not None:
+            return known
+        bundle = await self.get(job_id, artifact_id, None if asked else AUTO_BYTES)
+        if artifact_id not in self._reading:  # in one place, so by one at a time
+            task = asyncio.ensure_future(self._read(artifact_id, bundle))
+            self._reading[artifact_id] = task
+            task.add_done_callback(lambda _: self._reading.pop(artifact_id, None))
+        return await asyncio.shield(self._reading[artifact_id])
 
     def known_report(self, artifact_id: str) -> Report | None:
         """Return a report that was read before."""
         return self._reports.get(artifact_id)
+
+    async def _read(self, artifact_id: str, bundle: Path) -> Report:
+        folder = self._folder / f"{artifact_id}.report"
+        found = self._reports[artifact_id] = await asyncio.to_thread(_read, bundle, folder)
+        while len(self._reports) > 200:
+            self._reports.popitem(last=False)[1].forget()
+        return found
 
     async def _bring(
         self, job_id: str, artifact_id: str, most_bytes: int | None, attempt: int | None

@@ -16,7 +16,7 @@ import zstandard
 
 from broker.errors import BadMessage, BadStream, FleetError, LocalError
 from coordinator.web.artifacts import Artifacts, TooLarge
-from coordinator.web.report import metric_rows, read_report
+from coordinator.web.report import Report, metric_rows, read_report
 
 REPORT = {
     "training": {"best_epoch": 2, "curve": [[0.9, 0.95], [0.5, 0.6], [0.4, 0.7]]},
@@ -122,6 +122,41 @@ def test_the_report_of_a_bundle_is_read_and_nothing_else_of_it_is_kept(tmp_path:
     assert report.page.read_bytes() == b"<h1>drawings</h1>"
     assert len(report.curve) == 3
     assert sorted(path.suffix for path in tmp_path.rglob("*")) == [".html", ".zst"]
+
+
+def test_a_report_is_read_once_for_all_who_ask(tmp_path: Path) -> None:
+    """Two windows are opened at the same time, and none takes the other's files away."""
+    store = _Store(_bundle({
+        "reports/gbt_oracle_train.json": json.dumps(REPORT).encode(),
+        "reports/gbt_oracle_train.html": b"<h1>drawings</h1>",
+    }))  # fmt: skip
+
+    async def ask() -> list[Report]:
+        artifacts = Artifacts(tmp_path, store.fetch)
+        asked = (artifacts.report("job", store.artifact_id, asked=False) for _ in range(8))
+        return await asyncio.gather(*asked)
+
+    reports = asyncio.run(ask())
+    assert all(report is reports[0] for report in reports)
+    assert reports[0].page is not None
+    assert reports[0].page.read_bytes() == b"<h1>drawings</h1>"
+
+
+def test_who_downloads_what_is_large_does_not_fail_with_a_report(tmp_path: Path) -> None:
+    """A page asks for the report by itself, and gives up; the button is pressed meanwhile."""
+    store = _Store(bytes(65 * 1024 * 1024))
+
+    async def ask() -> tuple[Any, Any]:
+        artifacts = Artifacts(tmp_path, store.fetch)
+        return await asyncio.gather(
+            artifacts.report("job", store.artifact_id, asked=False),
+            artifacts.get("job", store.artifact_id),
+            return_exceptions=True,
+        )
+
+    report, path = asyncio.run(ask())
+    assert isinstance(report, TooLarge)
+    assert path.stat().st_size == len(store.data)
 
 
 @pytest.mark.parametrize(
