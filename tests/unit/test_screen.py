@@ -77,6 +77,21 @@ def _cells(line: Any, columns: Any, window: int) -> dict[str, str]:
             for column, width in layout.fit(columns, window)}  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [(0.1, "0.1000"), (-0.25, "-0.250"), (1234.5678, "1234.5"), (123456.7, "123456"),
+     (12345.678, "12345"), (1234567.8, "1e+06"), (-123456.7, "-1e+05"), (1e308, "1e+308")],
+)  # fmt: skip
+def test_a_loss_that_grows_is_not_cut_to_a_smaller_one(loss: float, said: str) -> None:
+    """A training that diverges is seen to: digits before the point are all there, or none."""
+    fleet = _Fleet()
+    fleet.host("pi", "a")
+    fleet.job("a", "running", host="pi")
+    fleet.progress("a", "pi", 3, loss)
+    (line,) = jobs.lines(fleet.seen)
+    assert _cells(line, jobs.COLUMNS, 80)["LOSS"] == said
+
+
 @pytest.mark.parametrize("columns", [hosts.COLUMNS, jobs.COLUMNS], ids=["hosts", "jobs"])
 @pytest.mark.parametrize("window", [37, 57, 77, 80, 100, 120, 157, 240])
 def test_the_columns_fit_the_window(columns: Any, window: int) -> None:
@@ -166,6 +181,7 @@ def test_a_curve_falls_from_its_highest_to_its_lowest() -> None:
     assert layout.spark([1.0, 0.5, 0.0], 8) == "█▅▁"
     assert layout.spark([0.3, 0.3], 8) == "▁▁"
     assert layout.spark([], 8) == ""
+    assert layout.spark([-1.7e308, 0.0, 1.7e308], 8) == "▁▅█", "their distance is beyond a float"
     long = layout.spark([1 / (epoch + 1) for epoch in range(1000)], 12)
     assert len(long) == 12
     assert long.startswith("█")

@@ -187,7 +187,13 @@ def _loss(line: JobLine, _width: int) -> Cell:
     now = line.progress
     values = (now.val_loss, now.train_loss) if now else ()
     known = next((value for value in values if value is not None), None)
-    return ("" if known is None else f"{known:.4f}"[:6]), PLAIN
+    return ("" if known is None else _six(known)), PLAIN
+
+
+def _six(value: float) -> str:
+    """Return a number in six characters; cut to them, one with more digits would be another."""
+    text = f"{value:.4f}"
+    return text[:6].rstrip(".") if text.index(".") <= 6 else f"{value:.0e}"
 
 
 def _result(line: JobLine, _width: int) -> Cell:

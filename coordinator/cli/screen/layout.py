@@ -105,6 +105,7 @@ def spark(values: Sequence[float], width: int) -> str:
     if len(values) > width:
         step = (len(values) - 1) / max(1, width - 1)
         values = [values[round(index * step)] for index in range(width)]
+    values = [value / 2 for value in values]  # how far apart two are may be beyond a float
     low, high = min(values), max(values)
     if high <= low:
         return _LEVELS[0] * len(values)
