@@ -11,7 +11,8 @@
 
 Windows overlap, so a window that reaches over a border is in no part (purged): no two windows of
 different parts share a row. In time and sample recipes `train_hosts` restricts the data to them.
-Where chance decides, the first of some draws is taken whose parts hold every class.
+Where chance decides, the first of some draws is taken whose parts hold every class, or else the one
+whose parts lack the fewest.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ TRAIN: Final = 0
 VALIDATION: Final = 1
 TEST: Final = 2
 PURGED: Final = -1
+_PARTS: Final = (TRAIN, VALIDATION, TEST)
 
 _SHARES: Final = (0.6, 0.2, 0.2)
+_OF_CHOSEN: Final = _SHARES[VALIDATION] / (1 - _SHARES[TEST])  # to validate, of hosts asked for
 _CARVED_SHARES: Final = (0.8, 0.2, 0.0)  # train and validation within the hosts trained on
 _BLOCK_WINDOWS: Final = 4  # lengths of a window in a block
 _LEAST_HOSTS: Final = 3  # to spare one of them for validation
@@ -68,13 +71,13 @@ def split(index: WindowIndex, recipe: str, train_hosts: Sequence[str], seed: int
     chosen = _host_numbers(index, train_hosts)
     rng = np.random.default_rng(seed)
     if recipe == "time":
-        part = _by_time(index)
+        part = _restricted(index, chosen, _by_time(index))
     elif recipe == "sample":
-        part = _first_that_covers(index, lambda: _by_blocks(index, _SHARES, rng))
+        part = _best_covering(
+            index, lambda: _restricted(index, chosen, _by_blocks(index, _SHARES, rng))
+        )
     else:
         part = _by_host(index, chosen, rng)
-    if recipe != "host" and len(chosen):
-        part = np.where(np.isin(index.host, chosen), part, PURGED)
     splits = Splits(part, index.labelled)
     _check(splits, recipe, any_label=bool(index.labelled.any()))
     return splits
@@ -102,20 +105,24 @@ def _check(splits: Splits, recipe: str, *, any_label: bool) -> None:
             )
 
 
-def _first_that_covers(index: WindowIndex, draw: Callable[[], Ints]) -> Ints:
-    """Return the first draw in which every part holds every class, or else the first of all."""
+def _restricted(index: WindowIndex, chosen: Ints, part: Ints) -> Ints:
+    return np.where(np.isin(index.host, chosen), part, PURGED) if len(chosen) else part
+
+
+def _best_covering(index: WindowIndex, draw: Callable[[], Ints]) -> Ints:
+    """Return the first draw whose parts hold every class, or else lack the fewest of them."""
+    # Counted, not asked for: what a fixed test part lacks must not decide about the other parts.
     classes = np.unique(index.label[index.labelled])
-    first = None
+    best, most = None, -1
     for _ in range(_DRAWS):
         part = draw()
-        first = part if first is None else first
-        if all(
-            np.isin(classes, index.label[part == number]).all()
-            for number in np.unique(part[part != PURGED])
-        ):
-            return part
-    assert first is not None  # noqa: S101 - _DRAWS is not 0
-    return first
+        held = sum(int(np.isin(classes, index.label[part == number]).sum()) for number in _PARTS)
+        if held > most:
+            best, most = part, held
+        if held == len(_PARTS) * len(classes):
+            break
+    assert best is not None  # noqa: S101 - _DRAWS is not 0
+    return best
 
 
 def _by_host(index: WindowIndex, chosen: Ints, rng: np.random.Generator) -> Ints:
@@ -128,18 +135,20 @@ def _by_host(index: WindowIndex, chosen: Ints, rng: np.random.Generator) -> Ints
             f"of {len(hosts)} hosts with labels none is left to test on",
             "leave some out of train_hosts, or use the time recipe",
         )
-    return _first_that_covers(index, lambda: _draw_hosts(index, hosts, chosen, rng))
+    return _best_covering(index, lambda: _draw_hosts(index, hosts, chosen, rng))
 
 
 def _draw_hosts(index: WindowIndex, hosts: Ints, chosen: Ints, rng: np.random.Generator) -> Ints:
     drawn = rng.permutation(hosts)
+    count = round(_SHARES[VALIDATION] * len(hosts))
     if len(chosen):
         test = np.setdiff1d(np.unique(index.host), chosen)
         pool = drawn[np.isin(drawn, chosen)]
+        count = min(count, round(_OF_CHOSEN * len(pool)))
     else:
-        count = max(1, round(_SHARES[TEST] * len(hosts)))
-        test, pool = drawn[:count], drawn[count:]
-    count = max(1, round(_SHARES[VALIDATION] * len(hosts)))
+        tested = max(1, round(_SHARES[TEST] * len(hosts)))
+        test, pool = drawn[:tested], drawn[tested:]
+    count = max(1, count)
     if len(pool) >= max(_LEAST_HOSTS, count + 1) or (len(pool) == 2 and not len(chosen)):
         part = np.full(len(index), TRAIN)
         part[np.isin(index.host, pool[:count])] = VALIDATION

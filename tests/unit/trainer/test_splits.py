@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -94,6 +95,39 @@ def test_with_three_hosts_or_more_validation_hosts_are_not_trained_on() -> None:
     train, validation = (set(index.host[splits.windows(part)]) for part in (TRAIN, VALIDATION))
     assert not train & validation
     assert (len(train), len(validation)) == (4, 2)
+
+
+def test_of_a_few_hosts_to_train_on_most_are_trained_on() -> None:
+    """Those that are only tested do not count when hosts to validate on are set aside."""
+    for hosts, chosen in ((8, 3), (20, 5), (23, 6)):
+        index = an_index([(f"h{number:02d}", 300) for number in range(hosts)])
+        splits = split(index, "host", index.hosts[:chosen], 0)
+        train, validation = (set(index.host[splits.windows(part)]) for part in (TRAIN, VALIDATION))
+        assert len(train | validation) == chosen
+        assert len(train) >= 2 * len(validation)
+
+
+def test_a_tested_host_without_anomalies_does_not_cost_validation_its_own() -> None:
+    """What is tested has no say in who validates; else there may be no threshold to be had."""
+    index = an_index([(f"h{number}", 300) for number in range(5)])
+    for seed in range(10):
+        parts = []
+        for anomalous in ((0, 1, 4), (0, 1)):
+            told = replace(index, label=np.where(np.isin(index.host, anomalous), index.label, 0))
+            splits = split(told, "host", index.hosts[:4], seed)
+            parts.append(splits.part)
+            for part in (TRAIN, VALIDATION):
+                assert set(told.label[splits.windows(part)]) == {0, 1}, (seed, part)
+        assert (parts[0] == parts[1]).all()
+
+
+def test_blocks_of_other_hosts_do_not_make_up_for_those_of_the_hosts_asked_for() -> None:
+    """A host with few labels has some in each part, if there is a way to have it so."""
+    index = an_index([("a", 1200), ("a", 240), ("b", 2400)], unlabelled=1)
+    for seed in range(20):
+        splits = split(index, "sample", ("a",), seed)
+        for part in PARTS:
+            assert set(index.label[splits.windows(part)]) == {0, 1}, (seed, part)
 
 
 def test_time_goes_forward() -> None:
