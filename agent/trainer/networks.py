@@ -83,7 +83,7 @@ def check_size(size: dict[str, Any]) -> None:
     Its weights are another matter: they have to be there.
     """
     for name, value in size.items():
-        if isinstance(value, int) and not 0 <= value <= (256 if name == "layers" else 1 << 20):
+        if isinstance(value, int) and not 1 <= value <= (256 if name == "layers" else 1 << 20):
             raise ValueError(f"a size of {value} {name} cannot be")
 
 

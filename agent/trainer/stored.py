@@ -95,6 +95,14 @@ def _check_inputs(description: Description) -> None:
         whole = [f"{name}__{one}" for name in description.channels for one in STATISTICS]
         if list(description.inputs) != whole:
             raise BadInputError.at("model.json", "inputs", "are not whole channels", _REMEDY)
+    told = {
+        "inputs": len(description.inputs),
+        "classes": len(description.classes),
+        "steps": description.window,
+    }
+    for name, count in told.items():
+        if description.size.get(name, count) != count:
+            raise BadInputError.at("model.json", f"size.{name}", f"is not {count}", _REMEDY)
 
 
 def _trees(description: Description, weights: bytes, threads: int) -> Any:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from agent.trainer import config, predict, unbundle
 from agent.trainer.errors import BadInputError
+from agent.trainer.features import STATISTICS
 from agent.trainer.stored import load_model
 from agent.trainer.unbundle import read_model_files
 from tests.harness import forked
@@ -149,6 +151,33 @@ def test_a_bundle_that_is_none_is_told(
     with pytest.raises(BadInputError) as found:
         load_model(tmp_path / "model", 1)
     assert words in str(found.value)
+
+
+def _one_channel_more(told: dict[str, Any]) -> None:
+    told["inputs"] += [f"more__{one}" for one in STATISTICS]
+
+
+def _one_class_more(told: dict[str, Any]) -> None:
+    told["classes"] += ["2"]
+
+
+def _no_patch(told: dict[str, Any]) -> None:
+    size = {"inputs": len(told["inputs"]), "steps": 30, "patch": 0, "heads": 1, "head_width": 4}
+    told |= {"model": "transformer", "size": size | {"layers": 1, "dropout": 0.0, "classes": 2}}
+
+
+@pytest.mark.parametrize("spoil", [_one_channel_more, _one_class_more, _no_patch])
+def test_a_description_that_does_not_fit_its_weights_is_told(
+    spoil: Callable[[dict[str, Any]], None], models: Path, tmp_path: Path
+) -> None:
+    """Before the first row is scored, in one line that names the file."""
+    shutil.copytree(models / "mlp", tmp_path / "model")
+    path = tmp_path / "model" / "model.json"
+    told = json.loads(path.read_text())
+    spoil(told)
+    path.write_text(json.dumps(told))
+    with pytest.raises(BadInputError, match="fetch it anew"):
+        load_model(tmp_path / "model", 1)
 
 
 def test_the_folder_above_a_model_is_told_from_it(models: Path, tmp_path: Path) -> None:
