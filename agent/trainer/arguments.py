@@ -27,6 +27,7 @@ _FILES = {
 
 
 DEFAULT_CHECKPOINT_EVERY_S: Final = 300
+MAX_SEED: Final = 2**32 - 1  # as in a manifest
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,13 @@ class Job:
         }
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers that are not below `least`."""
+def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return a parser of whole numbers that are not below `least`, nor above `most`."""
+    wanted = f"{least} or more" if most is None else f"{least} to {most}"
 
     def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number of {least} or more")
+        if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
+            raise argparse.ArgumentTypeError(f"must be a whole number of {wanted}")
         return int(text)
 
     return parse
@@ -219,7 +221,7 @@ def _parser(module: str) -> argparse.ArgumentParser:
         help="What is held out: whole hosts (default), blocks of samples, or the last of the time.",
     )
     add("--train-hosts", metavar="A,B", help="Hosts to train on (default: drawn by the seed).")
-    add("--seed", type=at_least(0), default=0, help="Of the split and the training (0).")
+    add("--seed", type=at_least(0, MAX_SEED), default=0, help="Of the split and the training (0).")
     add(
         "--n-resamples",
         type=at_least(0),

@@ -72,29 +72,39 @@ def load(job: Job) -> Loaded:
 def load_supervised(job: Job) -> Loaded:
     """Load a job that learns from labels. Raises BadInputError where there are too few."""
     loaded = load(job)
-    if loaded.schema.task == "unlabelled":
-        raise BadInputError.at(
-            job.schema, "task", "no window has a label", "use transformer_ssl, or label some"
-        )
+    if not loaded.index.labelled.any():
+        remedy = "use transformer_ssl, or label every row of some windows"
+        raise BadInputError.at(job.schema, "task", "no window has a label", remedy)
+    _check_classes(loaded)
+    return loaded
+
+
+def _check_classes(loaded: Loaded) -> None:
     present = np.unique(loaded.index.label[loaded.train])
     if len(present) < 2:
         only = loaded.schema.classes[int(present[0])]
         raise BadInputError.at(
-            job.validation,
+            loaded.job.validation,
             "label",
             f"all windows to train on are of class {only}",
             "choose other train_hosts, seed or split_recipe",
         )
-    return loaded
 
 
 def load_self_supervised(job: Job) -> Loaded:
-    """Load a job that needs no labels; where there are none at all, every window is normal."""
+    """Load a job that needs no labels; where no window has one, every window is normal.
+
+    Raises BadInputError where there are several classes, but just one to train the probe on: none
+    of several is the normal one, so that nothing could be measured.
+    """
     loaded = load(job)
-    if loaded.schema.task != "unlabelled":
+    if loaded.index.labelled.any():
+        if loaded.schema.task == "multiclass":
+            _check_classes(loaded)
         return loaded
     index = replace(loaded.index, label=np.zeros(len(loaded.index), dtype=np.int64))
-    schema = loaded.schema.model_copy(update={"classes": ("normal", "anomaly")})
+    told = {"task": "unlabelled", "classes": ("normal", "anomaly")}
+    schema = loaded.schema.model_copy(update=told)
     splits = split(index, job.split_recipe, job.train_hosts, job.seed)
     return replace(loaded, index=index, schema=schema, splits=splits)
 

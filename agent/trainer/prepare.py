@@ -48,6 +48,7 @@ from agent.trainer.schema import (
     write_json,
 )
 from agent.trainer.sinks import IndexSink, SeriesSink, SummarySink, feature_names
+from agent.trainer.storage import check_folders
 from agent.trainer.windows import Labelling, cut_windows
 
 _LOG_EVERY_ROWS: Final = 1_000_000
@@ -93,7 +94,7 @@ def prepare(
     outline = file.outline()
     _check_lengths(raw, outline, window)
     labelling = classes_of(outline.labels, schema, schema_path)
-    out_dir.mkdir(parents=True, exist_ok=True)
+    check_folders(out_dir)
     (out_dir / SCHEMA_FILE).unlink(missing_ok=True)
     log(f"{outline.rows} rows, {len(outline.episodes)} episodes, labels: {labelling.task}")
 

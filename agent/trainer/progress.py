@@ -165,4 +165,7 @@ def run_reported(progress: Progress, work: Callable[[Interruption], None]) -> in
 
 def _is_out_of_memory(error: Exception) -> bool:
     # By name: importing torch for its exception would cost a gbt run two seconds.
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    # On a processor torch has but a text for it.
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)

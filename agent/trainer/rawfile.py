@@ -99,6 +99,11 @@ class RawFile:
         return BadInputError.at(self.path, key, problem, remedy)
 
     def _check_columns(self, *, others: bool) -> None:
+        for name in (*_KEYS, *self._label):
+            if name in self.schema.channels:
+                # The label would be learnt from itself, and so would a t that faults follow.
+                problem = "is no channel, but what the rows are told by"
+                raise self._fault(name, problem, "take it out of the schema's channels")
         columns = self._column_names()
         wanted = [*_KEYS, *self.schema.channels, *self._label]
         for name in wanted:

@@ -15,12 +15,10 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from agent.trainer.errors import BadInputError
 from agent.trainer.evaluate import Evaluation
 from agent.trainer.loading import Loaded
 from agent.trainer.progress import rounded
@@ -135,13 +133,3 @@ def _versions(model: str) -> dict[str, str]:
     library = "xgboost" if model == "gbt" else "torch"
     versions = {name: importlib.metadata.version(name) for name in (*_NUMERIC, library)}
     return {"python": platform.python_version()} | versions
-
-
-def check_folders(*folders: Path | None) -> None:
-    """Make the folders for the results, before hours are spent on them. Raises BadInputError."""
-    for folder in filter(None, folders):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError, PermissionError) as error:
-            problem = error.strerror or "cannot be made"
-            raise BadInputError.at(folder, "folder", problem, "choose another") from error

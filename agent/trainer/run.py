@@ -22,7 +22,8 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     """Train, evaluate and save what `job` says. Raises TrainerError."""
     from agent.trainer.evaluate import evaluate
     from agent.trainer.loading import keeper_of, load_supervised
-    from agent.trainer.report import check_folders, save
+    from agent.trainer.report import save
+    from agent.trainer.storage import check_folders
     from agent.trainer.supervised import train
 
     progress.phase("load")

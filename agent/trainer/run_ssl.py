@@ -30,7 +30,8 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     from agent.trainer.evaluate import Evaluation, choose_thresholds, evaluate
     from agent.trainer.loading import keeper_of, load_self_supervised
     from agent.trainer.pretrain import fit_probe, pretrain
-    from agent.trainer.report import check_folders, save
+    from agent.trainer.report import save
+    from agent.trainer.storage import check_folders
 
     progress.phase("load")
     check_folders(job.out_dir, job.reports_dir, job.checkpoint_dir)
@@ -62,6 +63,10 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
             evaluation.metrics.update(
                 {f"probe_{name}": of_probe.metrics[name] for name in _PROBE_METRICS}
             )
+            evaluation.undefined.update(
+                {f"probe_{name}": why for name, why in of_probe.undefined.items()
+                 if name in _PROBE_METRICS}
+            )  # fmt: skip
 
     progress.phase("save")
     extra = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from agent.trainer.errors import BadInputError
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Put `content` at `path`: a crash leaves the old file or the new one, never a part."""
@@ -21,3 +23,13 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def check_folders(*folders: Path | None) -> None:
+    """Make the folders for the results, before hours are spent on them. Raises BadInputError."""
+    for folder in filter(None, folders):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            problem = error.strerror or "cannot be made"
+            raise BadInputError.at(folder, "folder", problem, "choose another") from error

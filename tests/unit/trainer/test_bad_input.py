@@ -116,6 +116,12 @@ def _schema_lacks_channels(world: World) -> None:
     world.schema.write_text(json.dumps(told))
 
 
+def _label_is_a_channel(world: World) -> None:
+    told = json.loads(world.schema.read_text())
+    told["channels"]["label"] = {"name": "the answer", "modes": ["oracle"]}
+    world.schema.write_text(json.dumps(told))
+
+
 def _window_too_long(world: World) -> None:
     world.flags["--window"] = "5000"
 
@@ -160,6 +166,8 @@ CASES: list[tuple[str, str, Callable[[World], None], str]] = [
     (PREPARE, "", _schema_is_no_json, "raw.schema.json: "),
     (PREPARE, "", _schema_lacks_channels, "raw.schema.json: channels: "),
     (PREPARE, "", _window_too_long, "--window 300 or less"),
+    (PREPARE, "", _out_is_a_file, "made: folder: File exists; choose another"),
+    (PREPARE, "", _label_is_a_channel, "raw.parquet: label: "),
     (RUN, "gbt", _of_one_class, "all windows to train on are of class 0"),
     (RUN, "cnn", _of_one_host, "host"),
     (RUN, "gbt", _features_truncated, "features_window_v1.parquet: file: "),
@@ -168,6 +176,7 @@ CASES: list[tuple[str, str, Callable[[World], None], str]] = [
     (RUN, "gbt", _flag("--epochs", "many"), "--epochs"),
     (RUN, "gbt", _flag("--epochs", "0"), "--epochs"),
     (RUN, "lstm", _flag("--lr", "nan"), "--lr"),
+    (RUN, "mlp", _flag("--seed", str(2**64)), "--seed"),
     (RUN, "transformer", _flag("--dropout", "1.5"), "--dropout"),
     (RUN, "gbt", _flag("--hidden", "5"), "--hidden"),
     (RUN, "gbt", _flag("--mode", "clairvoyant"), "--mode"),

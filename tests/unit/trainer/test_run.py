@@ -164,6 +164,46 @@ def test_without_any_label_the_alarm_is_still_set(raw: Any, tmp_path: Path, run_
         run_job("gbt", data, tmp_path / "gbt")
 
 
+def test_labels_too_sparse_for_any_window_are_as_good_as_none(
+    raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    """One label in five rows leaves every window unlabelled: that is told, or done without."""
+    labels = [at // 5 % 2 if at % 5 == 0 else -1 for at in range(200)]
+    rows = [row for host in "abc" for row in raw.episode(host, host, labels)]
+    data = raw.prepare(raw.write(rows))
+    with pytest.raises(BadInputError, match="no window has a label"):
+        run_job("gbt", data, tmp_path / "gbt")
+    metrics = run_job("transformer_ssl", data, tmp_path / "ssl", *QUICK)[-1]["metrics"]
+    assert metrics["fpr_realised"] is not None
+    assert metrics["auroc"] is None
+
+
+def test_pretraining_takes_no_class_of_several_for_the_anomaly(
+    raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    """With a single class to train on there is no probe, and nothing to measure by."""
+    labels = {host: ["rest"] * 120 for host in "abcd"}
+    labels["d"] = [("rest", "run", "walk")[at // 40] for at in range(120)]
+    rows = [row for host in "abcd" for row in raw.episode(host, host, labels[host])]
+    raw.schema["unlabelled"] = None
+    data = raw.prepare(raw.write(rows))
+    with pytest.raises(BadInputError, match="all windows to train on are of class rest"):
+        run_job("transformer_ssl", data, tmp_path / "out", *QUICK, "--train-hosts=a,b,c")
+
+
+def test_a_probe_that_cannot_be_measured_says_why(raw: Any, tmp_path: Path, run_job: Any) -> None:
+    """Its metrics are null where the tested host shows one class, and the report has the reason."""
+    labels = {host: [at // 20 % 2 for at in range(120)] for host in "abc"} | {"d": [0] * 120}
+    rows = [row for host in "abcd" for row in raw.episode(host, host, labels[host])]
+    data = raw.prepare(raw.write(rows))
+    flags = (*QUICK, "--train-hosts=a,b,c")
+    metrics = run_job("transformer_ssl", data, tmp_path, *flags)[-1]["metrics"]
+    report = json.loads((tmp_path / "transformer_ssl_oracle_train.json").read_text())
+    assert metrics["probe_auroc"] is None
+    assert {name for name, value in metrics.items() if value is None} == set(report["undefined"])
+    assert "no window of class 1" in report["undefined"]["probe_auroc"]
+
+
 def test_labels_of_one_class_are_refused(raw: Any, tmp_path: Path, run_job: Any) -> None:
     """Nothing can be learnt from windows that are all alike."""
     rows = [row for host in "abcd" for row in raw.episode(host, host, [0] * 100)]
@@ -205,13 +245,13 @@ def test_what_libraries_print_does_not_reach_the_events(simulated: Path, tmp_pat
     """Standard output is JSON lines alone, even if native code prints."""
     code = (
         "import os, sys\n"
-        "from agent.trainer import run, report\n"
-        "check = report.check_folders\n"
+        "from agent.trainer import run, storage\n"
+        "check = storage.check_folders\n"
         "def noisy(*folders):\n"
         "    os.write(1, b'noise from C\\n')\n"
         "    print('noise from Python')\n"
         "    check(*folders)\n"
-        "report.check_folders = noisy\n"
+        "storage.check_folders = noisy\n"
         "sys.exit(run.main(sys.argv[1:]))\n"
     )
     argv = ["--model", "gbt", "--mode", "oracle", "--data", str(simulated)]
@@ -246,6 +286,9 @@ def test_divergence_and_lack_of_memory_are_told_apart(capsys: pytest.CaptureFixt
     on_device = failing(torch.OutOfMemoryError(full))
     assert on_device["kind"] == "out_of_memory"
     assert full in on_device["message"]
+    with pytest.raises(RuntimeError) as on_processor:
+        torch.empty(1 << 55, dtype=torch.uint8)
+    assert failing(on_processor.value)["kind"] == "out_of_memory"
     bug = failing(ZeroDivisionError("one\ntwo"))
     assert (bug["kind"], bug["message"]) == ("internal", "ZeroDivisionError: one two")
     assert "Traceback" in capsys.readouterr().err
