@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from agent.trainer import config
 from agent.trainer.arrays import Floats, Ints
 from agent.trainer.batches import Batches, FeatureBatches, mean_and_deviation
+from agent.trainer.features import STATISTICS
 from agent.trainer.fit import LossOf, over_batches
 from agent.trainer.models.cnn import Cnn, CnnSize
 from agent.trainer.models.mlp import Mlp, MlpSize
@@ -32,7 +33,8 @@ class Built:
     def fit_statistics(self, batches: Batches, windows: Ints) -> None:
         """Have the network standardise by the statistics of `windows` (n,)."""
         network = self.network
-        network.standardise.fit(*batches.statistics(windows))
+        of_a_unit = 1 if isinstance(network, WideAndDeep) else len(STATISTICS)
+        network.standardise.fit(*batches.statistics(windows), of_a_unit)
         if isinstance(network, WideAndDeep):
             standardise = network.standardise
 

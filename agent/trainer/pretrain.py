@@ -74,7 +74,7 @@ def pretrain(loaded: Loaded, progress: Progress, keeper: Keeper) -> Pretrained:
     size = encoder_size(hyper, len(series.channels), loaded.schema.window)
     network = MaskedAutoencoder(size).to(device)
     train, validation = (_shown(loaded, part) for part in (TRAIN, VALIDATION))
-    network.standardise.fit(*batches.statistics(train))
+    network.standardise.fit(*batches.statistics(train), of_a_unit=1)
 
     progress.phase("train")
     loss_of = masked_loss(batches, hyper.mask_fraction)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,11 +28,19 @@ class Standardise(nn.Module):
         self.register_buffer("mean", torch.zeros(inputs))
         self.register_buffer("scale", torch.ones(inputs))
 
-    def fit(self, mean: Floats, deviation: Floats) -> None:
-        """Take over the statistics (inputs,); an input that never changes is only centred."""
+    def fit(self, mean: Floats, deviation: Floats, of_a_unit: int | None = None) -> None:
+        """Take over the statistics (inputs,); an input that never changes is only centred.
+
+        So many neighbours are `of_a_unit`; None says that no input has a unit. How much of a change
+        is but rounding goes by how large the largest of them is.
+        """
         scale = torch.as_tensor(deviation, dtype=torch.float32)
+        least = torch.full_like(scale, _LEAST_SCALE)
+        if of_a_unit is not None:
+            size = np.hypot(mean, deviation).reshape(-1, of_a_unit).max(axis=1)
+            least *= torch.as_tensor(np.repeat(np.minimum(size, 1.0), of_a_unit)).to(least)
         self.mean.copy_(torch.as_tensor(mean, dtype=torch.float32))
-        self.scale.copy_(torch.where(scale > _LEAST_SCALE, scale, torch.ones_like(scale)))
+        self.scale.copy_(torch.where(scale > least, scale, torch.ones_like(scale)))
 
     def forward(self, values: Tensor) -> Tensor:
         """Return `values` standardised and squashed; same shape."""

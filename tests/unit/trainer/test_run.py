@@ -133,6 +133,27 @@ def test_learning_beats_chance_on_hosts_never_seen(
     assert 0.6 < found["realistic"] < found["oracle"] < 1
 
 
+@pytest.mark.parametrize("model", ["mlp", "gru"])
+def test_the_unit_of_a_channel_has_no_say(
+    model: str, raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    """Seconds or gigaseconds: what a channel shows is learnt, however small its numbers are."""
+    found = []
+    for unit in (1.0, 1e-9):
+        rows = []
+        for host in "abcd":
+            labels = [at // 20 % 2 for at in range(200)]
+            rows += raw.episode(host, host, labels)
+        for row in rows:
+            row["seen"] = row["t"] * 7 % 5 / 5
+            row["hidden"] = unit * (row["label"] + row["t"] * 3 % 7 / 20)
+        data = raw.prepare(raw.write(rows))
+        flags = ("--epochs=10", "--n-resamples=0", "--batch-size=32", "--lr=0.01")
+        found.append(run_job(model, data, tmp_path / str(unit), *flags)[-1]["metrics"]["auroc"])
+    assert found[0] > 0.9
+    assert found[1] == pytest.approx(found[0], abs=0.02)
+
+
 def test_several_classes_are_trained_on_as_well(raw: Any, tmp_path: Path, run_job: Any) -> None:
     """Class labels lead to accuracy and its kin, for a network, trees, and a probe."""
     rows = []
