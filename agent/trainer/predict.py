@@ -144,6 +144,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise BadInputError.at(args.out, "--out", "is neither .csv nor .parquet", "name it so")
         if not args.out.parent.is_dir():
             raise BadInputError.at(args.out, "--out", "its folder is not there", "make it first")
+        if args.out.exists() and args.raw.exists() and args.out.samefile(args.raw):
+            raise BadInputError.at(args.out, "--out", "is the telemetry", "choose another")
         progress.phase("load")
         model = load_model(args.bundle, args.threads)
         progress.phase("evaluate")

@@ -246,3 +246,14 @@ def test_scores_into_a_folder_that_is_not_there_are_refused_before_the_work(
     said = json.loads(ran.stdout.splitlines()[-1])
     assert (said["event"], said["kind"]) == ("error", "bad_input")
     assert "--out: its folder is not there; make it first" in said["message"]
+
+
+def test_scores_never_replace_the_telemetry(models: Path, simulated: Path, tmp_path: Path) -> None:
+    """The same file named twice, in whatever way, is a slip, and the telemetry may be the only."""
+    raw = Path(shutil.copy(raw_of(simulated), tmp_path / "raw.parquet"))
+    before = raw.read_bytes()
+    for out in (raw, tmp_path / ".." / tmp_path.name / raw.name):
+        ran = forked.run([*PROGRAM, f"--bundle={models / 'gbt'}", f"--raw={raw}", f"--out={out}"])
+        assert ran.returncode == config.EXIT_BAD_INPUT, ran.stdout
+        assert "--out: is the telemetry; choose another" in ran.stdout
+        assert raw.read_bytes() == before
