@@ -342,8 +342,7 @@ def _with_data(spec: JobSpec, views: Sequence[HostView], grace_s: float) -> Foun
         )
     ]
     if opened:
-        names = _names([view.host for view in opened])
-        yield opened, f"if the agent of {names} had prepared data (--data), {_could(opened)}"
+        yield opened, f"with prepared data (--data, or that folder mounted again), {_could(opened)}"
 
 
 def _needing(spec: JobSpec, **changes: Any) -> JobSpec:

@@ -19,7 +19,8 @@ MOST_PLACES: Final = 3
 
 def doubt(name: str, known: Collection[str]) -> str:
     """Say that no host is called so, and which one may be meant."""
-    close = get_close_matches(name, sorted(known), n=1)
+    # What is still told of may have been forgotten as a host.
+    close = get_close_matches(name, sorted({*known} - {name}), n=1)
     meant = f"; did you mean {close[0]!r}?" if close else ""
     return f"no host is called {name!r}{meant}"
 

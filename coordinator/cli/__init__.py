@@ -215,6 +215,9 @@ def _complain(text: str, argv: list[str] | None) -> None:
 
 def _complain_of_usage(error: click.ClickException) -> None:
     """Say what was typed wrongly, and where the help is."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)  # nothing was typed wrongly
+        return
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         help_ = f"Try '{context.command_path} --help' for help."

@@ -40,7 +40,8 @@ def join_command(
 
     Without TOKEN it is asked for, or read from standard input, so that it is in no history. It is
     used up only when there is a place for the certificate. The broker's address comes with it:
-    `fleet agent` then needs no --broker. An agent that runs here takes it by itself.
+    `fleet agent` then needs no --broker. An agent that runs here with an earlier certificate takes
+    the new one by itself; one that has none is started again.
 
     \b
     Examples:

@@ -278,6 +278,7 @@ def test_a_poisoned_model_is_told_in_a_line(model: str, tmp_path: Path) -> None:
         from agent.trainer.features import STATISTICS
 
         description["inputs"] = [f"cpu__{one}" for one in STATISTICS]
+        description["size"] = {"inputs": len(STATISTICS)}
     (tmp_path / "model.json").write_text(json.dumps(description))
     poison = (
         b"{" + (_key(b"a") + b"{") * (MAX_DEPTH + 2) if model == "gbt" else _safetensors({}, b"")

@@ -120,7 +120,7 @@ def test_what_the_operator_has_closed_can_be_opened() -> None:
         'if [hosts.g] did not say allow_jobs = ["cnn*"], g could take it'
     ]
     assert remedies(job(), host("bare", data=None)) == [
-        "if the agent of bare had prepared data (--data), bare could take it"
+        "with prepared data (--data, or that folder mounted again), bare could take it"
     ]
 
 

@@ -101,3 +101,13 @@ def test_a_mistake_is_answered_with_the_next_step(
     assert next_step in " ".join(said.split())
     assert "Errno" not in said
     assert "Traceback" not in said
+
+
+def test_without_a_verb_there_is_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing was typed wrongly, so nothing is called an error."""
+    assert main([]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Usage: fleet ")
+    assert said.count("Usage:") == 1
+    assert "error:" not in said
+    assert "Run broker, coordinator and agents on this machine." in said

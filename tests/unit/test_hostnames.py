@@ -169,3 +169,9 @@ def _run(fleet: Fleet, names: list[str]) -> m.OperatorResponse:
     job: Any = {"model": "gbt", "mode": "oracle", "allowed_hosts": names}
     answer: m.OperatorResponse = fleet.asks(m.AskRun(id="r", job=job))
     return answer
+
+
+def test_a_host_that_was_forgotten_is_not_meant_by_its_own_name() -> None:
+    """Its name is still told of; it is no other's."""
+    assert hostnames.doubt("laptop", {"laptop", "pi"}) == "no host is called 'laptop'"
+    assert hostnames.doubt("laptp", {"laptop", "pi"}).endswith("did you mean 'laptop'?")
