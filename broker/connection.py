@@ -100,7 +100,9 @@ class Connection:
         self._answered = False
         self._ready = threading.Event()
         self._closed = threading.Event()
-        self._changed = threading.Condition()
+        # A condition's own `with` can be left locked by a Ctrl-C; a lock's cannot.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._outstanding: dict[int, int] = {}
         self._number = 0  # of the last message
         self._outstanding_bytes = 0
@@ -175,18 +177,22 @@ class Connection:
 
     def publish(self, messages: Sequence[Outgoing]) -> bool:
         """Send messages, in this order; tell whether there was room for all of them."""
-        numbered = []
-        with self._changed:
-            for message in messages:
-                size_bytes = self._outstanding_bytes + len(message.payload)
-                is_full = len(self._outstanding) >= MAX_OUTSTANDING
-                if is_full or size_bytes > MAX_OUTSTANDING_BYTES or self._closed.is_set():
-                    break
-                number = self._next_number()
-                self._outstanding[number] = len(message.payload)
-                self._outstanding_bytes = size_bytes
-                numbered.append((number, message))
-        return self._client.send(numbered) and len(numbered) == len(messages)
+        numbered: list[tuple[int, Outgoing]] = []
+        try:
+            with self._lock:
+                for message in messages:
+                    size_bytes = self._outstanding_bytes + len(message.payload)
+                    is_full = len(self._outstanding) >= MAX_OUTSTANDING
+                    if is_full or size_bytes > MAX_OUTSTANDING_BYTES or self._closed.is_set():
+                        break
+                    number = self._next_number()
+                    numbered.append((number, message))
+                    self._outstanding[number] = len(message.payload)
+                    self._outstanding_bytes = size_bytes
+            return self._client.send(numbered) and len(numbered) == len(messages)
+        except BaseException:  # a Ctrl-C: `drain` is not to wait for what may never leave
+            self._on_left([number for number, _ in numbered])
+            raise
 
     def _next_number(self) -> int:
         while True:
@@ -210,7 +216,7 @@ class Connection:
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until all that was published has left; tell whether it has."""
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(
                 lambda: not self._outstanding or self._closed.is_set(), timeout_s
             )
@@ -260,7 +266,7 @@ class Connection:
                 # Some brokers answer so to who may not.
                 self._deny(f"{self._why} at the subscription to {_listed(self._asks)}")
         self._closed.set()
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
 
     def _refused(self) -> str:
@@ -281,7 +287,7 @@ class Connection:
         self._on_left([mid])
 
     def _on_left(self, numbers: list[int]) -> None:
-        with self._changed:
+        with self._lock:
             for number in numbers:
                 self._outstanding_bytes -= self._outstanding.pop(number, 0)
             if not self._outstanding:

@@ -72,7 +72,9 @@ class Mailbox(Generic[E]):
         self._latest: dict[str, _Cell[E]] = {}
         self._dropped: Counter[Lane] = Counter()
         self._gathers = False  # the reader waits for more than it has
-        self._ready = threading.Condition()
+        # A condition's own `with` can be left locked by a Ctrl-C; a lock's cannot.
+        self._lock = threading.RLock()
+        self._ready = threading.Condition(self._lock)
 
     def put(
         self, event: E, lane: Lane = Lane.LOCAL, key: str | None = None, size_bytes: int = 0
@@ -81,14 +83,14 @@ class Mailbox(Generic[E]):
 
         The size is for the lanes of `LIMITS_BYTES`.
         """
-        with self._ready:
+        with self._lock:
             taken = self._add(event, lane, key, size_bytes)
             self._wake()
         return taken
 
     def put_all(self, letters: Iterable[Letter[E]]) -> None:
         """Add what came together, as `put` does each, and wake the reader once."""
-        with self._ready:
+        with self._lock:
             for event, lane, key, size_bytes in letters:
                 self._add(event, lane, key, size_bytes)
             self._wake()
@@ -99,7 +101,7 @@ class Mailbox(Generic[E]):
         Where `LATEST` and `PATIENT` events alone have come, more are waited for, `gather_s` at
         most, so that a turn takes in several; an event of another lane ends that wait at once.
         """
-        with self._ready:
+        with self._lock:
             if not self._cells:
                 self._ready.wait(timeout_s)
             if gather_s and self._cells and not self._is_urgent():
@@ -110,12 +112,12 @@ class Mailbox(Generic[E]):
 
     def dropped(self) -> dict[str, int]:
         """Return how many events each lane has dropped so far."""
-        with self._ready:
+        with self._lock:
             return {lane.value: count for lane, count in self._dropped.items()}
 
     def unread(self) -> dict[str, int]:
         """Return how many events of each lane wait to be taken."""
-        with self._ready:
+        with self._lock:
             return {lane.value: self._unread[lane] for lane in Lane}
 
     def _add(self, event: E, lane: Lane, key: str | None, size_bytes: int) -> bool:

@@ -26,6 +26,7 @@ __all__ = ["PacketClient", "mqtt"]
 _QOS_0: Final = 0x30  # a PUBLISH at QoS 0, whose retain flag is the lowest bit
 _QOS_1: Final = 0x32
 GATHERED_BYTES: Final = 16 * 1024  # of a payload; less is copied sooner than told of apart
+STOP_TIMEOUT_S: Final = 5.0  # for the thread of a connection that is at its end
 _PUBACK: Final = 0x40
 
 
@@ -124,6 +125,19 @@ class PacketClient(ReadingClient):
             self._wake()
         return MQTTErrorCode.MQTT_ERR_SUCCESS
 
+    def loop_stop(self) -> MQTTErrorCode:
+        """End the thread, which does not keep the process from ending, and wait for that a while.
+
+        paho's waits for ever, be it for a callback that hangs.
+        """
+        thread = self._thread
+        if thread is None:
+            return MQTTErrorCode.MQTT_ERR_INVAL
+        self._thread_terminate = True
+        if thread is not threading.current_thread():
+            thread.join(STOP_TIMEOUT_S)
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
     def _thread_main(self) -> None:
         """Serve the connection; whatever ends paho's thread ends the connection, and is told."""
         try:
@@ -159,20 +173,21 @@ class PacketClient(ReadingClient):
         The rest is left to paho's thread, before all others, and so is a fault of the socket. By
         TLS nothing is sent: two threads may not use such a connection at a time.
         """
-        if type(self._sock) is not socket.socket or not self._sending.acquire(blocking=False):
+        if type(self._sock) is not socket.socket or self._sending.locked():
             return False
-        try:
+        # Not by `acquire`, which a Ctrl-C can leave locked; whoever has it has it for as long as
+        # the socket takes what it takes at once.
+        with self._sending:
             if self._out_packet:
                 return False
-            packed["pos"] = self._sock_send(packed["packet"])
+            try:
+                packed["pos"] = self._sock_send(packed["packet"])
+            except OSError:
+                return False
             packed["to_process"] -= packed["pos"]
             if packed["to_process"]:
                 self._out_packet.appendleft(packed)
                 self._wake()
-        except OSError:
-            return False
-        finally:
-            self._sending.release()
         with self._msgtime_mutex:
             self._last_msg_out = time.monotonic()
         return True

@@ -24,6 +24,7 @@ EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3
 EXIT_NOTHING_RAN: Final = 5  # 4 is of `fleet plan --detailed-exitcode`
+EXIT_INTERRUPTED: Final = 130
 # C0, C1, and what turns the direction of writing: a word would be shown as another one.
 _CONTROLS: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
@@ -258,7 +259,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         result = fleet.main(argv, prog_name="fleet", standalone_mode=False)
     except click.exceptions.Abort:
-        return 130
+        return EXIT_INTERRUPTED
     except click.ClickException as error:
         _complain_of_usage(error)
         _answer_in_json(error.format_message(), argv)
@@ -274,4 +275,8 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         _complain(_no_request(error), argv)
         return EXIT_USAGE
+    except RuntimeError as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        return EXIT_INTERRUPTED  # it fell into a wait, which gave back a lock that it had not
     return result if isinstance(result, int) else 0

@@ -1,0 +1,131 @@
+"""A Ctrl-C at whatever instant of a question: the command ends, and nothing waits for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import itertools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from broker.machine import new_id
+from broker.messages import AskStatus
+from broker.settings import BrokerSettings
+from coordinator.cli import Unreachable, fleet, main
+from coordinator.cli.client import OperatorClient
+from tests.harness.brokers import BrokerProcess, embedded
+
+END_S = 2.0  # less than any wait that is given up
+ROOT = Path(__file__).resolve().parents[2]
+WITH_LOCKS = {str(ROOT / "broker" / name) for name in ("connection.py", "link.py", "mailbox.py")}
+WITH_LOCKS |= {str(ROOT / "broker" / "packets.py"), threading.__file__}
+# After these Python looks whether a signal has come.
+LOOKS_AFTER = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD", "RESUME"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerProcess]:
+    """A broker, with no coordinator that would answer."""
+    running = embedded()
+    running.start()
+    yield running
+    running.end()
+
+
+class CtrlC:
+    """Interrupts what is run, once, at an instant where it has not been interrupted yet."""
+
+    def __init__(self) -> None:
+        self.instants: set[tuple[CodeType, int]] = set()
+        self._looks: dict[CodeType, set[int]] = {}
+        self._fell = False
+
+    def falls_into(self, what: Callable[[], object]) -> bool:
+        """Run it; return whether there was such an instant."""
+        self._fell = False
+        before = sys.gettrace()
+        sys.settrace(self._on_call)
+        try:
+            what()
+        finally:
+            sys.settrace(before)
+        return self._fell
+
+    def _on_call(self, frame: FrameType, _event: str, _more: Any) -> Any:
+        if frame.f_code.co_filename not in WITH_LOCKS:
+            return None
+        frame.f_trace_opcodes = True
+        return self._on_instruction
+
+    def _on_instruction(self, frame: FrameType, event: str, _more: Any) -> Any:
+        code, at = frame.f_code, frame.f_lasti
+        if event == "opcode" and not self._fell and (code, at) not in self.instants:
+            if code not in self._looks:
+                self._looks[code] = _after_looks(code)
+            if at in self._looks[code]:
+                self.instants.add((code, at))
+                self._fell = True
+                raise KeyboardInterrupt
+        return self._on_instruction
+
+
+def _after_looks(code: CodeType) -> set[int]:
+    found = list(dis.get_instructions(code))
+    jumps = {one.argval for one in found if one.opname == "JUMP_BACKWARD"}
+    calls = {
+        after.offset
+        for one, after in itertools.pairwise(found)
+        if one.opname in LOOKS_AFTER - {"JUMP_BACKWARD"}
+    }
+    return jumps | calls
+
+
+def _asks(client: OperatorClient) -> None:
+    broken: RuntimeError | None = None
+    with contextlib.suppress(KeyboardInterrupt, Unreachable):
+        try:
+            client.ask(AskStatus(id=new_id()))
+        except RuntimeError as error:  # a wait was to give a lock back that it had not taken again
+            broken = error
+    assert broken is None or isinstance(broken.__context__, KeyboardInterrupt)
+
+
+def test_wherever_it_falls_the_client_ends(broker: BrokerProcess) -> None:
+    """The threads of its connection wait for no lock that the interrupted one has kept."""
+    root = f"t{new_id()[:8]}"
+    settings = BrokerSettings(url=f"mqtt://127.0.0.1:{broker.port}", topic_root=root)
+    interrupt = CtrlC()
+    there_are_more = True
+    while there_are_more:
+        client = OperatorClient(settings, 0.1, watch=[f"{root}/#"])  # it hears its own question
+        client.__enter__()
+        there_are_more = interrupt.falls_into(lambda client=client: _asks(client))
+        ending = threading.Thread(target=client.__exit__, daemon=True)
+        ending.start()
+        ending.join(END_S)
+        assert not ending.is_alive(), "it hangs"
+    places = {code.co_qualname for code, _ in interrupt.instants}
+    assert {"Connection.publish", "PacketClient._send_at_once", "Mailbox.take"} <= places
+
+
+def test_what_it_breaks_on_its_way_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wait that it falls into may fail at its own end."""
+
+    def breaks(**_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            threading.Lock().release()
+
+    monkeypatch.setattr(fleet, "invoke", lambda _context: breaks())
+    assert main(["status"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
