@@ -234,8 +234,8 @@ class Core:
                 handover.on_part_opened(world, artifact_id, have, part, now)
             case PartWritten(artifact_id, part, length):
                 handover.on_part_written(world, artifact_id, part, length, now)
-            case PartFailed(artifact_id, reason, corrupt):
-                handover.on_part_failed(world, artifact_id, reason, corrupt=corrupt)
+            case PartFailed(artifact_id, part, reason, corrupt):
+                handover.on_part_failed(world, artifact_id, part, reason, corrupt=corrupt)
             case PartStored(artifact_id, size_bytes):
                 handover.on_part_stored(world, artifact_id, size_bytes, now)
             case BundleFiled(artifact_id):

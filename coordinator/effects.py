@@ -259,6 +259,7 @@ class PartFailed:
     """The part file could not be opened, written or finished. `corrupt`: its hash is wrong."""
 
     artifact_id: str
+    part: int
     reason: str
     corrupt: bool = False
 

@@ -111,11 +111,15 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         world.note(host, report, "superseded")
         return
     if report.artifact_id is None:
+        ran_s = believing.ran_s(world, report, now)
         if job.is_held:
-            ran_s = believing.ran_s(world, report, now)
             world.move(
                 job, Event.RELEASED, now, f"host:{host}", report.reason, host=None, ran_s=ran_s
             )
+        else:
+            # It was given up; a heartbeat from before may yet come, and has no word in it any more.
+            why = f"its host has given it back: {report.reason}"
+            world.move(job, Event.CHANGED, now, f"host:{host}", why, host=None, ran_s=ran_s)
         world.note(host, report, "recorded")
         return
     if job.is_held:
@@ -141,10 +145,10 @@ def on_offer(world: World, host: str, artifact_id: str, offer: Offer, now: Now) 
         world.publish(topic, Rejected(reason=reason, final=False))
         return
     upload = world.uploads.get(artifact_id)
-    if upload is not None and _taken_by_another(upload, host, now):
+    if upload is not None and _is_taken(upload, host, now):
         return  # it repeats its offer, and finds the artifact stored or the place free
     if upload is None or _differs(upload, host, offer):
-        _open(world, host, artifact_id, offer, now)
+        _open(world, host, artifact_id, offer)
     elif upload.receiver is not None:
         _perform(world, upload, upload.receiver.on_offer(now.mono_s))
 
@@ -183,13 +187,16 @@ def on_part_written(world: World, artifact_id: str, part: int, length: int, now:
         _perform(world, upload, upload.receiver.on_written(length, now.mono_s))
 
 
-def on_part_failed(world: World, artifact_id: str, reason: str, *, corrupt: bool) -> None:
+def on_part_failed(
+    world: World, artifact_id: str, part: int, reason: str, *, corrupt: bool
+) -> None:  # fmt: skip
     """The disk refused, or the hash was wrong: the agent is to check its bundle and try again."""
-    upload = world.uploads.pop(artifact_id, None)
+    upload = world.uploads.get(artifact_id)
+    if upload is None or upload.part != part:
+        return  # it was opened again since
+    del world.uploads[artifact_id]
     _share_window(world)
     world.timers.cancel(("upload", artifact_id))
-    if upload is None:
-        return
     what = "the bytes do not hash to the artifact's id" if corrupt else reason
     world.publish(
         world.topics.grant(upload.host, artifact_id), Rejected(reason=what[:2000], final=False)
@@ -288,10 +295,11 @@ def _take_checkpoint(
     world.unexpect(artifact_id)
     left_off = StoredCheckpoint(artifact_id, world.stored[artifact_id], expected.attempt)
     who = f"host:{expected.host}"
-    changes = {"checkpoint": left_off, "ran_s": believing.ran_s(world, expected.report, now)}
+    ran_s = believing.ran_s(world, expected.report, now)
+    changes = {"checkpoint": left_off, "ran_s": ran_s, "host": None}
     if job.is_held:
         why = f"{expected.report.reason}; its checkpoint is kept"
-        world.move(job, Event.RELEASED, now, who, why, host=None, **changes)
+        world.move(job, Event.RELEASED, now, who, why, **changes)
     elif job.state is JobState.PENDING:
         world.move(job, Event.CHANGED, now, who, "a checkpoint has come", **changes)
 
@@ -331,7 +339,7 @@ def index_again(world: World) -> None:
             world.do(AppendIndex(index_row(job, world.stored[job.artifact_id])))
 
 
-def _open(world: World, host: str, artifact_id: str, offer: Offer, now: Now) -> None:
+def _open(world: World, host: str, artifact_id: str, offer: Offer) -> None:
     if artifact_id not in world.uploads and len(world.uploads) >= MAX_UPLOADS:
         _make_room(world)
         if len(world.uploads) >= MAX_UPLOADS:
@@ -339,7 +347,7 @@ def _open(world: World, host: str, artifact_id: str, offer: Offer, now: Now) -> 
     world.parts_opened += 1
     part = world.parts_opened
     world.uploads[artifact_id] = Upload(
-        artifact_id, host, offer.size_bytes, offer.chunk_bytes, now.mono_s, part
+        artifact_id, host, offer.size_bytes, offer.chunk_bytes, part
     )
     world.do(OpenPart(artifact_id, offer.size_bytes, offer.chunk_bytes, part))
 
@@ -377,13 +385,11 @@ def _differs(upload: Upload, host: str, offer: Offer) -> bool:
     )
 
 
-def _taken_by_another(upload: Upload, host: str, now: Now) -> bool:
-    if upload.finishing:
-        return True
-    if upload.host == host:
-        return False
-    idle_since_s = upload.receiver.idle_since if upload.receiver else upload.since_s
-    return now.mono_s - idle_since_s < IDLE_S
+def _is_taken(upload: Upload, host: str, now: Now) -> bool:
+    """Whether a part is not to be opened anew: it is being opened or checked, or another's."""
+    if upload.finishing or upload.receiver is None:
+        return True  # a disk that hangs is not asked again and again
+    return upload.host != host and now.mono_s - upload.receiver.idle_since < IDLE_S
 
 
 def _abandon(world: World, upload: Upload, why: str) -> None:

@@ -89,7 +89,7 @@ class Intake:
                 case FinishPart():
                     self._tell(task.artifact_id)
                     if (whole := self._parts.pop(task.artifact_id, None)) is not None:
-                        self._background(partial(self._finish, whole[1], task))
+                        self._background(partial(self._finish, *whole, task))
                 case DropPart() | LeavePart():
                     self._end(task)
                 case None:
@@ -118,7 +118,7 @@ class Intake:
             part, have = self._store.open_part(task.artifact_id, task.size_bytes, task.chunk_bytes)
         except FleetError as error:
             log.error("%s", error)
-            self._put(PartFailed(task.artifact_id, str(error)))
+            self._put(PartFailed(task.artifact_id, task.part, str(error)))
             return
         self._parts[task.artifact_id] = (task.part, part)
         self._put(PartOpened(task.artifact_id, have, task.part))
@@ -126,14 +126,14 @@ class Intake:
     def _write(self, task: WriteChunk) -> None:
         if task.artifact_id not in self._parts:
             return
-        part = self._parts[task.artifact_id][1]
+        number, part = self._parts[task.artifact_id]
         try:
             part.write(task.index, task.data)
         except FleetError as error:
             log.error("%s", error)
             del self._parts[task.artifact_id]
             part.close()
-            self._put(PartFailed(task.artifact_id, str(error)))
+            self._put(PartFailed(task.artifact_id, number, str(error)))
             return
         if part.wants_sync():
             self._background(partial(self._sync, part))
@@ -152,16 +152,16 @@ class Intake:
         with contextlib.suppress(StorageError):  # the next write says it, or the last check
             part.sync()
 
-    def _finish(self, part: Part, task: FinishPart) -> None:
+    def _finish(self, number: int, part: Part, task: FinishPart) -> None:
         try:
             info = self._store.finish(part, task.model, task.mode)
         except BadStream as error:
             part.close()
             log.warning("artifact %s: %s", task.artifact_id[:12], error)
-            self._put(PartFailed(task.artifact_id, str(error), corrupt=True))
+            self._put(PartFailed(task.artifact_id, number, str(error), corrupt=True))
         except StorageError as error:
             part.close()
             log.error("%s", error)
-            self._put(PartFailed(task.artifact_id, str(error)))
+            self._put(PartFailed(task.artifact_id, number, str(error)))
         else:
             self._put(PartStored(task.artifact_id, info.size_bytes))

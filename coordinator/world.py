@@ -140,7 +140,6 @@ class Upload:
     host: str
     size_bytes: int
     chunk_bytes: int
-    since_s: float
     part: int  # which opening of its part file
     receiver: Receiver | None = None
     finishing: bool = False

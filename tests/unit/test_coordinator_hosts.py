@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker import messages as m
 from broker.ranges import RangeSet
+from broker.wire import Incoming
 from coordinator.effects import (
     AppendIndex,
     FinishPart,
@@ -213,7 +216,8 @@ def test_a_disk_that_refuses_keeps_the_work() -> None:
     job = pi.runs()
     pi.finishes(job)
     pi.uploads(job)
-    fleet.handle(PartFailed(HEX, "no space left"))
+    (upload,) = fleet.core.world.uploads.values()
+    fleet.handle(PartFailed(HEX, upload.part, "no space left"))
     (rejected,) = pi.heard(m.Rejected)
     assert not rejected.final
     assert fleet.job().state == "running"
@@ -280,6 +284,69 @@ def test_an_ordinary_handover_of_a_checkpoint_is_no_false_report() -> None:
     assert not fleet.core.world.refused["report"]
     pi.reports(m.Released, job, **{**given_back, "artifact_id": "e" * 64})
     assert fleet.core.world.refused["report"] == 1, "of another checkpoint nobody knows"
+
+
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+def test_what_is_given_back_late_is_not_lost_a_second_time(*, with_checkpoint: bool) -> None:
+    """Its lease was over; a heartbeat from before comes after the report, and does not bring it up.
+    """
+    fleet = Fleet(spec(), stale_after_s=50.0)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.status("offline", "lost")
+    fleet.passes(60)
+    assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
+    fleet.asks(m.AskDrain(id="d", host="pi"))
+    pi.session = "s-again"
+    pi.status("online", "birth")
+    if with_checkpoint:
+        pi.reports(m.Released, job, reason="drained", artifact_id=HEX, size_bytes=2000)
+        pi.uploads(job)
+        fleet.handle(PartStored(HEX, 2000))
+    else:
+        pi.reports(m.Released, job, reason="drained", ran_s=12.0)
+        assert fleet.changes[-1].ran_s == 12.0
+    for _ in range(4):
+        pi.beats((job.job_id, 1, "running"))
+        for _ in range(3):
+            pi.beats()
+    assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
+    assert fleet.history.count(("job", "lost")) == 1
+
+
+def test_a_failure_of_an_earlier_opening_does_not_end_the_upload() -> None:
+    """The agent has cut its artifact otherwise meanwhile; what it sends now is written."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.finishes(job)
+    topic = fleet.topics.offer("pi", HEX)
+    offer = m.Offer(job_id=job.job_id, attempt=1, instance="i", size_bytes=2000, chunk_bytes=2048)
+    pi.says(topic, offer)
+    (first,) = fleet.took(OpenPart)
+    fleet.handle(PartOpened(HEX, RangeSet(), first.part))
+    pi.says(topic, offer.model_copy(update={"chunk_bytes": 1024}))
+    (second,) = fleet.took(OpenPart)
+    fleet.handle(PartFailed(HEX, first.part, "no space left"))
+    fleet.handle(PartOpened(HEX, RangeSet(), second.part))
+    assert not pi.heard(m.Rejected)
+    for index, data in enumerate((b"x" * 1024, b"y" * 976)):
+        fleet.handle(Incoming(fleet.topics.chunk("pi", HEX, index), data))
+    assert fleet.took(FinishPart)
+
+
+def test_however_often_an_offer_changes_one_part_is_opened_at_a_time() -> None:
+    """While the disk hangs nothing piles up before it."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.finishes(job)
+    for number in range(50):
+        pi.says(fleet.topics.offer("pi", HEX), m.Offer(
+            job_id=job.job_id, attempt=1, instance="i", size_bytes=2000,
+            chunk_bytes=1024 * (1 + number % 2),
+        ))  # fmt: skip
+    assert len(fleet.took(OpenPart)) == 1
 
 
 def test_an_offer_is_answered_stored_as_often_as_it_comes() -> None:
