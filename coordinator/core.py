@@ -184,7 +184,9 @@ class Core:
         mine.broker_refused, mine.manifest_fault = theirs.broker_refused, theirs.manifest_fault
         mine.broker_load, mine.manifest_changed = theirs.broker_load, theirs.manifest_changed
         mine.evidence, mine.trainers = theirs.evidence, theirs.trainers
-        mine.earlier = theirs.earlier
+        mine.earlier, mine.has_rival = theirs.earlier, theirs.has_rival
+        mine.parts_opened = theirs.parts_opened  # what comes of an earlier opening is none of ours
+        self._returned, self._before, self._others = other._returned, other._before, other._others
         presence.on_inherited(mine, self._now)
 
     def known_trainers(self) -> dict[str, dict[str, JsonValue]]:

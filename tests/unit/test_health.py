@@ -471,6 +471,25 @@ def test_a_second_coordinator_is_told_of() -> None:
     assert "another coordinator" in warning.text
 
 
+def test_a_second_coordinator_is_known_of_when_the_ledger_takes_changes_again() -> None:
+    """It is told of once, and what it may have had hosts stop is no loss all the same."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    status = m.Status(state="online", session="s-c2", instance="c2", boot_id="b")
+    said = Incoming(fleet.topics.coordinator_status(), m.encode(status))
+    fleet.handle(said)
+    core = fleet.core
+    fleet.start()  # as the shell does when the disk refuses a commit
+    fleet.core.inherit(core)
+    fleet.handle(said)
+    assert len(fleet.took(Warn)) == 1
+    pi.beats((job.job_id, 1, "running"))
+    pi.beats()
+    assert fleet.history.count(("job", "released")) == 1
+    assert fleet.job().losses == 0
+
+
 @pytest.mark.parametrize("state", ["online", "offline"])
 def test_a_second_coordinator_is_told_of_that_throws_this_one_off_the_broker(state: Any) -> None:
     """It is never heard live: at each return its birth or its will lies there."""
