@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
 from pydantic import JsonValue
 
 from broker.messages import OperatorResponse
 from coordinator import hostnames
 from coordinator.jobs import Job
+
+MOST_NAMESAKES: Final = 16  # each change of an entry of the plan leaves one
 
 
 def given(request_id: str, data: JsonValue) -> OperatorResponse:
@@ -20,11 +22,11 @@ def given(request_id: str, data: JsonValue) -> OperatorResponse:
     return OperatorResponse.model_construct(id=request_id, ok=True, data=data)
 
 
-def told_apart(namesakes: Iterable[Job]) -> list[JsonValue]:
-    """Return what tells other jobs of the same name from the one that was meant."""
+def told_apart(namesakes: Sequence[Job]) -> list[JsonValue]:
+    """Return what tells other jobs of the same name from the one that was meant: the newest."""
     return [
         {"job_id": job.job_id, "state": job.state.value, "host": job.host, "in_plan": job.in_plan}
-        for job in namesakes
+        for job in namesakes[-MOST_NAMESAKES:]
     ]
 
 

@@ -97,9 +97,10 @@ def on_request(
 
 def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
     """Do what a command asks for; whether it may, the caller has looked. Record it, and answer."""
-    world.answers[authority.key_of(client, ask)] = Answer(None, now.wall_s)
     response = _HANDLERS[type(ask)](world, client, ask, now)
-    if response is not None:
+    if response is None:
+        world.answers[authority.key_of(client, ask)] = Answer(None, now.wall_s)
+    else:
         authority.settle(world, client, ask, response, now, _outcome(client, ask, response, now))
 
 
@@ -189,6 +190,7 @@ def _on_list(world: World, _client: str, ask: AskList, now: Now) -> OperatorResp
 _PAGE_BYTES: Final = 150_000
 BAD_INPUT: Final = "bad_input: "  # how a trainer's word begins that its input is at fault
 
+_ASKED_CHARS: Final = 200  # as many of what was asked for are said again
 
 def _on_show(world: World, client: str, ask: AskShow, now: Now) -> OperatorResponse | None:
     job = _find(world, ask)
@@ -422,7 +424,8 @@ def _find(world: World, ask: Any) -> Job | OperatorResponse:
     more = f" and {len(jobs) - 8} more" if len(jobs) > 8 else ""
     alike = len({job.spec.name for job in jobs}) == 1
     remedy = "give the id of one" if alike else "write more of it"
-    return refusal(ask.id, "refused", f"{ask.job!r} may mean {names}{more}; {remedy}")
+    return refusal(ask.id, "refused", f"{asked} may mean {names}{more}; {remedy}")
+    asked = f"{ask.job[:_ASKED_CHARS]!r}"  # which may write each character in ten
 
 
 def _others(world: World, job: Job) -> list[JsonValue]:

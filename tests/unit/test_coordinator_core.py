@@ -111,6 +111,16 @@ def test_a_command_is_carried_out_once_however_often_it_arrives() -> None:
     assert fleet.history.count(("job", "cancelled")) == 1
 
 
+def test_a_command_is_answered_whatever_it_names() -> None:
+    """The answer says that again, as far as it bears it."""
+    fleet = Fleet(spec())
+    name = "\U000e0001" * 2000
+    answer = fleet.asks(m.AskCancel(id="c", job=name))
+    assert answer.code == "not_found"
+    assert fleet.asks(m.AskShow(id="s", job=name)).code == "not_found"
+    assert not fleet.core.world.dropped
+
+
 def test_a_command_past_its_expiry_is_not_carried_out() -> None:
     """O2: it lay somewhere for too long."""
     fleet = Fleet(spec())
