@@ -397,7 +397,7 @@ def _on_attempts(world: World, client: str, ask: AskAttempts, _now: Now) -> None
 
 
 def _on_trainers(world: World, _client: str, ask: AskTrainers, _now: Now) -> OperatorResponse:
-    return given(ask.id, {"trainers": {**planning.known_trainers(world)}})
+    return given(ask.id, {"trainers": {**planning.told_trainers(world)}})
 
 
 def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> OperatorResponse | None:

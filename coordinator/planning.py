@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 from broker.clock import Now
 from coordinator import hostnames, house
@@ -18,6 +19,7 @@ from coordinator.world import World
 
 MOST_NAMED: Final = 100  # jobs, and hosts, in the answer to a reload
 NAMED_CHARS: Final = 30_000  # of its text for jobs, and for hosts
+TRAINERS_BYTES: Final = 200_000  # of their schemas, in the answer to whoever asks for them
 
 
 def take_plan(world: World, plan: Plan, now: Now, who: str) -> Difference:
@@ -106,6 +108,18 @@ def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
         model: schemas[0] if len(schemas) == 1 else {"anyOf": [*schemas]}
         for model, schemas in announced.items()
     }
+
+
+def told_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
+    """Return the known trainers as an answer bears them: of what is too large, anything goes."""
+    known = known_trainers(world)
+    sizes = {model: len(to_json(schema)) for model, schema in known.items()}
+    room_bytes = TRAINERS_BYTES
+    for model in sorted(known, key=sizes.__getitem__):
+        room_bytes -= sizes[model]
+        if room_bytes < 0:
+            known[model] = {}
+    return known
 
 
 def _take(world: World, step: Step, now: Now, who: str) -> None:

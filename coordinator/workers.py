@@ -19,6 +19,7 @@ from coordinator.states import FINAL, JobState
 from coordinator.world import World
 
 PAGE_BYTES: Final = 150_000
+MOST_BYTES: Final = 255_000  # of one row, with the trainers that it alone has
 
 
 def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
@@ -43,7 +44,13 @@ def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
         else:
             row = _row(world, host, now) | ({} if ask.brief else _whole(host, sets))
         more = [_trainers(one) for one in sets[len(told) :]]
-        size_bytes += len(to_json(row)) + len(to_json(more))
+        row_bytes = len(to_json(row)) + len(to_json(more))
+        if row_bytes > MOST_BYTES:
+            # Nobody could hear it, nor of who comes after: told as if it had yet to say what it is.
+            del sets[len(told) :]
+            row, more = {**row, "capability": None}, []
+            row_bytes = len(to_json(row))
+        size_bytes += row_bytes
         if (rows or others) and size_bytes > PAGE_BYTES:
             break
         (others if host is None else rows).append(row)

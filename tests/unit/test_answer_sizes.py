@@ -47,6 +47,45 @@ def test_a_page_of_the_plan_is_heard() -> None:
     assert 1 < len(found["jobs"]) < found["total"] == 40
 
 
+def test_a_job_with_thousands_of_namesakes_is_heard_of() -> None:
+    """Each change of an entry of the plan leaves one; the newest are told."""
+    fleet = Fleet()
+    fleet.plan(*(replace(spec("other", seed=n), name="job") for n in range(3000)), spec())
+    for ask in (m.AskWhy(id="w", job=spec().job_id), m.AskCancel(id="c", job=spec().job_id)):
+        answer = fleet.asks(ask)
+        assert answer.ok
+        assert 0 < len(answer.data["others"]) < 100
+
+
+def a_host(fleet: Fleet, name: str, chars: int) -> None:
+    """One whose trainer's schema is so long."""
+    schema = {"type": "object", "description": name * chars}
+    fleet.host(name).joins(trainers={"gbt": m.TrainerInfo(hyper_schema=schema)})
+
+
+def test_one_host_that_says_much_keeps_nobody_from_hearing_of_the_others() -> None:
+    """It is told without what it said of itself, where no answer holds that."""
+    fleet = Fleet()
+    for name, chars in (("a", 100), ("b", 261_400), ("c", 240_000), ("d", 100)):
+        a_host(fleet, name, chars)
+    rows: dict[str, bool] = {}
+    offset = 0
+    while offset is not None:
+        page = fleet.asks(m.AskWorkers(id=f"w{offset}", offset=offset)).data
+        rows |= {row["host"]: row["capability"] is not None for row in page["workers"]}
+        offset = page["next"]
+    assert rows == {"a": True, "b": False, "c": True, "d": True}
+
+
+def test_hosts_that_say_much_keep_nobody_from_hearing_of_the_trainers() -> None:
+    """Of what no answer holds, any hyperparameters are right as far as is told."""
+    fleet = Fleet()
+    for name in "ab":
+        a_host(fleet, name, 150_000)
+    known = fleet.asks(m.AskTrainers(id="t")).data["trainers"]
+    assert known["gbt"] == {}
+
+
 def test_of_a_long_history_the_newest_is_heard(tmp_path: Path) -> None:
     """A host may have refused a job again and again, and said why at length."""
     coordinator = Coordinator(tmp_path)
