@@ -21,6 +21,7 @@ from broker.errors import StorageError
 from broker.messages import OperatorResponse, encode
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing, Publish
+from coordinator.aging import Aging
 from coordinator.answers import refusal
 from coordinator.core import Core
 from coordinator.effects import (
@@ -134,7 +135,7 @@ class Shell:
         """Load the ledger. Raises `StorageError` when it cannot be read."""
         self._face = face
         self._retention = retention or Retention()
-        self._now_wall_s = now.wall_s
+        self._now, self._aging = now, Aging(now)
         self._settings = settings
         self._around = around
         self._ledger = ledger
@@ -240,7 +241,7 @@ class Shell:
             return
         if changes:
             self._failures = 0
-        self._now_wall_s = now.wall_s
+        self._now = now
         self._perform_all(effects)
         if log.isEnabledFor(logging.INFO):
             _tell(changes)
@@ -398,7 +399,7 @@ class Shell:
             self._around.publish(Outgoing(effect.topic, data, 0))
 
     def _collect(self, unreferenced: Sequence[str], unfiled: frozenset[str]) -> None:
-        keep, wall_s = self._retention, self._now_wall_s
+        keep, wall_s = self._retention, self._aging.look(self._now)
         results_s = self._settings.keep_results_s
         lately = rfc3339(max(0.0, wall_s - results_s))
         events = parts = 0

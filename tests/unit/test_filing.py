@@ -49,7 +49,7 @@ class Coordinator:
         self.chunks: list[bytes] = []
         self.events: deque[Any] = deque()
         self.slow: deque[Callable[[], None]] = deque()  # what a thread of its own would do
-        self.mono_s = 0.0
+        self.mono_s, self.skew_s = 0.0, 0.0  # by which the wall clock was set
         self._ids = itertools.count()
         around = Surroundings(
             topics=self.topics, disk=self.disk, rng=random.Random(1), new_id=self.new_id,
@@ -71,7 +71,7 @@ class Coordinator:
 
     @property
     def now(self) -> Now:
-        return Now(self.mono_s, 1.8e9 + self.mono_s)
+        return Now(self.mono_s, 1.8e9 + self.mono_s + self.skew_s)
 
     def new_id(self) -> str:
         return f"id{next(self._ids)}"

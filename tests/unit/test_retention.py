@@ -154,5 +154,24 @@ def test_what_a_disk_did_not_delete_is_deleted_the_next_time(
     assert not set_aside.coordinator.store.has(hex_of(FIRST))
 
 
+def test_a_clock_that_is_ahead_for_a_while_deletes_nothing(set_aside: Scene) -> None:
+    """What is gone does not come back with the right time; what is too old by that one goes."""
+    set_aside.coordinator.skew_s = 40 * DAY_S
+    set_aside.passes(1)
+    set_aside.coordinator.skew_s = 0.0
+    set_aside.passes(1)
+    assert set_aside.fetches(1) == FIRST
+    set_aside.passes(31)
+    assert not set_aside.coordinator.store.has(hex_of(FIRST))
+
+
+def test_a_machine_that_has_slept_deletes_what_is_old_at_the_second_look(set_aside: Scene) -> None:
+    """Its own clock for durations stands still meanwhile."""
+    set_aside.coordinator.skew_s = 40 * DAY_S
+    set_aside.passes(1)
+    set_aside.passes(1)
+    assert not set_aside.coordinator.store.has(hex_of(FIRST))
+
+
 def _refuse(_path: Path) -> None:
     raise OSError(30, "Read-only file system")

@@ -1,0 +1,26 @@
+"""How old things are: nothing is deleted by a single look at the clock.
+
+A machine without a clock of its own battery may be a month ahead for a minute, and what was deleted
+then would not come back when the clock does.
+"""
+
+from __future__ import annotations
+
+from broker.clock import Now
+
+
+class Aging:
+    """Two looks at the wall clock, some time apart: the one that makes things younger counts."""
+
+    def __init__(self, now: Now) -> None:
+        """Take the first look."""
+        self._before = now
+
+    def look(self, now: Now) -> float:
+        """Return by which time things are so old, in seconds since the epoch.
+
+        It is not later than the clock says, nor than it said at the look before with what has
+        passed since. A machine that has slept catches up at the next look.
+        """
+        before, self._before = self._before, now
+        return min(now.wall_s, before.wall_s + max(0.0, now.mono_s - before.mono_s))
