@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ log = logging.getLogger("fleet.coordinator")
 HOME_MEMORY: Final = "homeassistant.json"
 SWITCH_S: Final = 0.001
 BACKOFF_CAP_S: Final = 5.0  # it is one, no herd, and until it is back every verb waits for it
+END_S: Final = 20.0  # within which it ends; a service manager waits for longer
 GATHER_S: Final = 0.02  # for which what is patient waits for more: a turn costs as much as it does
 
 
@@ -217,8 +219,8 @@ class Service:
             self._face(topics, rng, commands=core_settings.home_commands),
         )
 
-    def run(self, ready: Callable[[], None]) -> None:
-        """Serve until `Stop`; `ready` is called when it first does.
+    def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
+        """Serve until `Stop`; `ready` is called when it first does, `ending` when it is to end.
 
         Raises `ConfigError` when another coordinator serves this fleet.
         """
@@ -231,6 +233,7 @@ class Service:
             while self._turn(ready):
                 self._manager.alive(system_clock().mono_s)
         finally:
+            ending()
             self._manager.stopping()
             if self._scrapes is not None:
                 self._scrapes.stop()
@@ -443,11 +446,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_S)
     spare_what_is_loaded()
     try:
-        service.run(_say_ready_once())
+        service.run(_say_ready_once(), _end_in_time)
     except ConfigError as error:
         complain(str(error))
         return 2
     return 0
+
+
+def _end_in_time() -> None:
+    """See to it that a disk which hangs does not keep this program from ending.
+
+    Its threads wait in the system, and the interpreter for them. What is durable is in the ledger;
+    of what is not yet, everybody tells again.
+    """
+
+    def give_up() -> None:
+        log.error("a disk has not answered for %g s: ending without it", END_S)
+        logging.shutdown()
+        os._exit(1)
+
+    timer = threading.Timer(END_S, give_up)
+    timer.daemon = True
+    timer.start()
 
 
 def _say_ready_once() -> Callable[[], None]:
