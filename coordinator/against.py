@@ -8,6 +8,22 @@ from typing import Any, Final
 CAN: Final = "can take it"
 
 
+def waits(waits_for: Mapping[str, Any], *, several: bool = False) -> str:
+    """Say what a job waits for, or `several` of them: `waits for data on pi`."""
+    names = [str(host) for host in waits_for["hosts"]]
+    hosts = ", ".join(names) + (" and others" if waits_for.get("more") else "")
+    verb = "wait" if several else "waits"
+    if waits_for["what"] == "data":
+        return f"{verb} for data on {hosts}"
+    which = f" {hosts}`" if len(names) == 1 else f"` of {hosts}"
+    return f"{verb} for `fleet resume{which}"
+
+
+def awaits(waits_for: Mapping[str, Any]) -> str:
+    """Return that as it stands where a host would."""
+    return f"awaits {waits_for['what']}"
+
+
 def wished(why: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return a title, and what would open more hosts to the job; nothing where nothing would."""
     more = "open more hosts to it" if why.get("suitable") else "change that"

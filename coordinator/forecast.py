@@ -4,8 +4,8 @@ A discrete-event simulation. Whenever a slot comes free, the next job in claim o
 there is placed by `matchmaking.choose`, as the coordinator would; how long it takes is what history
 says (`durations`). The plan is played three times: all jobs quick, all at their median, all slow.
 
-Only what can be known is played. A host that is away, in quiet hours or drained may come back at
-any time: it is given nothing, and a job that only such hosts could take is `absent`. A job that no
+Only what can be known is played. A host that is away, in quiet hours, drained or without its data
+may be open at any time: it is given nothing, and a job that only such hosts could take is `absent`. A job that no
 host could ever take as things are is `stuck`. A job whose like was never completed, or that has run
 for longer than any of its like, has an end that nobody knows; so has what comes after it in its
 slot, or has to wait for its memory.
@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from coordinator.awaited import ORDER, What, what
 from coordinator.durations import Expected, History
 from coordinator.estimates import QUANTILES, Earlier, Estimate, Span
 from coordinator.matchmaking import HostView, Reason, choose, reasons
@@ -81,7 +82,8 @@ class Outlook:
     `vague`: when it starts rests on a job of which nobody knows when it ends. `after` is the
     id of the job that makes room for it, none when there is room; `ahead` how many pending jobs
     start before it on the same host. `against` are the reasons of a job that is `absent` or
-    `stuck`, each with the number of hosts that it is the case for.
+    `stuck`, each with the number of hosts that it is the case for; `awaits` is what an `absent` one
+    waits for, on the hosts that are `awaited`.
     """
 
     spec: JobSpec
@@ -94,6 +96,8 @@ class Outlook:
     after: str | None = None
     ahead: int = 0
     against: tuple[tuple[str, int], ...] = ()
+    awaits: What | None = None
+    awaited: tuple[str, ...] = ()
 
     @property
     def ends_known(self) -> bool:
@@ -166,8 +170,11 @@ def forecast(
         outlooks[job.spec.job_id] = (
             _outlook(job, [run.get(job.spec.job_id) for run in runs], expected)
             if fate.conditions
-            else Outlook(job.spec, "absent" if fate.is_absent else "stuck", against=fate.against)
-        )
+            else Outlook(
+                job.spec, "absent" if fate.awaits else "stuck", against=fate.against,
+                awaits=fate.awaits, awaited=fate.awaited,
+            )
+        )  # fmt: skip
     ends = [one.end for one in outlooks.values() if one.end is not None and one.ends_known]
     end = Span(*(max(column) for column in zip(*ends))) if ends else None
     unknown = sum(one.end is not None and not one.ends_known for one in outlooks.values())
@@ -183,7 +190,8 @@ _Conditions = Mapping[str, Literal["always", "release", "grace"]]
 @dataclass(frozen=True, slots=True)
 class _Fate:
     conditions: _Conditions
-    is_absent: bool = False
+    awaits: What | None = None
+    awaited: tuple[str, ...] = ()
     against: tuple[tuple[str, int], ...] = ()
 
 
@@ -220,6 +228,7 @@ class _Sorter:
     def _look(self, spec: JobSpec, waited_s: float) -> _Fate:
         conditions: dict[str, Literal["always", "release", "grace"]] = {}
         absent: Counter[str] = Counter()
+        awaited: dict[What, list[str]] = {}
         texts: Counter[str] = Counter()
         for view in self._hosts.values():
             found = reasons(spec, view, waited_s, self._grace_s)
@@ -231,12 +240,14 @@ class _Sorter:
             elif codes <= _MEMORY and self._at_work[view.host]:
                 conditions[view.host] = "release"
             else:
-                lasting = {reason.text: 1 for reason in found if reason.lasts}
-                if not lasting:
+                if (awaits := what(found)) is not None:
+                    awaited.setdefault(awaits, []).append(view.host)
                     absent[_away(view, found)] += 1
-                texts.update(lasting)
-        told = absent or texts
-        return _Fate(conditions, bool(absent), tuple(told.most_common(MOST_TEXTS)))
+                texts.update({reason.text: 1 for reason in found if reason.lasts})
+        against = tuple((absent or texts).most_common(MOST_TEXTS))
+        soonest = min(awaited, key=ORDER.index, default=None)
+        hosts = () if soonest is None else tuple(awaited[soonest])
+        return _Fate(conditions, soonest, hosts, against)
 
 
 def _away(view: HostView, found: Sequence[Reason]) -> str:
@@ -443,7 +454,8 @@ def _outlook(job: Waiting, played: Sequence[_Placed | None], expected: Expected)
     middle = played[MEDIAN]
     if middle is None:
         # What room there is, is never free: more jobs are held there than it has slots.
-        return Outlook(job.spec, "absent", against=(("no slot of its hosts comes free", 1),))
+        why = (("no slot of its hosts comes free", 1),)
+        return Outlook(job.spec, "absent", against=why, awaits="quiet")
     starts = [one.start_s for one in played if one is not None]
     ends = [one.end_s for one in played if one is not None]
     return Outlook(

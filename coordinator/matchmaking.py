@@ -21,8 +21,10 @@ from coordinator.plan import HostPolicy, JobSpec
 GIB: Final = 1024**3
 # What speaks against a job by its name, by its hyperparameters, or by what has become of it there.
 _OF_ONE_JOB: Final = frozenset({"allow-jobs", "deny-jobs", "hyper", "refused"})
-# What an operator lifts, by `fleet resume` or `fleet pause --off`: the host suits all the same.
-_LIFTED: Final = frozenset({"barred", "paused"})
+# What an operator lifts, by `fleet resume` or `fleet pause --off`, or by mounting a disk: the host
+# suits all the same.
+_NO_DATA: Final = "no-data"
+_LIFTED: Final = frozenset({"barred", "paused", _NO_DATA})
 NO_DATA: Final = "has no prepared data (start its agent with --data, or mount that folder again)"
 
 Rank = tuple[int, bool, float, float, int, str]
@@ -38,7 +40,7 @@ class Reason:
 
     @property
     def lasts(self) -> bool:
-        """Whether neither time nor an operator's word to the host or the fleet ends it.
+        """Whether neither time ends it, nor an operator's word to the host or the fleet, nor data.
 
         A certificate that was taken back is not lifted: who is enrolled again begins anew. By this
         alone a job that no host can ever run is told from one that waits for a host.
@@ -137,6 +139,13 @@ def could_take_kind(job: JobSpec, view: HostView, grace_s: float) -> bool:
     return all(reason.passing or reason.code in _OF_ONE_JOB for reason in found)
 
 
+def could_with_data_take_kind(job: JobSpec, view: HostView, grace_s: float) -> bool:
+    """Whether `could_take_kind` holds once its prepared data is there."""
+    found = _against(job, view, grace_s, grace_s)
+    known = {_NO_DATA, *_OF_ONE_JOB}
+    return all(reason.passing or reason.code in known for reason in found)
+
+
 def could_ever_take_kind(job: JobSpec, view: HostView, grace_s: float) -> bool:
     """Whether nothing that lasts speaks against jobs of this kind, but for this very job's."""
     found = _against(job, view, grace_s, grace_s)
@@ -144,7 +153,7 @@ def could_ever_take_kind(job: JobSpec, view: HostView, grace_s: float) -> bool:
 
 
 def lasting(view: HostView) -> Hashable:
-    """Return what hosts have in common for which the two above say the same.
+    """Return what hosts have in common for which the three above say the same.
 
     But for jobs that name hosts.
     """
@@ -325,7 +334,7 @@ def _by_hyper(job: JobSpec, view: HostView) -> Iterable[Reason]:
 def _by_hardware(job: JobSpec, view: HostView) -> Iterable[Reason]:
     capability = view.capability
     if capability.data_id is None:
-        yield Reason("no-data", NO_DATA)
+        yield Reason(_NO_DATA, NO_DATA)
     need = job.needs
     if need.require_cuda and not view.has_cuda():
         if capability.gpus:

@@ -37,10 +37,12 @@ from broker.messages import (
     Command,
     OperatorRequest,
     OperatorResponse,
+    WaitsFor,
     Wire,
 )
 from broker.topics import user_of
 from coordinator import (
+    against,
     authority,
     downloads,
     filing,
@@ -146,7 +148,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
         },
         "active": counts["claimed"] + counts["running"],
         "runnable": 0 if world.fleet.paused else pending.runnable,
-        "unplaceable": pending.told(),
+        **prospects.told(world, pending, now),
         "starting": sum(one.online and not one.has_joined() for one in world.hosts.values()),
         "dropped": dict(world.dropped),
         "refused": dict(world.refused),
@@ -173,11 +175,11 @@ def _load(load: BrokerLoad | None) -> JsonValue:
 def _on_list(world: World, _client: str, ask: AskList, now: Now) -> OperatorResponse:
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
     page = jobs[ask.offset : ask.offset + ask.limit]
-    hopeless = prospects.unplaceable(world, page, now)
+    marks = prospects.marks(world, page, now)
     rows: list[JsonValue] = []
     size_bytes = 0
     for job in page:
-        row = _row(world, job, hopeless, now)
+        row = _row(world, job, marks, now)
         size_bytes += len(to_json(row))
         if rows and size_bytes > _PAGE_BYTES:
             break
@@ -188,16 +190,16 @@ def _on_list(world: World, _client: str, ask: AskList, now: Now) -> OperatorResp
 
 
 _PAGE_BYTES: Final = 150_000
+_ASKED_CHARS: Final = 200  # as many of what was asked for are said again
 BAD_INPUT: Final = "bad_input: "  # how a trainer's word begins that its input is at fault
 
-_ASKED_CHARS: Final = 200  # as many of what was asked for are said again
 
 def _on_show(world: World, client: str, ask: AskShow, now: Now) -> OperatorResponse | None:
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
     data: dict[str, JsonValue] = {
-        **_row(world, job, prospects.unplaceable(world, [job], now), now),
+        **_row(world, job, prospects.marks(world, [job], now), now),
         "spec": spec_to_dict(job.spec),
         "losses": [job.losses, world.settings.max_attempts],
         "retries": [job.failures, job.spec.retries],
@@ -208,11 +210,14 @@ def _on_show(world: World, client: str, ask: AskShow, now: Now) -> OperatorRespo
 
 
 def _row(
-    world: World, job: Job, hopeless: frozenset[str], now: Now
+    world: World, job: Job, marks: Mapping[str, WaitsFor | None], now: Now
 ) -> dict[str, JsonValue]:  # fmt: skip
-    """Return all that an answer tells of a job; `hopeless` are the ids that no host could run."""
+    """Return all that an answer tells of a job; `marks` are those that no host could run now."""
     row: dict[str, JsonValue] = job.row().model_dump(mode="json")
-    row["unplaceable"] = is_hopeless = job.job_id in hopeless
+    waits_for = marks.get(job.job_id)
+    row["unplaceable"] = is_hopeless = job.job_id in marks and waits_for is None
+    if waits_for is not None:
+        row["waits_for"] = waits_for.model_dump(mode="json")
     if not is_hopeless and (left_s := grace_left_s(world, job, now)):
         row["awaits_cuda_s"] = round(left_s, 1)
     return {**row, **_going(world, job, now)}
@@ -298,7 +303,10 @@ def _why_pending(world: World, job: Job, found: Mapping[str, Any]) -> str:
         return "no host is known yet; start an agent with `fleet agent`"
     if found["fits"]:
         return "it is about to be assigned"
-    return nobody if found["hopeless"] else f"{nobody} now"
+    if found["hopeless"]:
+        return nobody
+    waits_for = found.get("waits_for")
+    return f"{nobody} now: it {against.waits(waits_for)}" if waits_for else f"{nobody} now"
 
 
 def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> OperatorResponse | None:
@@ -417,15 +425,15 @@ def _find(world: World, ask: Any) -> Job | OperatorResponse:
     jobs = world.book.find(ask.job)
     if len(jobs) == 1:
         return jobs[0]
+    asked = f"{ask.job[:_ASKED_CHARS]!r}"  # which may write each character in ten
     if not jobs:
-        message = f"no job has the name or id {ask.job!r}; `fleet list` shows them"
+        message = f"no job has the name or id {asked}; `fleet list` shows them"
         return refusal(ask.id, "not_found", message)
     names = ", ".join(sorted(f"{job.spec.name} ({job.job_id[:12]})" for job in jobs)[:8])
     more = f" and {len(jobs) - 8} more" if len(jobs) > 8 else ""
     alike = len({job.spec.name for job in jobs}) == 1
     remedy = "give the id of one" if alike else "write more of it"
     return refusal(ask.id, "refused", f"{asked} may mean {names}{more}; {remedy}")
-    asked = f"{ask.job[:_ASKED_CHARS]!r}"  # which may write each character in ten
 
 
 def _others(world: World, job: Job) -> list[JsonValue]:

@@ -10,18 +10,24 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
 from broker.clock import Now
-from broker.messages import AskPlan
-from coordinator import analysis, hostnames, howfar, tried
+from broker.messages import AskPlan, WaitsFor
+from coordinator import analysis, awaited, hostnames, howfar, tried
 from coordinator.assignment import bring_up_to_date
 from coordinator.hostviews import each_host_view, explain, refusals, retry_wait_s, waited
 from coordinator.jobs import Job, claim_order
-from coordinator.matchmaking import HostView, could_ever_take_kind, could_take_kind, kind_of
+from coordinator.matchmaking import (
+    HostView,
+    could_ever_take_kind,
+    could_take_kind,
+    could_with_data_take_kind,
+    kind_of,
+)
 from coordinator.plan import JobSpec, spec_to_dict
 from coordinator.states import JobState
 from coordinator.world import World
@@ -32,26 +38,25 @@ _OPTIONAL: Final = (
     "train_hosts", "allowed_hosts", "denied_hosts", "timeout_s", "stall_timeout_s"
 )  # fmt: skip
 _Rule = Callable[[JobSpec, HostView, float], bool]  # of jobs of a kind, a host, the grace
+# What is waited for, and when a host suits a job once that is so: what needs less comes first.
+_AWAITED: Final[tuple[tuple[Literal["data", "resume"], _Rule], ...]] = (
+    ("data", could_with_data_take_kind), ("resume", could_ever_take_kind)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """Of the pending jobs of the plan: how many could run, and which no known host ever could.
+    """What becomes of pending jobs of the plan, as if the fleet were not paused.
 
-    `runnable`: now, or once what holds them up has passed by itself, as if the fleet were not
-    paused. `unplaceable`: nor once operators have resumed their hosts, which brings back no revoked
-    one. Where no host is known, none could, and none counts as unplaceable: whoever comes may take
-    it.
+    `runnable` is how many could run, now, or once what holds them up has passed by itself. Those
+    that `wait` could once somebody has done something: data is there, or a host resumed.
+    `unplaceable`: nor then, as a revoked host is not resumed. Where no host is known, none could,
+    and none counts as unplaceable: whoever comes may take it.
     """
 
     runnable: int = 0
+    wait: tuple[Job, ...] = ()
     unplaceable: tuple[Job, ...] = ()
-
-    def told(self) -> dict[str, JsonValue]:
-        """Return as JSON values how many no host could run, and the first of them."""
-        first = nsmallest(MOST_NAMES, self.unplaceable, key=claim_order)
-        jobs: list[JsonValue] = [{"job_id": job.job_id, "name": job.spec.name} for job in first]
-        return {"count": len(self.unplaceable), "jobs": jobs}
 
 
 class _Known:
@@ -60,21 +65,21 @@ class _Known:
     def __init__(self, world: World, now: Now) -> None:
         self._board = world.board
         self._coming = each_host_view(world, now)
-        self._seen: list[tuple[HostView, bool]] = []
-        self._kinds: set[Hashable] = set()
+        self._seen: list[tuple[HostView, int, bool]] = []
+        self._kinds: dict[Hashable, int] = {}
 
-    def __iter__(self) -> Iterator[tuple[HostView, bool]]:
+    def __iter__(self) -> Iterator[tuple[HostView, int, bool]]:
         """Yield each host, as if the fleet were not paused.
 
-        With it comes whether it is the first of those that, in the long run, could take the same
-        jobs.
+        With it comes the number of those that, in the long run, could take the same jobs, and
+        whether it is the first of them.
         """
         yield from self._seen
         for view in self._coming:
-            kind = self._board.judgement(view)
-            is_first = kind not in self._kinds
-            self._kinds.add(kind)
-            self._seen.append((replace(view, paused="") if view.paused else view, is_first))
+            number = len(self._kinds)
+            kind = self._kinds.setdefault(self._board.judgement(view), number)
+            open_view = replace(view, paused="") if view.paused else view
+            self._seen.append((open_view, kind, kind == number))
             yield self._seen[-1]
 
     def __bool__(self) -> bool:
@@ -89,36 +94,76 @@ def chances(world: World, now: Now) -> Chances:
     if not known:
         return Chances()
     runnable = 0
+    wait: list[Job] = []
     hopeless: list[Job] = []
     for ids in world.board.kinds():
         jobs = [job for job_id in ids if (job := world.book.get(job_id))]
         left = _left(world, jobs, known, could_take_kind)
+        never = _left(world, left, known, could_ever_take_kind)
         runnable += len(jobs) - len(left)
-        hopeless += _left(world, left, known, could_ever_take_kind)
-    return Chances(runnable, tuple(hopeless))
+        hopeless += never
+        wait += _without(left, never)
+    return Chances(runnable, tuple(wait), tuple(hopeless))
 
 
-def unplaceable(world: World, jobs: Sequence[Job], now: Now) -> frozenset[str]:
-    """Return the ids of those of these jobs, a page of them, that no known host could ever run."""
+def told(world: World, found: Chances, now: Now) -> dict[str, JsonValue]:
+    """Return as JSON values how many are `unplaceable`, or `waiting`, and the first of them."""
+    first = nsmallest(MOST_NAMES, found.wait, key=claim_order)
+    known = _marks(world, first, now)
+    waiting = [
+        {**_name(job), "waits_for": waits.model_dump(mode="json")}
+        for job in first
+        if (waits := known.get(job.job_id)) is not None
+    ]
+    never = [_name(job) for job in nsmallest(MOST_NAMES, found.unplaceable, key=claim_order)]
+    return {
+        "unplaceable": {"count": len(found.unplaceable), "jobs": [*never]},
+        "waiting": {"count": len(found.wait), "jobs": [*waiting]},
+    }
+
+
+def marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | None]:
+    """Return by id what those of these jobs, a page of them, wait for that no host could run now.
+
+    None: no known host ever could.
+    """
+    waiting = [job for job in jobs if job.state is JobState.PENDING and job.in_plan]
+    return _marks(world, waiting, now) if waiting else {}
+
+
+def _marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | None]:
     kinds: dict[Hashable, list[Job]] = {}
     for job in jobs:
-        if job.state is JobState.PENDING and job.in_plan:
-            kinds.setdefault(kind_of(job.spec, waits=False), []).append(job)
-    if not kinds:
-        return frozenset()
+        kinds.setdefault(kind_of(job.spec, waits=False), []).append(job)
     bring_up_to_date(world, now)
     known = _Known(world, now)
     if not known:
-        return frozenset()
-    left = (_left(world, ones, known, could_ever_take_kind) for ones in kinds.values())
-    return frozenset(job.job_id for ones in left for job in ones)
+        return {}
+    found: dict[str, WaitsFor | None] = {}
+    for ones in kinds.values():
+        left = _left(world, ones, known, could_take_kind)
+        for what, suits in _AWAITED:
+            hosts = _hosts(world, left, known, suits)
+            found |= {one: awaited.named(what, names) for one, names in hosts.items()}
+            left = [job for job in left if job.job_id not in hosts]
+        found |= {job.job_id: None for job in left}
+    return found
+
+
+def _name(job: Job) -> dict[str, JsonValue]:
+    return {"job_id": job.job_id, "name": job.spec.name}
+
+
+def _without(jobs: Sequence[Job], others: Sequence[Job]) -> list[Job]:
+    left = {job.job_id for job in others}
+    return [job for job in jobs if job.job_id not in left]
 
 
 def _left(world: World, jobs: Sequence[Job], known: _Known, suits: _Rule) -> list[Job]:
     """Return which of these jobs, all of one kind, no host suits; of hosts alike one is asked."""
     left = [*jobs]
-    names_hosts = bool(left and (left[0].spec.allowed_hosts or left[0].spec.denied_hosts))
-    for view, is_first in known:
+    names_hosts = _names_hosts(left)
+    for view, _, is_first in known:
         if not left:
             break
         if not (is_first or names_hosts):
@@ -126,6 +171,32 @@ def _left(world: World, jobs: Sequence[Job], known: _Known, suits: _Rule) -> lis
         if suits(left[0].spec, view, world.grace_s()):
             left = [job for job in left if not world.board.takes(job.spec, view)]
     return left
+
+
+def _hosts(
+    world: World, jobs: Sequence[Job], known: _Known, suits: _Rule
+) -> dict[str, list[str]]:  # fmt: skip
+    """Return by id the first hosts that suit these jobs, all of one kind, where any does."""
+    found: dict[str, list[str]] = {}
+    left, verdicts = [*jobs], dict[int, bool]()
+    names_hosts = _names_hosts(left)
+    for view, kind, _ in known:
+        if not left:
+            break
+        if names_hosts or kind not in verdicts:
+            verdicts[kind] = suits(left[0].spec, view, world.grace_s())
+        if not verdicts[kind]:
+            continue
+        for job in left:
+            if world.board.takes(job.spec, view):
+                found.setdefault(job.job_id, []).append(view.host)
+        left = [job for job in left if len(found.get(job.job_id, ())) <= awaited.MOST_HOSTS]
+    return found
+
+
+def _names_hosts(jobs: Sequence[Job]) -> bool:
+    """Whether jobs, all of one kind, say which hosts they may go to."""
+    return bool(jobs and (jobs[0].spec.allowed_hosts or jobs[0].spec.denied_hosts))
 
 
 def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
@@ -159,7 +230,8 @@ def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
     """Return what speaks against each host, clause by clause, and what would have to change.
 
     `known`, how many hosts were looked at, is there for a job that waits for one. `hopeless`: none
-    of them can ever take it. `in_time`: one could by itself, if the fleet were not paused.
+    of them can ever take it. `in_time`: one could by itself, if the fleet were not paused; else it
+    may have something that it `waits_for`.
     """
     waits = job.state is JobState.PENDING and job.in_plan
     found = explain(world, job, now) if waits else []
@@ -177,11 +249,13 @@ def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
         changes = [*_misnamed(world, job), *changes]
     if waits and not fits:
         changes = [*changes, *_revoked(world, job)]
+    waits_for = awaited.of(analysis.unpaused(found))
     return {
         "hosts": _nearest(found),
         "fits": fits,
         "hopeless": bool(found) and analysis.none_suits(found),
         "in_time": in_time,
+        **({"waits_for": waits_for.model_dump(mode="json")} if waits_for else {}),
         "clauses": [
             one.to_dict() for one in (analysis.clauses(job.spec, found, presence) if found else [])
         ],

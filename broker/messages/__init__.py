@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Holder,
         JobRow,
         Summary,
+        WaitsFor,
     )
     from broker.messages.homeassistant import (
         HOME_COMMAND,
@@ -168,7 +169,7 @@ _NAMES: Final = {
     ),
     "fleet": (
         "BROKER_LOAD", "BROKER_REFUSED", "BrokerLoad", "BrokerRefusals", "HOLDER", "Holder",
-        "JOB_ROW", "JobRow", "SUMMARY", "Summary",
+        "JOB_ROW", "JobRow", "SUMMARY", "Summary", "WaitsFor",
     ),
     "homeassistant": (
         "HOME_COMMAND", "HOME_EVENT", "HOME_STATE", "HomeCommand", "HomeEvent", "HomeFleet",

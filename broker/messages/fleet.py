@@ -5,20 +5,33 @@ No host needs any of it.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
 from broker.messages.values import (
     ArtifactId,
+    HostName,
     Id,
     JobId,
     JobStateName,
     Line,
     Metrics,
+    Piece,
     Wire,
     Word,
 )
+
+
+class WaitsFor(Piece):
+    """What a pending job waits for that does not come by itself, and on which hosts."""
+
+    what: Literal["data", "resume"] = Field(
+        description="Prepared data on one of the hosts; or `fleet resume` of one: they are drained "
+        "or in quarantine."
+    )
+    hosts: Annotated[tuple[HostName, ...], Field(max_length=16)]
+    more: bool = Field(default=False, description="There are more hosts than are named.")
 
 
 class JobRow(Wire):
@@ -51,6 +64,12 @@ class JobRow(Wire):
         exclude_if=lambda is_so: not is_so,
         description="It is pending, and no known host could ever run it as things are. Answers to "
         "`list` and `show` say so; a retained row does not know.",
+    )
+    waits_for: WaitsFor | None = Field(
+        default=None,
+        exclude_if=lambda one: one is None,
+        description="It is pending, and no host can take it before somebody has done something. "
+        "Where that is said, see `unplaceable`.",
     )
 
 

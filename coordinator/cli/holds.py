@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from broker.prose import counted
 from coordinator.cli import render
 
 SHOWN: Final = 8
@@ -36,6 +37,16 @@ def unplaceable(status: dict[str, Any]) -> Iterator[Any]:
     said = status.get("unplaceable") or {}
     if names := [job["name"] for job in said.get("jobs", ())]:
         yield _indented(render.unplaceable(names, said["count"]))
+
+
+def waiting(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield which of the pending jobs wait for data, or for a host that is drained, if any."""
+    said = status.get("waiting") or {}
+    rows = said.get("jobs", ())
+    for line in render.waiting(rows):
+        yield _indented(line)
+    if (more := said.get("count", 0) - len(rows)) > 0:
+        yield _indented(f"and {counted(more, 'job')} more; `fleet list` says for what each waits")
 
 
 def restrained(status: dict[str, Any]) -> Iterator[Any]:

@@ -84,6 +84,7 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
         yield f"*: {orphans} no longer in the manifest, and given to no host any more"
     if names := [row["name"] for row in rows if row.get("unplaceable")]:
         yield render.unplaceable(names, len(names))
+    yield from render.waiting(rows)
     if waits := [row for row in rows if row.get("awaits_cuda_s")]:
         yield render.awaiting_cuda(waits)
     planned = {row["name"] for row in rows if row["in_plan"]}
@@ -107,10 +108,11 @@ def _state(row: dict[str, Any]) -> Text:
 
 
 def _host(row: dict[str, Any]) -> Text:
-    """Return which host has a job; that none could have it stands out."""
+    """Return which host has a job; that none could have it, or can yet, stands out."""
     from coordinator.cli import render
 
-    return render.Text(render.told(render.host(row)), "red" if row.get("unplaceable") else "")
+    waits = "yellow" if row.get("waits_for") else ""
+    return render.Text(render.told(render.host(row)), "red" if row.get("unplaceable") else waits)
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:

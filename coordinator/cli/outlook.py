@@ -5,7 +5,7 @@ The plan is played through here and not by the coordinator, which has heartbeats
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +18,7 @@ from broker.messages import AskAttempts, AskPlan, Capability, Heartbeat, Trainer
 from broker.prose import counted
 from broker.prose import span as words_of_span
 from coordinator import hostpages
+from coordinator.awaited import MOST_HOSTS, ORDER, What
 from coordinator.durations import History, default_epochs
 from coordinator.estimates import Earlier, Span
 from coordinator.forecast import Forecast, Held, Outlook, Waiting, forecast
@@ -325,13 +326,43 @@ def end_of_plan(found: Forecast, hosts_starting: int = 0) -> str:
     return f"paused; if it went on now: {text}" if found.waits_for_fleet() else text
 
 
+def awaited(found: Forecast) -> Iterator[tuple[What, list[Outlook]]]:
+    """Yield what the jobs wait for that no host can take as things are, each with these jobs."""
+    absent = found.of("absent")
+    for awaits in ORDER:
+        if ones := [one for one in absent if one.awaits == awaits]:
+            yield awaits, ones
+
+
+def _on_hosts(ones: Sequence[Outlook]) -> str:
+    """Return the hosts that these jobs wait for, where that is the same few for all of them."""
+    hosts = {one.awaited for one in ones}
+    return ", ".join(*hosts) if len(hosts) == 1 and len(*hosts) <= MOST_HOSTS else ""
+
+
+def _for_data(ones: Sequence[Outlook]) -> str:
+    return f"for data on {_on_hosts(ones) or 'their hosts'}"
+
+
+def _for_resume(ones: Sequence[Outlook]) -> str:
+    hosts = _on_hosts(ones)
+    return f"for hosts that are drained or in quarantine{f' ({hosts})' if hosts else ''}"
+
+
+_FOR_WHAT: Final[Mapping[What, Callable[[Sequence[Outlook]], str]]] = {
+    "quiet": lambda _: "for a host that takes none now",
+    "return": lambda _: "for a host to come back",
+    "data": _for_data,
+    "resume": _for_resume,
+}
+
+
 def _left_over(found: Forecast, hosts_starting: int) -> Iterator[str]:
     """Yield how many jobs are not given to anybody as things are."""
-    absent, stuck = len(found.of("absent")), len(found.of("stuck"))
-    if absent:
-        waits = "waits" if absent == 1 else "wait"
-        yield f"{counted(absent, 'job')} {waits} for a host to come back"
-    if stuck:
+    for awaits, ones in awaited(found):
+        waits = "waits" if len(ones) == 1 else "wait"
+        yield f"{counted(len(ones), 'job')} {waits} {_FOR_WHAT[awaits](ones)}"
+    if stuck := len(found.of("stuck")):
         yet = f" yet ({starting(hosts_starting)})" if hosts_starting else ""
         yield f"{counted(stuck, 'job')} no known host can run{yet}"
 
@@ -364,6 +395,7 @@ def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
         "vague": one.vague,
         "after": one.after,
         "ahead": one.ahead,
+        "awaits": one.awaits,
         "against": [{"reason": text, "hosts": count} for text, count in one.against],
     }
 
@@ -377,6 +409,7 @@ def summary_to_dict(found: Forecast, now: datetime, hosts_starting: int = 0) -> 
         "unknown": found.unknown,
         "paused": found.paused,
         "absent": len(found.of("absent")),
+        "awaits": {awaits: len(ones) for awaits, ones in awaited(found)},
         "stuck": len(found.of("stuck")),
         "text": end_of_plan(found, hosts_starting),
     }

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 EXIT_CHANGES: Final = 4
 WIDE: Final = 110  # columns of a window with room for what a prediction rests on
+# Of jobs that no host can take as things are, by what they wait for.
+_TITLES: Final = {
+    "quiet": "waiting for a host that takes none now",
+    "return": "waiting for a host to come back",
+    "data": "waiting for prepared data",
+    "resume": "whose hosts are drained or in quarantine",
+}
 _UNCHANGED: Final = "the manifest has errors; the running plan is unchanged"  # as of a reload
 
 
@@ -262,12 +269,9 @@ def _print(
         cut |= _print_changes(out, found, rows)
         out.print()
     cut |= _print_times(out, prospect, rows)
-    for title, kind in (
-        ("that no known host can run", "stuck"),
-        ("waiting for a host to come back", "absent"),
-    ):
-        left = prospect.of(kind)  # type: ignore[arg-type] # a verdict
-        cut |= _print_left_over(out, left, title, rows)
+    cut |= _print_left_over(out, prospect.of("stuck"), "that no known host can run", rows)
+    for awaits, left in outlook.awaited(prospect):
+        cut |= _print_left_over(out, left, _TITLES[awaits], rows)
     words = outlook.end_of_plan(prospect) or "nothing is left to do"
     outlook.say(out, render.Text().append("The plan: ", "bold").append(words))
     if not picture.views:

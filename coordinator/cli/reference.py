@@ -37,13 +37,14 @@ of the configuration file, else what `fleet join` or `fleet init` has written be
 What scripts may rely on: `fleet list --json` prints an array of objects with at least `job_id, name,
 model, mode, state, priority, attempt, host, error, artifact_id, metrics, created_at, started_at,
 finished_at, ran_s` (the last: seconds that the trainer ran in the attempt that ended it; null: not
-known), `unplaceable` (it is pending, and no known host could ever run it), `awaits_cuda_s` (it prefers CUDA:
+known), `unplaceable` (it is pending, and no known host could ever run it), `waits_for` (it is pending until somebody
+has done something: `what`, `data` or `resume`, and the first `hosts`; else it is not there), `awaits_cuda_s` (it prefers CUDA:
 for so many seconds no host without it may have the job; else it is not there), and while a host holds it
 `progress` (what its trainer said last) and `held` (its phase);
 `fleet show --json` one such object with `spec` and `events`; `fleet workers --json` an
 array with `host, status, capability, policy, jobs, last_seen`; `fleet why --json` an object with
 `job_id, state, hosts: [{host, eligible, reasons}]`; `fleet status --json` one with `jobs`, `hosts`,
-`coordinator`, `broker`, `paused` (empty: it is not), `unplaceable` (`count`, and `jobs`, the first of
+`coordinator`, `broker`, `paused` (empty: it is not), `unplaceable` and `waiting` (`count`, and `jobs`, the first of
 them); `fleet run --json` one with `job_id, name, state, added`, and with
 `--wait` the job's row with `score` (`name`, `value`) and `next` (a command);
 `fleet events --json` an array of `at, who, event, outcome, job_id, name, host, attempt, from, to, why`, oldest first (with `--follow` an object a line); `fleet check --json` one with `ok, jobs,

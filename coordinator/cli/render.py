@@ -36,6 +36,7 @@ from coordinator.cli.words import (
     took,
     unplaceable,
     unread,
+    waiting,
 )
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "took",
     "unplaceable",
     "unread",
+    "waiting",
 ]
 
 STATE_STYLES: Final = {

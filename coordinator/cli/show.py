@@ -11,6 +11,7 @@ import click
 from broker.machine import new_id
 from broker.messages import AskShow
 from broker.prose import is_figure
+from coordinator.against import waits
 from coordinator.cli.common import job_argument
 from coordinator.cli.views import View, viewing
 from coordinator.cli.words import namesakes
@@ -161,6 +162,8 @@ def _state(data: dict[str, Any]) -> Any:
     if data.get("unplaceable"):
         why = f"`fleet why {data['name']}` says why"
         state.append(f"; no known host can run it, {why}", "default")
+    elif waits_for := data.get("waits_for"):
+        state.append(f"; it {render.printable(waits(waits_for))}", "default")
     return state if data["in_plan"] else state.append(", no longer in the manifest", "default")
 
 

@@ -106,6 +106,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
         yield render.Line(line if shown else f"{title:<{INDENT}}none", indent=INDENT)
     yield from holds.orphaned(data)
     yield from holds.unplaceable(data)
+    yield from holds.waiting(data)
     yield from holds.restrained(data)
     yield from holds.away(data)
     if data["forecast"] is not None and data["forecast"]["text"]:

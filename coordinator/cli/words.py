@@ -6,13 +6,14 @@ import json
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
 from broker.prose import HANG, is_figure, laid_out, rounded, span
+from coordinator.against import awaits, waits
 from coordinator.cli import printable
 
 ID_CHARS: Final = 12
@@ -149,10 +150,12 @@ def score(metrics: dict[str, Any] | None) -> str:
 def host(row: dict[str, Any]) -> str:
     """Return which host has a job; of one that waits, whether any known host could run it.
 
-    And whether it is kept for a host with CUDA yet.
+    And whether it is kept for a host with CUDA yet, or waits for data, or for a drained host.
     """
     if row.get("unplaceable"):
         return NO_HOST
+    if waits_for := row.get("waits_for"):
+        return awaits(waits_for)
     return AWAITS_CUDA if row.get("awaits_cuda_s") else row["host"] or ""
 
 
@@ -162,6 +165,19 @@ def unplaceable(names: Sequence[str], count: int) -> str:
     return (
         f"no known host can run {', '.join(names[:NAMED])}{more}; `fleet why {names[0]}` says why"
     )
+
+
+def waiting(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Say what the jobs of these rows wait for, those together that wait for the same."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if waits_for := row.get("waits_for"):
+            one, several = waits(waits_for), waits(waits_for, several=True)
+            found.setdefault(f"{one}\n{several}", []).append(row["name"])
+    for words, names in found.items():
+        one, _, several = words.partition("\n")
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        yield f"{', '.join(names[:NAMED])}{more} {one if len(names) == 1 else several}"
 
 
 def unread(who: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from broker.clock import Now
 from broker.errors import BadMessage
@@ -28,11 +28,13 @@ from broker.messages import (
     Progress,
     Status,
     Summary,
+    WaitsFor,
     decode,
 )
 from broker.topics import Kind, Topic
 from coordinator.sharing import SharedTrainers
 
+_WAITS_FOR: Final = TypeAdapter(WaitsFor)
 MAX_HOSTS: Final = 20_000
 MAX_JOBS: Final = 200_000
 MAX_CURVES: Final = 1_000
@@ -210,6 +212,7 @@ class Mirror:
         """Take the answer to `status`."""
         self.status = data
         self._mark(data.get("unplaceable"))
+        self._have_wait(data.get("waiting"))
         self.version += 1
 
     def _mark(self, said: Any) -> None:
@@ -225,6 +228,18 @@ class Mirror:
             is_so = job_id in named or (row.unplaceable and not is_whole)
             if row.unplaceable is not (is_so and row.state == "pending"):
                 self.jobs[job_id] = row.model_copy(update={"unplaceable": not row.unplaceable})
+
+    def _have_wait(self, said: Any) -> None:
+        """Take what jobs wait for that does not come by itself; likewise."""
+        if said is None:
+            return  # of a coordinator that is older than we are
+        named = {one["job_id"]: _taken(_WAITS_FOR, one, "waits_for") for one in said["jobs"]}
+        is_whole = len(named) == said["count"]
+        for job_id, row in self.jobs.items():
+            known = None if is_whole else row.waits_for
+            waits_for = named.get(job_id, known) if row.state == "pending" else None
+            if row.waits_for != waits_for:
+                self.jobs[job_id] = row.model_copy(update={"waits_for": waits_for})
 
     def _apply(self, topic: Topic, payload: bytes, now: Now) -> bool:
         match topic.kind:
@@ -279,8 +294,10 @@ class Mirror:
             return False  # overtaken
         if row.state != "running":
             self.progress.pop(job_id, None)
-        if row.state == "pending" and known_row is not None and known_row.unplaceable:
-            row = row.model_copy(update={"unplaceable": True})  # until the coordinator says another
+        if row.state == "pending" and known_row is not None:
+            # Until the coordinator says another.
+            marks = {"unplaceable": known_row.unplaceable, "waits_for": known_row.waits_for}
+            row = row.model_copy(update=marks)
         self.jobs[job_id] = row
         self._forget_earlier(job_id)
         return row != known_row

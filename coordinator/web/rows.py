@@ -15,7 +15,7 @@ from typing import Any, Final
 from broker.clock import Now
 from broker.messages import Gpu, JobRow, Progress
 from broker.prose import is_figure, rounded
-from coordinator import howfar, setaside
+from coordinator import against, howfar, setaside
 from coordinator.live.mirror import HostSeen, Snapshot, bar_of
 
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
@@ -171,6 +171,7 @@ def job_row(job: JobRow, progress: Progress | None, share: float | None, now: No
         "error": (job.error or "").strip().partition("\n")[0][:ERROR_CHARS],
         "planned": job.in_plan,
         "unplaceable": job.unplaceable,
+        "waits": "" if job.waits_for is None else against.waits(job.waits_for.model_dump()),
         "artifact": job.artifact_id is not None,
     }
 

@@ -248,7 +248,9 @@ class Reality:
         self.start()
 
 
-HOW = st.sampled_from(("free", "drained", "drained", "snoozed", "quiet", "away", "revoked"))
+HOW = st.sampled_from(
+    ("free", "drained", "drained", "snoozed", "quiet", "away", "revoked", "bare", "bare")
+)  # fmt: skip
 known_hosts = st.dictionaries(board.hosts, st.tuples(board.capabilities(), HOW), min_size=1)
 
 
@@ -278,6 +280,8 @@ def test_every_face_agrees_on_what_no_host_can_run(
                 host.beats(refuses="quiet hours")
             case "away":
                 host.status("offline", "lost")
+            case "bare":
+                host.joins(**capability | {"data_id": None})
             case "revoked":
                 made_at = fleet.now.wall_s
                 entry = AskIdentity(id=f"r-{name}", action="revoke", name=name, made_at=made_at)
@@ -294,7 +298,12 @@ def test_every_face_agrees_on_what_no_host_can_run(
     views = views_of(hostpages.whole(ask(AskWorkers(id="w"))))
     said = Picture(planned, views, History(), page["grace_s"]).forecast()
     assert {one.spec.job_id for one in said.of("stuck")} == marked
-    assert ask(AskStatus(id="s"))["unplaceable"]["count"] == len(marked)
+    waits = {row["job_id"]: row["waits_for"]["what"] for row in rows if "waits_for" in row}
+    absent = {one.spec.job_id: one.awaits for one in said.of("absent")}
+    assert {one: awaits for one, awaits in absent.items() if awaits in {"data", "resume"}} == waits
+    status = ask(AskStatus(id="s"))
+    assert status["unplaceable"]["count"] == len(marked)
+    assert status["waiting"]["count"] == len(waits)
     if not paused:
         why = {row["job_id"]: ask(AskWhy(id="y", job=row["job_id"]))["summary"] for row in rows}
         ends = (" can take it", " cannot take it")

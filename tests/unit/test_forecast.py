@@ -173,6 +173,23 @@ def test_a_host_that_is_drained_may_come_back() -> None:
     assert play(waits("cnn", require_cuda=True), views=[both])["cnn"].verdict == "absent"
 
 
+def test_a_job_waits_for_what_it_may_have_soonest() -> None:
+    """A host that takes none now, then one that is away, then data, then a drained one."""
+    drained = host("drained", barred=("drained by x",))
+    bare = host("bare", data=None)
+    away = host("away", online=False, why="asleep", data=None)
+    back = host("back", online=False, why="asleep")
+    quiet = host("quiet", beat={"ram_available_bytes": 2**33, "refuses": "until 22:00"})
+    for views, awaits, hosts in (
+        ([drained], "resume", ("drained",)),
+        ([drained, bare, away], "data", ("bare", "away")),
+        ([drained, bare, back], "return", ("back",)),
+        ([drained, bare, back, quiet], "quiet", ("quiet",)),
+    ):
+        found = play(waits("gbt"), views=views)["gbt"]
+        assert (found.verdict, found.awaits, found.awaited) == ("absent", awaits, hosts)
+
+
 def test_a_host_that_is_revoked_is_not_waited_for() -> None:
     """A job that suits nobody else is one that no host could run."""
     views = [host("a"), host("c", gpus=(gpu(),), revoked="revoked by x", online=False, why="left")]
@@ -186,7 +203,7 @@ def test_a_job_that_nobody_can_run_is_stuck_and_says_why() -> None:
     views = [host("a"), host("b", barred=("drained by x",)), host("c", data=None)]
     found = play(waits("cnn", require_cuda=True), views=views)["cnn"]
     assert found.verdict == "stuck"
-    assert found.against == (("needs CUDA; this host has none", 3), (NO_DATA, 1))
+    assert found.against == (("needs CUDA; this host has none", 3),)
     assert play(waits("cnn"), views=[])["cnn"].verdict == "stuck"
 
 

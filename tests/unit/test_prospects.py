@@ -262,6 +262,12 @@ def test_the_end_of_a_plan_is_one_line() -> None:
     assert end_of_plan(found, 2).endswith("no known host can run yet (2 hosts are starting)")
     away = whole(waits("a"), views=[view("pi", online=False)])
     assert end_of_plan(away) == "1 job waits for a host to come back"
+    bare, drained = view("pi", data=None), view("pc", barred=("drained by x",))
+    assert end_of_plan(whole(waits("a"), views=[bare, drained])) == "1 job waits for data on pi"
+    said = end_of_plan(whole(waits("a"), waits("b"), views=[drained]))
+    assert said == "2 jobs wait for hosts that are drained or in quarantine (pc)"
+    quiet = view("pi", snoozed="snoozed until noon")
+    assert end_of_plan(whole(waits("a"), views=[quiet])).endswith("for a host that takes none now")
 
 
 def test_the_end_of_a_plan_says_when_it_rests_on_runs_of_other_epochs() -> None:

@@ -19,6 +19,7 @@ from coordinator.cli.screen import jobs, layout
 from coordinator.effects import AnswerWithEvents, ManifestRead
 from coordinator.live.mirror import Mirror
 from coordinator.plan import HostPolicy, JobSpec, Plan
+from coordinator.web.rows import job_row
 from tests.harness.coordinator import Fleet, spec
 
 AT = Now(1.0, 1.0)
@@ -81,7 +82,8 @@ def test_what_can_run_again_loses_its_mark() -> None:
     fleet.plan(spec("a"), spec("b"), spec("c", min_cores=64))
     assert marked(fleet) == {"c"}, "a is with its host, b waits for it"
     why = fleet.asks(m.AskWhy(id="w", job="b")).data
-    assert why["summary"] == "the only known host cannot take it now"
+    said = "the only known host cannot take it now: it waits for `fleet resume pi`"
+    assert why["summary"] == said
     assert "after `fleet resume pi`, pi could take it" in why["remedies"]
     assert fleet.asks(m.AskStatus(id="t")).data["runnable"] == 0, "`fleet up --until-idle` ends"
     fleet.asks(m.AskPause(id="p"))
@@ -98,6 +100,97 @@ def test_what_can_run_again_loses_its_mark() -> None:
     assert marked(fleet) == set(), "what left the manifest has a mark of its own"
     fleet.asks(m.AskShow(id="s", job="a"))
     assert fleet.took(AnswerWithEvents)[0].data["unplaceable"] is False
+
+
+def waiting(fleet: Fleet) -> dict[str, Any]:
+    """What the jobs wait for that no host can take now, by name; `status` and `why` say the same.
+    """
+    found = {row["name"]: row["waits_for"] for row in rows(fleet) if "waits_for" in row}
+    said = fleet.asks(m.AskStatus(id=fleet.new_id())).data["waiting"]
+    assert {one["name"]: one["waits_for"] for one in said["jobs"]} == found
+    assert said["count"] == len(found)
+    jobs = [one for one in fleet.core.world.book.all() if one.state == "pending"]
+    why = {one.spec.name: prospects.why(fleet.core.world, one, fleet.now) for one in jobs}
+    assert {name: one["waits_for"] for name, one in why.items() if "waits_for" in one} == found
+    return found
+
+
+def test_a_job_whose_data_is_away_waits_for_it() -> None:
+    """It may come back at any time; what no data helps is for no host all the same."""
+    fleet = Fleet()
+    fleet.asks(m.AskPause(id="p"))
+    pi = fleet.host("pi").joins(data_id=None)
+    fleet.host("pc").joins()
+    fleet.asks(m.AskDrain(id="d", host="pc"))
+    names = ("here", "there", "both", "cuda")
+    allowed = {"here": ("pi",), "there": ("pc",)}
+    fleet.plan(*(
+        replace(spec(name, require_cuda=name == "cuda"), allowed_hosts=allowed.get(name, ()))
+        for name in names
+    ))  # fmt: skip
+    data = {"what": "data", "hosts": ["pi"], "more": False}
+    resume = {"what": "resume", "hosts": ["pc"], "more": False}
+    assert marked(fleet) == {"cuda"}
+    assert waiting(fleet) == {"here": data, "both": data, "there": resume}
+    fleet.asks(m.AskPause(id="q", off=True))
+    assert fleet.asks(m.AskStatus(id="s")).data["runnable"] == 0, "`fleet up --until-idle` ends"
+    said = fleet.asks(m.AskWhy(id="w", job="both")).data
+    assert said["summary"] == "none of 2 known hosts can take it now: it waits for data on pi"
+    pi.status("offline", "lost")
+    assert (marked(fleet), waiting(fleet)["here"]) == ({"cuda"}, data)
+    pi.joins()
+    assert waiting(fleet) == {"there": resume}
+    assert {fleet.job(name).state for name in ("here", "both")} == {"pending", "claimed"}
+
+
+def test_of_many_hosts_without_data_the_first_are_named() -> None:
+    """Of those that a job may go to, and whose trainer takes it."""
+    fleet = Fleet()
+    for name in "abcdef":
+        schema = {"properties": {"epochs": {"type": "integer", "maximum": 5 if name > "b" else 99}}}
+        trainer = m.TrainerInfo(hyper_schema=schema)
+        fleet.host(name).joins(data_id=None, trainers={"gbt": trainer})
+    long = replace(spec("long"), hyper={"epochs": 9})
+    fleet.plan(spec("any"), long, replace(spec("two"), allowed_hosts=("e", "f")))
+    found = {name: (one["hosts"], one["more"]) for name, one in waiting(fleet).items()}
+    assert found == {
+        "any": (["a", "b", "c"], True), "long": (["a", "b"], False), "two": (["e", "f"], False)
+    }  # fmt: skip
+
+
+def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the host's place, and in words, those together that wait for the same."""
+    monkeypatch.setenv("COLUMNS", "100")
+    fleet = Fleet()
+    fleet.host("pi").joins(data_id=None)
+    fleet.host("pc").joins()
+    fleet.asks(m.AskDrain(id="d", host="pc"))
+    only = [replace(spec(name), allowed_hosts=("pc",)) for name in ("x", "y")]
+    fleet.plan(spec("a"), *only)
+    listed = _text(list_._draw(rows(fleet)), 100).splitlines()
+    assert listed[2].split()[:4] == ["a", "pending", "awaits", "data"]
+    assert listed[3].split()[:4] == ["x", "pending", "awaits", "resume"]
+    both = ["a waits for data on pi", "x, y wait for `fleet resume pc`"]
+    assert listed[-2:] == both
+    data = fleet.asks(m.AskStatus(id="s")).data
+    told = [one.strip() for one in _text(status._draw({**data, "forecast": None}), 100).splitlines()]
+    assert [one for one in told if one in both] == both
+    mirror = Mirror()
+    mirror.load_jobs([_row("a"), _row("b")])
+    a = _row("a")["job_id"]
+    waits_for = data["waiting"]["jobs"][0]["waits_for"]
+    mirror.load_status({"waiting": {"count": 1, "jobs": [{"job_id": a, "waits_for": waits_for}]}})
+    said = m.encode(m.JobRow.model_validate(_row("a", priority=3) | {"unplaceable": False}))
+    mirror.apply(Topics().parse(Topics().job(a)), said, AT)
+    waits, other = jobs.lines(mirror.snapshot())
+    (column,) = [column for column in jobs.COLUMNS if column.title == "HOST"]
+    assert column.cell(waits, 11)[0] == "awaits data"
+    assert waits.remark == ("waits for data on pi", layout.PLAIN)
+    assert (column.cell(other, 11)[0], other.remark) == ("", ("", layout.DIM))
+    told_by_web = [job_row(one.row, None, None, AT)["waits"] for one in (waits, other)]
+    assert told_by_web == ["waits for data on pi", ""]
+    mirror.load_status({"waiting": {"count": 0, "jobs": []}})
+    assert all(one.row.waits_for is None for one in jobs.lines(mirror.snapshot()))
 
 
 def test_a_job_that_only_revoked_hosts_could_run_is_for_none() -> None:

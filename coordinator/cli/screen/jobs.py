@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from broker.messages import HeldJob, JobRow, Progress
 from broker.prose import span
-from coordinator import howfar
+from coordinator import against, howfar
 from coordinator.cli import printable
 from coordinator.cli.order import by_activity
 from coordinator.cli.screen.layout import (
@@ -82,6 +82,8 @@ def _waits(row: JobRow) -> Cell:
     """Return what keeps a pending job from ever being run, if anything does."""
     if not row.in_plan:
         return "no longer in the manifest", DIM
+    if row.waits_for is not None:
+        return against.waits(row.waits_for.model_dump()), PLAIN
     return (_HOPELESS, BAD) if row.unplaceable else ("", DIM)
 
 
@@ -159,6 +161,8 @@ def _state(line: JobLine, _width: int) -> Cell:
 
 
 def _host(line: JobLine, _width: int) -> Cell:
+    if line.row.waits_for is not None:
+        return against.awaits(line.row.waits_for.model_dump()), PLAIN
     return (NO_HOST, BAD) if line.row.unplaceable else (line.row.host or "", PLAIN)
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from broker.messages import JobRow
 from broker.prose import span
 from coordinator import howfar
-from coordinator.against import alike, wished
+from coordinator.against import alike, waits, wished
 from coordinator.cli import printable
 from coordinator.cli.render import ago, by, figure, local, short, size, state, told
 from coordinator.cli.screen.jobs import losses, took
@@ -59,6 +59,8 @@ def _state(row: JobRow) -> Text:
     at = f" on {row.host}" if row.host else ""
     tries = f", attempt {row.attempt}" if row.attempt else ""
     never = "; no known host can run it, 3 says why" if row.unplaceable else ""
+    if row.waits_for is not None:
+        never = f"; it {waits(row.waits_for.model_dump())}"
     return Text().append(state(row.state)).append(f"{at}{tries}, priority {row.priority}{never}")
 
 

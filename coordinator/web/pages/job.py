@@ -45,7 +45,7 @@ MAX_CHANGES: Final = 10
 MAX_HYPER: Final = 60
 SETTLE_S: Final = 0.3
 BRINGS: Final = ("completed", "kept")
-MOVES: Final = ("state", "attempt", "host", "unplaceable")  # what changes more than the facts
+MOVES: Final = ("state", "attempt", "host", "unplaceable", "waits")  # what changes more than the facts
 WAIT: Final = "asking the coordinator …"
 
 
@@ -146,7 +146,8 @@ class _Page:
         row = self.row
         self._state.set_text(row["state"])
         self._state.classes(replace=f"state big {css_word(row['state'])}")
-        self._hopeless.set_visibility(row["unplaceable"])
+        self._hopeless.set_text(row["waits"] or NO_HOST)
+        self._hopeless.set_visibility(row["unplaceable"] or bool(row["waits"]))
         self._tell_facts()
         if not moved:
             return

@@ -90,6 +90,7 @@ window.fleet = (() => {
       if (p.data.state === "running" && (p.data.share ?? null) !== null) node.append(make("span", "narrow", `${Math.round(p.data.share * 100)} %`));
       if (p.data.error) node.title = p.data.error;
       if (p.data.unplaceable) node.append(make("span", "hopeless bad", NO_HOST));
+      if (p.data.waits) node.append(make("span", "hopeless", p.data.waits));
       if (p.data.planned === false) node.title = "no longer in the manifest";
       return node;
     },
@@ -250,7 +251,7 @@ window.fleet = (() => {
     if (wanted.host && row.host !== wanted.host) return false;
     if (!wanted.text) return true;
     const words = wanted.text.toLowerCase().split(/\s+/).filter(Boolean);
-    const all = `${row.name} ${row.model} ${row.mode} ${row.state} ${row.host} ${row.id} ${row.error} ${row.unplaceable ? NO_HOST : ""}`.toLowerCase();
+    const all = `${row.name} ${row.model} ${row.mode} ${row.state} ${row.host} ${row.id} ${row.error} ${row.unplaceable ? NO_HOST : ""} ${row.waits}`.toLowerCase();
     return words.every((one) => all.includes(one));
   };
   const isFiltered = () =>
