@@ -78,6 +78,7 @@ DAY_S: Final = 86_400.0
 Event = Connected | Disconnected | Incoming | ShellEvent
 # What is read of this machine's files is told when it changes, and no more.
 ONCE: Final = (JournalRead, ManifestChanged, ManifestRead, ManifestRefused, ReloadAsked)
+OF_MANIFEST: Final = (ManifestRead, ManifestRefused, ManifestChanged)  # it is read by the first two
 Schemas = Mapping[str, Mapping[str, JsonValue]]
 
 
@@ -170,6 +171,7 @@ class Shell:
             if now.mono_s < self._resume_s or not self._resume(now):
                 return
             events = [] if self._session is None else [Connected(self._session)]
+        self._forget_older(events)
         self._take(events or [Tick()], now)
         if self._waiting and self._resume_s is None and now.mono_s >= self._again_s:
             # By themselves: on a disk that is nearly full they may be what is too much.
@@ -213,6 +215,12 @@ class Shell:
         if self._resume_s is not None and self._put_off(events):
             wait_s = backoff_s(self._tries, RELOAD_BASE_S, RELOAD_CAP_S, self._around.rng)
             self._again_s, self._tries = now.mono_s + wait_s, self._tries + 1
+
+    def _forget_older(self, events: Sequence[Event]) -> None:
+        """What waits was read before these: of the same it is not to have the last word."""
+        for event in events:
+            for kind in OF_MANIFEST if isinstance(event, OF_MANIFEST[:2]) else (type(event),):
+                self._waiting.pop(kind, None)
 
     def _put_off(self, events: Sequence[Event]) -> bool:
         """Keep the newest of each kind that is said once, in their order; tell whether any is."""

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from broker import messages as m
-from coordinator.effects import JournalRead, ManifestRead
+from coordinator.effects import JournalRead, ManifestRead, ManifestRefused
+from coordinator.manifest import Problem
 from coordinator.plan import Plan
 from tests.harness.coordinator import Fleet, Host, spec
 from tests.unit.test_coordinator_shell import TOPICS, Coordinator, coordinator
@@ -45,6 +46,12 @@ def names(coordinator: Coordinator) -> set[str]:
     return {row["name"] for row in answer.data["jobs"]}
 
 
+def in_plan(coordinator: Coordinator) -> set[str]:
+    """Those that the manifest has."""
+    answer: Any = coordinator.asks(m.AskList(id="i"))
+    return {row["name"] for row in answer.data["jobs"] if row["in_plan"]}
+
+
 def statuses(coordinator: Coordinator) -> list[str]:
     """How each host is."""
     answer: Any = coordinator.asks(m.AskWorkers(id="w", brief=True))
@@ -64,6 +71,31 @@ def test_a_manifest_that_was_read_meanwhile_is_taken(
     coordinator.mono_s += 60
     coordinator.turn()
     assert names(coordinator) == {"job", "new"}
+
+
+@pytest.mark.parametrize("refusals", range(1, 5))
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_manifest_that_waits_does_not_take_the_place_of_a_newer_one(
+    coordinator: Coordinator, *, refusals: int, mended: bool
+) -> None:
+    """It was read before that; neither are its errors told any more when they are mended."""
+    older = ManifestRead(Plan((spec(), spec("older"))))
+    faulty = ManifestRefused((Problem("plan.toml", "", "", "it has errors"),))
+    with refusing(coordinator.file):
+        for _ in range(refusals):
+            coordinator.turn(older)
+            coordinator.turn(*([faulty] if mended else []))
+            coordinator.mono_s += 60
+            coordinator.turn()
+    while not coordinator.asks(m.AskStatus(id="s")):
+        coordinator.mono_s += 0.01
+    coordinator.turn(ManifestRead(Plan((spec(), spec("newer")))))
+    for _ in range(10):
+        coordinator.mono_s += 10
+        coordinator.turn()
+    answer: Any = coordinator.asks(m.AskStatus(id="t"))
+    assert answer.data["coordinator"]["manifest_fault"] == ""
+    assert in_plan(coordinator) == {"job", "newer"}
 
 
 def test_a_certificate_that_was_taken_back_meanwhile_does_not_hold(
