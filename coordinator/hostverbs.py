@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 from broker.clock import Now, rfc3339, until
 from broker.messages import AskDrain, AskPause, AskResume, AskSnooze, OperatorResponse
@@ -24,6 +25,7 @@ from coordinator.records import Action, FleetRecord, HostRecord
 from coordinator.world import World
 
 SHOWN: Final = 50  # hosts in the answer to `status`
+SHOWN_BYTES: Final = 100_000  # of it
 LOOK_S: Final = 60.0  # a clock that was set, or a machine that slept, is noticed after so long
 
 
@@ -123,11 +125,21 @@ def restraints(world: World, host: Host) -> list[JsonValue]:
 
 
 def restrained(world: World) -> list[JsonValue]:
-    """Return the first hosts that are given no jobs, each with every reason."""
+    """Return the first hosts that are given no jobs, each with every reason.
+
+    As many as an answer bears beside the rest: their owners may say much.
+    """
     names = sorted(name for name, host in world.hosts.items() if _may_be(world, host))
     found = ((name, restraints(world, world.hosts[name])) for name in names)
-    some = islice(((name, reasons) for name, reasons in found if reasons), SHOWN)
-    return [{"host": name, "reasons": reasons} for name, reasons in some]
+    rows: list[JsonValue] = []
+    room_bytes = SHOWN_BYTES
+    for name, reasons in islice(((name, reasons) for name, reasons in found if reasons), SHOWN):
+        row: JsonValue = {"host": name, "reasons": reasons}
+        room_bytes -= len(to_json(row))
+        if rows and room_bytes < 0:
+            break
+        rows.append(row)
+    return rows
 
 
 def _may_be(world: World, host: Host) -> bool:

@@ -39,6 +39,16 @@ def test_why_is_heard_where_many_hosts_say_much() -> None:
     assert fleet.asks(m.AskWhy(id="w", job="job")).data["known"] == 100
 
 
+def test_the_status_is_heard_where_many_hosts_say_much() -> None:
+    """Some of them are told, with all that keeps jobs from them."""
+    fleet = Fleet()
+    for number in range(60):
+        fleet.host(f"host{number}").joins().beats(refuses=WORD * 1900)
+    told = fleet.asks(m.AskStatus(id="s")).data["restrained"]
+    assert told[0]["reasons"] == [f"takes no jobs now: {WORD * 1900}"]
+    assert len(told) > 10
+
+
 def test_a_page_of_the_plan_is_heard() -> None:
     """A job may have such hyperparameters."""
     jobs = [replace(spec(f"job{n}"), hyper={"of": WORD * 5000}) for n in range(40)]
