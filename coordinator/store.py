@@ -305,6 +305,9 @@ class Store:
             if path is None:
                 continue
             with storage(path):
+                if disk.size_bytes(path) is None:
+                    del self._paths[artifact_id]  # somebody has deleted it
+                    continue
                 # A checkpoint that no job goes on from is of no use to anybody.
                 goes = is_checkpoint(path)
                 if not goes and now_wall_s - disk.modified_s(path) > older_than_s:
