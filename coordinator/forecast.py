@@ -5,10 +5,10 @@ there is placed by `matchmaking.choose`, as the coordinator would; how long it t
 says (`durations`). The plan is played three times: all jobs quick, all at their median, all slow.
 
 Only what can be known is played. A host that is away, in quiet hours, drained or without its data
-may be open at any time: it is given nothing, and a job that only such hosts could take is `absent`. A job that no
-host could ever take as things are is `stuck`. A job whose like was never completed, or that has run
-for longer than any of its like, has an end that nobody knows; so has what comes after it in its
-slot, or has to wait for its memory.
+may be open at any time: it is given nothing, and a job that only such hosts could take is `absent`.
+A job that no host could ever take as things are is `stuck`. A job whose like was never completed,
+or that has run for longer than any of its like, has an end that nobody knows; so has what comes
+after it in its slot, or has to wait for its memory.
 """
 
 from __future__ import annotations

@@ -288,8 +288,7 @@ def test_an_ordinary_handover_of_a_checkpoint_is_no_false_report() -> None:
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_what_is_given_back_late_is_not_lost_a_second_time(*, with_checkpoint: bool) -> None:
-    """Its lease was over; a heartbeat from before comes after the report, and does not bring it up.
-    """
+    """Its lease was over; a heartbeat from before comes after the report, and changes nothing."""
     fleet = Fleet(spec(), stale_after_s=50.0)
     pi = fleet.host().joins()
     job = pi.runs()

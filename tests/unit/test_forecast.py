@@ -9,7 +9,7 @@ from broker.messages import TrainerInfo
 from coordinator.durations import History
 from coordinator.estimates import Earlier
 from coordinator.forecast import Forecast, Held, Waiting, forecast
-from coordinator.matchmaking import NO_DATA, HostView
+from coordinator.matchmaking import HostView
 from coordinator.plan import JobSpec, job_id
 from tests.unit.test_durations import ran
 from tests.unit.test_matchmaking import gpu, host, job

@@ -103,8 +103,7 @@ def test_what_can_run_again_loses_its_mark() -> None:
 
 
 def waiting(fleet: Fleet) -> dict[str, Any]:
-    """What the jobs wait for that no host can take now, by name; `status` and `why` say the same.
-    """
+    """What jobs wait for that no host can take now, by name; `status` and `why` say the same."""
     found = {row["name"]: row["waits_for"] for row in rows(fleet) if "waits_for" in row}
     said = fleet.asks(m.AskStatus(id=fleet.new_id())).data["waiting"]
     assert {one["name"]: one["waits_for"] for one in said["jobs"]} == found
@@ -173,8 +172,8 @@ def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatc
     both = ["a waits for data on pi", "x, y wait for `fleet resume pc`"]
     assert listed[-2:] == both
     data = fleet.asks(m.AskStatus(id="s")).data
-    told = [one.strip() for one in _text(status._draw({**data, "forecast": None}), 100).splitlines()]
-    assert [one for one in told if one in both] == both
+    told = _text(status._draw({**data, "forecast": None}), 100).splitlines()
+    assert [one.strip() for one in told if one.strip() in both] == both
     mirror = Mirror()
     mirror.load_jobs([_row("a"), _row("b")])
     a = _row("a")["job_id"]

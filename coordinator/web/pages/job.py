@@ -45,7 +45,8 @@ MAX_CHANGES: Final = 10
 MAX_HYPER: Final = 60
 SETTLE_S: Final = 0.3
 BRINGS: Final = ("completed", "kept")
-MOVES: Final = ("state", "attempt", "host", "unplaceable", "waits")  # what changes more than the facts
+# What changes more than the facts.
+MOVES: Final = ("state", "attempt", "host", "unplaceable", "waits")
 WAIT: Final = "asking the coordinator …"
 
 
