@@ -17,42 +17,17 @@ from pydantic import JsonValue, ValidationError
 
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
-from broker.loglines import decode_lines
-from broker.messages import (
-    AGENT_RESPONSE,
-    BROKER_LOAD,
-    BROKER_REFUSED,
-    CERTIFICATE_REQUEST,
-    GRANT,
-    HEARTBEAT,
-    HOME_COMMAND,
-    OFFER,
-    OPERATOR_REQUEST,
-    PROGRESS,
-    STATUS,
-    Accepted,
-    AgentResponse,
-    Failed,
-    Finished,
-    OperatorResponse,
-    Refused,
-    Released,
-    Started,
-    Status,
-    Stopped,
-    Summary,
-    decode,
-)
-from broker.topics import Kind, Topic, Topics, user_of
+from broker.messages import STATUS, OperatorResponse, Status, Summary, decode
+from broker.topics import Kind, Topics, user_of
 from broker.wire import Connected, Disconnected, Incoming
 from coordinator import (
     assignment,
     authority,
-    automation,
     births,
     downloads,
     filing,
     handover,
+    hearing,
     hostverbs,
     identities,
     operators,
@@ -64,7 +39,6 @@ from coordinator import (
 )
 from coordinator.diff import in_words
 from coordinator.effects import (
-    AppendLog,
     ArtifactLost,
     BundleFiled,
     BundleRefused,
@@ -371,65 +345,15 @@ class Core:
             self.world.drop("unknown", str(error))
             return
         try:
-            self._dispatch(topic, message, now)
+            if topic.kind is Kind.COORDINATOR_STATUS and message.payload:
+                self._on_own_status(decode(STATUS, message.payload), now, retained=message.retained)
+            else:
+                hearing.on_message(self.world, topic, message, now)
         except (BadMessage, BadStream) as error:
             self.world.drop(topic.kind.value, f"from {topic.host or 'somebody'}: {error}")
         except ValidationError as error:
             # It fitted, and yet no answer could be made of it: that is garbage as well.
             self.world.drop(topic.kind.value, f"from {topic.host}: {error.title} cannot be built")
-
-    def _dispatch(self, topic: Topic, message: Incoming, now: Now) -> None:
-        world, payload = self.world, message.payload
-        if not payload:
-            return  # a cleared retained message
-        if topic.host in world.revoked and topic.kind is not Kind.STATUS:
-            world.refuse("revoked", f"what {topic.host} says: its certificate was revoked")
-            return
-        match topic.kind:
-            case Kind.STATUS:
-                presence.on_status(world, topic.host, decode(STATUS, payload), now)
-            case Kind.COORDINATOR_STATUS:
-                self._on_own_status(decode(STATUS, payload), now, retained=message.retained)
-            case Kind.CAPABILITY:
-                presence.on_capability(world, topic.host, message, now)
-            case Kind.HEARTBEAT:
-                presence.on_heartbeat(world, topic.host, decode(HEARTBEAT, payload), now)
-            case Kind.RESPONSE:
-                self._on_report(topic.host, decode(AGENT_RESPONSE, payload), message, now)
-            case Kind.PROGRESS:
-                progress = decode(PROGRESS, payload)
-                presence.on_progress(world, topic.host, topic.job_id, progress)
-            case Kind.LOG:
-                self._on_log(topic, payload)
-            case Kind.BROKER_REFUSED:
-                world.broker_refused = decode(BROKER_REFUSED, payload).refused
-            case Kind.BROKER_LOAD:
-                world.broker_load = decode(BROKER_LOAD, payload)
-            case _:
-                self._dispatch_stream(topic, message, now)
-
-    def _dispatch_stream(self, topic: Topic, message: Incoming, now: Now) -> None:
-        world, payload = self.world, message.payload
-        match topic.kind:
-            case Kind.OFFER:
-                offer = decode(OFFER, payload)
-                handover.on_offer(world, topic.host, topic.artifact_id, offer, now)
-            case Kind.CHECKPOINT_GRANT if not message.retained:
-                grant = decode(GRANT, payload)
-                downloads.on_checkpoint_grant(world, topic.host, topic.artifact_id, grant, now)
-            case Kind.IDENTITY_REQUEST:
-                decode(CERTIFICATE_REQUEST, payload)  # answered beside the core: it needs the CA
-            case Kind.CHUNK:
-                handover.on_chunk(world, topic.host, topic.artifact_id, topic.index, payload, now)
-            case Kind.OPERATOR_REQUEST if not message.retained:
-                ask = decode(OPERATOR_REQUEST, payload)
-                operators.on_request(world, topic.host, ask, payload, now)
-            case Kind.HOME_COMMAND if not message.retained:
-                automation.on_command(world, topic.host, decode(HOME_COMMAND, payload), now)
-            case Kind.DOWNLOAD_GRANT if not message.retained:
-                downloads.on_grant(world, topic.host, decode(GRANT, payload), now)
-            case _:
-                pass  # retained commands would be replays; the rest is our own
 
     def _on_own_status(self, status: Status, now: Now, *, retained: bool) -> None:
         # A late will of an earlier session of ours must not stand as the last word.
@@ -455,41 +379,6 @@ class Core:
                 "root; stop one of them, or give it another root with --root"
             )
             self.world.do(Warn(text))
-
-    def _on_report(self, host: str, report: AgentResponse, message: Incoming, now: Now) -> None:
-        if message.retained:
-            return
-        world = self.world
-        assignment.catch_up(world, host, report.job_id, report.attempt, report.receipt, now)
-        job = world.book.get(report.job_id)
-        speaks = job is not None and (
-            job.is_at(host, report.attempt) or handover.has_come(job, report)
-        )
-        if not speaks and not isinstance(report, Stopped):
-            # Of an attempt that is over, or of somebody else's job: J1 has it change nothing.
-            world.refuse("report", f"a report of {host} about a job that is not its own")
-        match report:
-            case Accepted():
-                assignment.on_accepted(world, host, report, now)
-            case Refused():
-                assignment.on_refused(world, host, report, now)
-            case Started():
-                assignment.on_started(world, host, report, now)
-            case Failed():
-                assignment.on_failed(world, host, report, now)
-            case Released():
-                handover.on_released(world, host, report, now)
-            case Stopped():
-                stopping.on_stopped(world, host, report, now)
-            case Finished():
-                handover.on_finished(world, host, report, now)
-
-    def _on_log(self, topic: Topic, payload: bytes) -> None:
-        job = self.world.book.get(topic.job_id)
-        said = decode_lines(payload)
-        # Also of an attempt that is over: its last lines may come after its report.
-        if job is not None and job.is_at(topic.host, said.attempt):
-            self.world.do(AppendLog(job.job_id, said))
 
 
 def _faults(event: ManifestRefused) -> str:

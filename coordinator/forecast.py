@@ -14,41 +14,22 @@ after it in its slot, or has to wait for its memory.
 from __future__ import annotations
 
 import heapq
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from coordinator.awaited import ORDER, What, what
+from coordinator.awaited import What
 from coordinator.durations import Expected, History
 from coordinator.estimates import QUANTILES, Earlier, Estimate, Span
-from coordinator.matchmaking import HostView, Reason, choose, reasons
+from coordinator.fates import Conditions, Fate, Sorter, Waiting
+from coordinator.matchmaking import HostView, choose
 from coordinator.plan import JobSpec
 
 MEDIAN: Final = 1  # in QUANTILES
 EPSILON_S: Final = 1e-6
-MOST_TEXTS: Final = 4
-_MEMORY: Final = frozenset({"ram-now", "vram-now"})
 
 Verdict = Literal["running", "starts", "absent", "stuck"]
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A job that is to be placed. It may not start before `ready_in_s`; durations in seconds.
-
-    `refused` are the hosts that have refused it, each with when it is asked again; `earlier` is
-    what an attempt before has left of it.
-    """
-
-    spec: JobSpec
-    created_at: str
-    waited_s: float = 0.0
-    ready_in_s: float = 0.0
-    last_host: str | None = None
-    refused: tuple[tuple[str, float], ...] = ()
-    earlier: Earlier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +131,7 @@ def forecast(
     """
     hosts = {view.host: _with_room(view) for view in views}
     at_work = Counter(job.host for job in held if job.uses_slot)
-    sorter = _Sorter(hosts, at_work, grace_s)
+    sorter = Sorter(hosts, at_work, grace_s)
     fates = [(job, sorter.fate(job)) for job in sorted(waiting, key=_claim_order)]
     placeable = [(job, fate) for job, fate in fates if fate.conditions]
     expected = Expected(history, ((one.spec, one.host, one.elapsed_s) for one in held))
@@ -179,80 +160,6 @@ def forecast(
     end = Span(*(max(column) for column in zip(*ends))) if ends else None
     unknown = sum(one.end is not None and not one.ends_known for one in outlooks.values())
     return Forecast(outlooks, end, unknown)
-
-
-# Who may go where, as far as that does not depend on the moment
-
-# host -> when it may take the job: always; after a job there has ended (memory); after the grace
-_Conditions = Mapping[str, Literal["always", "release", "grace"]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Fate:
-    conditions: _Conditions
-    awaits: What | None = None
-    awaited: tuple[str, ...] = ()
-    against: tuple[tuple[str, int], ...] = ()
-
-
-class _Sorter:
-    """Finds out where jobs may go; jobs that are alike are looked at once."""
-
-    def __init__(
-        self, hosts: Mapping[str, HostView], at_work: Mapping[str, int], grace_s: float
-    ) -> None:
-        self._hosts = hosts
-        self._at_work = at_work
-        self._grace_s = grace_s
-        self._by_name = any(
-            view.policy.allow_jobs or view.policy.deny_jobs for view in hosts.values()
-        )
-        self._known: dict[tuple[Any, ...], _Fate] = {}
-
-    def fate(self, job: Waiting) -> _Fate:
-        spec = job.spec
-        in_grace = spec.needs.prefer_cuda and job.waited_s < self._grace_s
-        key = (
-            spec.model,
-            spec.needs,
-            spec.allowed_hosts,
-            spec.denied_hosts,
-            json.dumps(dict(spec.hyper), sort_keys=True),
-            spec.name if self._by_name else None,
-            in_grace,
-        )
-        if key not in self._known:
-            self._known[key] = self._look(spec, job.waited_s)
-        return self._known[key]
-
-    def _look(self, spec: JobSpec, waited_s: float) -> _Fate:
-        conditions: dict[str, Literal["always", "release", "grace"]] = {}
-        absent: Counter[str] = Counter()
-        awaited: dict[What, list[str]] = {}
-        texts: Counter[str] = Counter()
-        for view in self._hosts.values():
-            found = reasons(spec, view, waited_s, self._grace_s)
-            codes = {reason.code for reason in found}
-            if not codes:
-                conditions[view.host] = "always"
-            elif codes == {"grace"}:
-                conditions[view.host] = "grace"
-            elif codes <= _MEMORY and self._at_work[view.host]:
-                conditions[view.host] = "release"
-            else:
-                if (awaits := what(found)) is not None:
-                    awaited.setdefault(awaits, []).append(view.host)
-                    absent[_away(view, found)] += 1
-                texts.update({reason.text: 1 for reason in found if reason.lasts})
-        against = tuple((absent or texts).most_common(MOST_TEXTS))
-        soonest = min(awaited, key=ORDER.index, default=None)
-        hosts = () if soonest is None else tuple(awaited[soonest])
-        return _Fate(conditions, soonest, hosts, against)
-
-
-def _away(view: HostView, found: Sequence[Reason]) -> str:
-    texts = "; ".join(reason.text for reason in found if reason.code != "grace")
-    return f"{view.host}: {texts}"
 
 
 def _with_room(view: HostView) -> HostView:
@@ -301,7 +208,7 @@ class _Room:
 class _Group:
     """Jobs that may go to the same hosts, as a heap in claim order."""
 
-    conditions: _Conditions
+    conditions: Conditions
     grace_until_s: float
     refused: Mapping[str, float]
     jobs: list[tuple[tuple[int, str, str], int, Waiting]] = field(default_factory=list)
@@ -329,7 +236,7 @@ class _Play:
         self._placed: dict[str, _Placed] = {}
 
     def play(
-        self, jobs: Sequence[tuple[Waiting, _Fate]], held: Sequence[Held]
+        self, jobs: Sequence[tuple[Waiting, Fate]], held: Sequence[Held]
     ) -> dict[str, _Placed]:
         """Return where each job was placed; one that never found room is not in it."""
         for one in held:
@@ -359,7 +266,7 @@ class _Play:
         room = _Room(not left.is_known, one.spec.job_id)
         self._at(left.span[self._index], (one.host, room))
 
-    def _enter(self, job: Waiting, fate: _Fate, number: int) -> None:
+    def _enter(self, job: Waiting, fate: Fate, number: int) -> None:
         waits_s = 0.0
         if "grace" in fate.conditions.values():
             waits_s = max(0.0, self._grace_s - job.waited_s)

@@ -13,7 +13,6 @@ import os
 import random
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from broker.acl import Role
 from broker.address import text_of
 from broker.auth import OperatorKey
 from broker.clock import Now, Randomness
-from broker.disk import RealDisk, write_atomically
+from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError, plain
 from broker.link import Link, LinkSettings, feed
 from broker.lock import FolderLock
@@ -53,12 +52,11 @@ from coordinator.effects import (
     ManifestRefused,
     ReloadAsked,
 )
+from coordinator.ending import end_in_time
 from coordinator.entrance import Entrance
 from coordinator.faces import metrics
-from coordinator.faces.face import Face
-from coordinator.faces.homeassistant import HomeAssistant
-from coordinator.faces.homeassistant_farewell import Farewell
 from coordinator.faces.tally import Tally
+from coordinator.homememory import HomeMemory
 from coordinator.joblog import JobLogs
 from coordinator.ledger import FILE_NAME, Ledger
 from coordinator.loading import load
@@ -76,10 +74,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fleet.coordinator")
 
-HOME_MEMORY: Final = "homeassistant.json"
 SWITCH_S: Final = 0.001
 BACKOFF_CAP_S: Final = 5.0  # it is one, no herd, and until it is back every verb waits for it
-END_S: Final = 20.0  # within which it ends; a service manager waits for longer
 GATHER_S: Final = 0.02  # for which what is patient waits for more: a turn costs as much as it does
 
 
@@ -117,6 +113,7 @@ class Service:
         a host that has them has come; `manager` is who started this program.
         """
         self._home = home
+        self._memory = HomeMemory(settings.state)
         self._settings = settings
         self._manager = manager
         self._reloading = False
@@ -203,10 +200,10 @@ class Service:
             writing=self._writer.submit,
             read_plan=self._plan_file.read,
             tell=self._manager.status,
-            keep=self._keep,
+            keep=self._memory.keep,
             reading=self._reader.submit,
         )
-        settings, tally = self._settings, self._tally
+        settings, tally, home = self._settings, self._tally, self._home
         ledger_path = settings.state / FILE_NAME
         return Shell(
             core_settings,
@@ -216,7 +213,7 @@ class Service:
             JobLogs(settings.state / "logs", settings.max_log_bytes),
             now,
             Retention(events_s=settings.keep_events_days * DAY_S),
-            self._face(topics, rng, commands=core_settings.home_commands),
+            self._memory.face(home, topics, rng, commands=core_settings.home_commands),
         )
 
     def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
@@ -384,30 +381,6 @@ class Service:
             and (operator_key is None or self._home.unsigned_commands),
         )
 
-    def _face(self, topics: Topics, rng: Randomness, *, commands: bool) -> Face | None:
-        """Return what shows the fleet in Home Assistant, or removes it from there."""
-        path = self._settings.state / HOME_MEMORY
-        kept = path.read_bytes() if path.exists() else None
-        try:
-            if self._home.enabled:
-                return HomeAssistant(topics, rng, __version__, kept, commands=commands)
-            return None if kept is None else Farewell(topics, kept)
-        except ValueError as error:
-            log.error("%s: %s; its meters start at zero", path, error)
-            if not self._home.enabled:
-                return None
-            return HomeAssistant(topics, rng, __version__, None, commands=commands)
-
-    def _keep(self, memory: bytes) -> None:
-        path, disk = self._settings.state / HOME_MEMORY, RealDisk()
-        try:
-            if memory:
-                write_atomically(disk, path, memory)
-            else:
-                disk.unlink(path)
-        except OSError as error:
-            log.error("%s: %s; a restart will find older readings", path, error.strerror)
-
     def _first_plan(self) -> list[Event]:
         """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
         core = self._shell.core
@@ -446,28 +419,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_S)
     spare_what_is_loaded()
     try:
-        service.run(_say_ready_once(), _end_in_time)
+        service.run(_say_ready_once(), end_in_time)
     except ConfigError as error:
         complain(str(error))
         return 2
     return 0
-
-
-def _end_in_time() -> None:
-    """See to it that a disk which hangs does not keep this program from ending.
-
-    Its threads wait in the system, and the interpreter for them. What is durable is in the ledger;
-    of what is not yet, everybody tells again.
-    """
-
-    def give_up() -> None:
-        log.error("a disk has not answered for %g s: ending without it", END_S)
-        logging.shutdown()
-        os._exit(1)
-
-    timer = threading.Timer(END_S, give_up)
-    timer.daemon = True
-    timer.start()
 
 
 def _say_ready_once() -> Callable[[], None]:

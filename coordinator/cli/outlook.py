@@ -21,7 +21,8 @@ from coordinator import hostpages
 from coordinator.awaited import MOST_HOSTS, ORDER, What
 from coordinator.durations import History, default_epochs
 from coordinator.estimates import Earlier, Span
-from coordinator.forecast import Forecast, Held, Outlook, Waiting, forecast
+from coordinator.fates import Waiting
+from coordinator.forecast import Forecast, Held, Outlook, forecast
 from coordinator.matchmaking import HostView
 from coordinator.plan import HostPolicy, JobSpec, policy_from_dict, spec_from_dict
 

@@ -201,7 +201,7 @@ def _after(picture: Picture, found: Difference, plan: Plan) -> Forecast:
     """Return what is to be expected once the coordinator has read that manifest."""
     from dataclasses import replace
 
-    from coordinator.forecast import Waiting
+    from coordinator.fates import Waiting
     from coordinator.plan import HostPolicy
 
     by_id = {job.spec.job_id: job for job in picture.jobs}

@@ -30,7 +30,8 @@ from coordinator.cli.outlook import Picture, Planned, views_of
 from coordinator.durations import History
 from coordinator.effects import Collect, Collected, ManifestRead
 from coordinator.estimates import Span
-from coordinator.forecast import Forecast, Held, Waiting, forecast
+from coordinator.fates import Waiting
+from coordinator.forecast import Forecast, Held, forecast
 from coordinator.matchmaking import HostView, reasons
 from coordinator.plan import HostPolicy, JobSpec, Plan, job_id, spec_from_dict
 from tests.harness.coordinator import HEX, Fleet

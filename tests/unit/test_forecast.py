@@ -8,7 +8,8 @@ from typing import Any
 from broker.messages import TrainerInfo
 from coordinator.durations import History
 from coordinator.estimates import Earlier
-from coordinator.forecast import Forecast, Held, Waiting, forecast
+from coordinator.fates import Waiting
+from coordinator.forecast import Forecast, Held, forecast
 from coordinator.matchmaking import HostView
 from coordinator.plan import JobSpec, job_id
 from tests.unit.test_durations import ran
