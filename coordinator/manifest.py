@@ -46,6 +46,7 @@ MAX_HYPER: Final = 64
 MAX_DEPTH: Final = 32  # of lists and tables in one another
 MAX_CARRIED_BYTES: Final = 96 * 1024  # of hyperparameters and train_hosts
 MAX_HOURS: Final = 32
+MAX_LIST_BYTES: Final = 64 * 1024  # of names, or patterns, that answers bear
 TrainHosts = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
 Gib = Annotated[float, Field(gt=0, le=1_000_000)]
 Seconds = Annotated[float, Field(ge=0, le=1e8)]  # 0: no limit
@@ -261,6 +262,8 @@ class Reader:
             host = self._table(_Host, table, where)
             self._check_hours(table, where)
             if host is not None:
+                lists = {"allow_jobs": host.allow_jobs, "deny_jobs": host.deny_jobs}
+                self._check_lists("", f"{where} ", lists, "a pattern stands for many jobs")
                 fields = host.model_dump()
                 fields["allow_jobs"] = tuple(host.allow_jobs)
                 fields["deny_jobs"] = tuple(host.deny_jobs)
@@ -345,7 +348,19 @@ class Reader:
             self._problem(label, "name", message)
         names.setdefault(name, index)
 
+    def _check_lists(
+        self, label: str, where: str, lists: Mapping[str, list[str]], remedy: str
+    ) -> None:
+        for key, names in lists.items():
+            size_bytes = len(to_json(names))
+            if size_bytes > MAX_LIST_BYTES:
+                most = MAX_LIST_BYTES // 1024
+                message = f"takes {size_bytes // 1024} KiB; at most {most} are taken: {remedy}"
+                self._problem(label, f"{where}{key}", message, (key,))
+
     def _spec(self, job: _Job, defaults: Defaults, label: str) -> JobSpec:
+        lists = {"allowed_hosts": job.allowed_hosts, "denied_hosts": job.denied_hosts}
+        self._check_lists(label, "", lists, "let [hosts.NAME] say allow_jobs or deny_jobs")
         for key in ("allowed_hosts", "denied_hosts"):
             for host in getattr(job, key):
                 if not is_host(host):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker import messages as m
+from coordinator.effects import ManifestRead
 from coordinator.manifest import ManifestError, load_manifest
 from coordinator.plan import Plan
 from coordinator.rereading import PlanReader
@@ -43,6 +44,42 @@ def test_what_is_taken_is_heard(tmp_path: Path, hyper: str) -> None:
     fleet = Fleet(*_plan(tmp_path, hyper).jobs)
     assert fleet.host().joins().heard(m.Assign)
     assert fleet.asks(m.AskPlan(id="p")).data["total"] == 1
+
+
+def _lists(folder: Path, *, count: int, of_host: bool) -> Plan:
+    path = folder / "plan.toml"
+    names = [f"machine-in-the-attic-{number:05}" for number in range(count)]
+    host, job = (names, ["pi"]) if of_host else (["*"], names)
+    path.write_text(
+        f"schema_version = 1\n[hosts.pi]\nallow_jobs = {host}\n"
+        f'[[jobs]]\nname = "one"\nmodel = "gbt"\nmode = "oracle"\nallowed_hosts = {job}\n'
+    )
+    return load_manifest(path, {"gbt": {}})
+
+
+@pytest.mark.parametrize(
+    ("of_host", "key", "said"),
+    [
+        (False, "allowed_hosts", "let [hosts.NAME] say allow_jobs or deny_jobs"),
+        (True, "[hosts.pi] allow_jobs", "a pattern stands for many jobs"),
+    ],
+)
+def test_lists_that_no_answer_holds_are_refused(
+    tmp_path: Path, *, of_host: bool, key: str, said: str
+) -> None:
+    """Nobody could look at the job, nor at any of the hosts."""
+    with pytest.raises(ManifestError) as raised:
+        _lists(tmp_path, count=12_000, of_host=of_host)
+    (problem,) = raised.value.problems
+    assert problem.key == key
+    assert "at most 64 are taken" in problem.message
+    assert said in problem.message
+    fleet = Fleet()
+    plan = _lists(tmp_path, count=2_000, of_host=of_host)
+    fleet.handle(ManifestRead(plan))
+    fleet.host().joins()
+    assert fleet.asks(m.AskPlan(id="p")).data["total"] == 1
+    assert fleet.asks(m.AskWorkers(id="w")).data["total"] == 1
 
 
 def test_a_model_that_no_folder_can_be_called_is_refused(tmp_path: Path) -> None:
