@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from broker import tomltext
@@ -23,8 +23,8 @@ from broker.hyperschema import check_hyper, did_you_mean
 from broker.messages import Needs
 from broker.names import is_plain
 from broker.topics import is_host
+from coordinator.manifesttables import MAX_HOURS, Defaults, HostTable, JobTable, Table
 from coordinator.plan import (
-    DEFAULT_GRACE_S,
     DEFAULT_RETRIES,
     DEFAULT_STALL_S,
     HostPolicy,
@@ -40,69 +40,12 @@ MAX_JOBS: Final = 100_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ID: Final = re.compile(r"[0-9a-f]{64}")
 
-Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 # No longer than an assignment can carry: `broker.messages.Assign`.
-MAX_HYPER: Final = 64
 MAX_DEPTH: Final = 32  # of lists and tables in one another
 MAX_CARRIED_BYTES: Final = 96 * 1024  # of hyperparameters and train_hosts
-MAX_HOURS: Final = 32
 MAX_LIST_BYTES: Final = 64 * 1024  # of names, or patterns, that answers bear
-TrainHosts = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
-Gib = Annotated[float, Field(gt=0, le=1_000_000)]
-Seconds = Annotated[float, Field(ge=0, le=1e8)]  # 0: no limit
 
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class _Run(_Table):
-    split_recipe: Literal["host", "sample", "time"] | None = None
-    train_hosts: TrainHosts | None = None
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
-    n_resamples: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    timeout_s: Seconds | None = None
-    stall_timeout_s: Seconds | None = None
-    retries: Annotated[int, Field(ge=0, le=100)] | None = None
-
-
-class Defaults(_Run):
-    """What holds for every job that does not say otherwise."""
-
-    prefer_cuda_grace_s: Annotated[float, Field(ge=0, le=1e7)] = DEFAULT_GRACE_S
-
-
-class _Host(_Table):
-    description: Annotated[str, Field(max_length=2000)] = ""
-    priority: Priority = 0
-    allow_jobs: list[str] = []
-    deny_jobs: list[str] = []
-    max_ram_gib: Gib | None = None
-    max_vram_gib: Gib | None = None
-    cuda: bool | None = None
-    slots: Annotated[int, Field(ge=0, le=64)] | None = None
-    quiet_hours: Annotated[list[str], Field(max_length=MAX_HOURS)] = []
-    idle_only: bool = False
-    on_busy: Literal["release", "finish"] = "release"
-
-
-class _Job(_Run):
-    name: str | None = None
-    model: str
-    mode: Literal["realistic", "oracle"]
-    priority: Priority = 0
-    require_cuda: bool = False
-    prefer_cuda: bool = False
-    min_vram_gib: Gib | None = None
-    min_ram_gib: Gib | None = None
-    min_cores: Annotated[int, Field(ge=1, le=65_536)] | None = None
-    allowed_hosts: list[str] = []
-    denied_hosts: list[str] = []
-    on_lost: Literal["keep", "stop"] = "keep"
-    hyper: Annotated[dict[str, Any], Field(max_length=MAX_HYPER)] = {}
-
-
-_T = TypeVar("_T", bound=_Table)
+_T = TypeVar("_T", bound=Table)
 _V = TypeVar("_V")
 _TOP: Final = ("schema_version", "defaults", "hosts", "jobs")
 
@@ -237,7 +180,7 @@ class Reader:
 
     def read_one(self, table: dict[str, Any]) -> JobSpec | None:
         """Return the job that somebody asks for beside the manifest, none when it is broken."""
-        job = self._table(_Job, table, "", is_job=True)
+        job = self._table(JobTable, table, "", is_job=True)
         if job is None:
             self._check_broken(table, Defaults(), "")
             return None
@@ -259,7 +202,7 @@ class Reader:
             self._place = ("hosts", name)
             if not is_host(name):
                 self._problem("", where, f"{name!r} cannot be a host: {_HOST_RULE}")
-            host = self._table(_Host, table, where)
+            host = self._table(HostTable, table, where)
             self._check_hours(table, where)
             if host is not None:
                 lists = {"allow_jobs": host.allow_jobs, "deny_jobs": host.deny_jobs}
@@ -320,7 +263,7 @@ class Reader:
         """
         label = _label(table, index)
         self._place = ("jobs", index)
-        job = self._table(_Job, table, label, is_job=True)
+        job = self._table(JobTable, table, label, is_job=True)
         if job is None:
             spec, is_named = self._check_broken(table, defaults, label)
             if is_named:
@@ -358,7 +301,7 @@ class Reader:
                 message = f"takes {size_bytes // 1024} KiB; at most {most} are taken: {remedy}"
                 self._problem(label, f"{where}{key}", message, (key,))
 
-    def _spec(self, job: _Job, defaults: Defaults, label: str) -> JobSpec:
+    def _spec(self, job: JobTable, defaults: Defaults, label: str) -> JobSpec:
         lists = {"allowed_hosts": job.allowed_hosts, "denied_hosts": job.denied_hosts}
         self._check_lists(label, "", lists, "let [hosts.NAME] say allow_jobs or deny_jobs")
         for key in ("allowed_hosts", "denied_hosts"):
@@ -419,11 +362,11 @@ class Reader:
             self._check_model(model, hyper if isinstance(hyper, dict) else {}, label)
         faulty: set[str | int] = set()
         try:
-            _Job.model_validate(table)
+            JobTable.model_validate(table)
         except ValidationError as error:
             faulty = {fault["loc"][0] for fault in error.errors(include_url=False) if fault["loc"]}
         rest = {key: value for key, value in table.items() if key not in {*faulty, "hyper"}}
-        job = _Job.model_validate({"model": "", "mode": "oracle"} | rest)
+        job = JobTable.model_validate({"model": "", "mode": "oracle"} | rest)
         is_named = "name" in rest or ("name" not in faulty and {"model", "mode"} <= rest.keys())
         return self._spec(job, defaults, label), is_named
 

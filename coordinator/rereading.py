@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from coordinator.manifest import MAX_JOBS, Defaults, Reader, parse_manifest, read_text
+from coordinator.manifest import MAX_JOBS, Reader, parse_manifest, read_text
+from coordinator.manifesttables import Defaults
 from coordinator.plan import HostPolicy, JobSpec, Plan
 from coordinator.tomllines import Lines
 

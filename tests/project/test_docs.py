@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import manifest
+from coordinator.manifesttables import Defaults, HostTable, JobTable, Table
 from coordinator.states import TRANSITIONS, Event
 from tests.harness.traits import TRAITS
 
@@ -45,8 +45,8 @@ def _anchors(text: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("model", [manifest.Defaults, manifest._Host, manifest._Job])
-def test_every_key_of_the_manifest_is_documented(model: type[manifest._Table]) -> None:
+@pytest.mark.parametrize("model", [Defaults, HostTable, JobTable])
+def test_every_key_of_the_manifest_is_documented(model: type[Table]) -> None:
     """docs/manifest.md names each."""
     text = (ROOT / "docs/manifest.md").read_text("utf-8")
     for key in model.model_fields:
