@@ -171,6 +171,7 @@ def job_row(job: JobRow, progress: Progress | None, share: float | None, now: No
         "error": (job.error or "").strip().partition("\n")[0][:ERROR_CHARS],
         "planned": job.in_plan,
         "unplaceable": job.unplaceable,
+        "awaits": "" if job.waits_for is None else against.awaits(job.waits_for.model_dump()),
         "waits": "" if job.waits_for is None else against.waits(job.waits_for.model_dump()),
         "artifact": job.artifact_id is not None,
     }

@@ -338,6 +338,24 @@ def test_a_job_that_no_host_can_run_is_marked_as_long_as_it_waits(shown: Shown) 
     page.until_text("no host can run it", ".head")
 
 
+def test_a_job_that_waits_for_drained_hosts_says_so_until_one_is_resumed(shown: Shown) -> None:
+    """Among the jobs, where it can be looked for, and on its page."""
+    hosts = [row["host"] for row in shown.fleet.client.list_workers()]
+    for host in hosts:
+        shown.fleet.client.ask(m.AskDrain(id=new_id(), host=host))
+    try:
+        page = shown.page("/jobs?state=pending&text=fleet+resume")
+        words = "waits for `fleet resume` of attic-pi-1, attic-pi-2, "
+        page.until_text("awaits resume", ".ag-row .state")
+        assert page.run("document.querySelector('.ag-row .state').title").startswith(words)
+        page.click(".ag-row a")
+        page.until_text(words, ".head")
+    finally:
+        for host in hosts:
+            shown.fleet.client.ask(m.AskResume(id=new_id(), host=host))
+    page.until("!document.querySelector('.head').innerText.includes('waits for')")
+
+
 @pytest.mark.parametrize("path", ["/job/{name}", "/jobs/{name}", "/job/{start}"])
 def test_a_job_is_found_by_its_name_and_by_the_start_of_its_id(shown: Shown, path: str) -> None:
     """Nobody types 64 digits; the address that one has then is the whole one."""

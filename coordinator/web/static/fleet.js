@@ -90,7 +90,10 @@ window.fleet = (() => {
       if (p.data.state === "running" && (p.data.share ?? null) !== null) node.append(make("span", "narrow", `${Math.round(p.data.share * 100)} %`));
       if (p.data.error) node.title = p.data.error;
       if (p.data.unplaceable) node.append(make("span", "hopeless bad", NO_HOST));
-      if (p.data.waits) node.append(make("span", "hopeless", p.data.waits));
+      if (p.data.awaits) {
+        node.append(make("span", "hopeless", p.data.awaits));
+        node.title = p.data.waits; // the hosts may be many
+      }
       if (p.data.planned === false) node.title = "no longer in the manifest";
       return node;
     },
