@@ -55,7 +55,9 @@ def _follows(before: Mapping[str, Any], word: Event, event: Mapping[str, Any]) -
     grown = event["attempt"] - before["attempt"]
     if grown < 0 or (word is Event.ASSIGNED and grown != 1):
         return f"attempt {event['attempt']} after {before['attempt']}"
-    if word in _AT_SAME_HOST and event["host"] != before["host"]:
+    # What nobody works on any more may let go of its host: that has given it back.
+    lets_go = event["host"] is None and JobState(event["to"]) is JobState.PENDING
+    if word in _AT_SAME_HOST and event["host"] != before["host"] and not lets_go:
         return f"host {event['host']}, the event before had {before['host']}"
     return ""
 
