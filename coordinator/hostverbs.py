@@ -120,7 +120,7 @@ def restraints(world: World, host: Host) -> list[JsonValue]:
     refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
     by_itself = f"takes no jobs now: {refuses}" if refuses else ""
     lifted, passing = record.barred(), (record.snoozed(), by_itself)
-    no_data = f"it {NO_DATA}" if _lacks_data(host) else ""
+    no_data = f"it {NO_DATA}" if lacks_data(host) else ""
     return [*filter(None, (world.why_revoked(host.name), *lifted, *passing, no_data))]
 
 
@@ -145,11 +145,11 @@ def restrained(world: World) -> list[JsonValue]:
 def _may_be(world: World, host: Host) -> bool:
     """Whether there may be a reason: most hosts have none, and there may be thousands."""
     refuses = host.heartbeat is not None and host.heartbeat.refuses
-    by_itself = bool(refuses) or _lacks_data(host)
+    by_itself = bool(refuses) or lacks_data(host)
     return by_itself or host.name in world.records or host.name in world.revoked
 
 
-def _lacks_data(host: Host) -> bool:
+def lacks_data(host: Host) -> bool:
     """Whether it is there without prepared data, so that it can take no job at all."""
     return host.online and host.capability is not None and host.capability.data_id is None
 

@@ -21,6 +21,7 @@ HostState = Literal[
     "quarantine",
     "snoozed",
     "refusing",
+    "no data",
     "revoked",
     "starting",
     "twins",

@@ -11,6 +11,7 @@ from broker.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
 from broker.messages.homeassistant import FleetState, HostState
 from coordinator import howfar, tried
 from coordinator.hosts import Host
+from coordinator.hostverbs import lacks_data
 from coordinator.jobs import Job
 from coordinator.states import FINAL, JobState
 from coordinator.world import World
@@ -174,7 +175,9 @@ def _why_idle(world: World, host: Host) -> str:
         return "quarantine"
     if record.snoozed_until:
         return "snoozed"
-    return "refusing" if host.heartbeat and host.heartbeat.refuses else "idle"
+    if host.heartbeat and host.heartbeat.refuses:
+        return "refusing"
+    return "no data" if lacks_data(host) else "idle"
 
 
 def _problems(host: Host, quarantine: str, now: Now) -> list[str]:
