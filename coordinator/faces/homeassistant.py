@@ -18,7 +18,7 @@ from broker.topics import HOME_STATUS, Topics
 from broker.wire import Connected, Disconnected, Incoming, Outgoing
 from coordinator.faces.face import E
 from coordinator.faces.homeassistant_discovery import COORDINATOR, Discovery, Shape
-from coordinator.faces.homeassistant_energy import Meters, remembered
+from coordinator.faces.homeassistant_energy import remembered
 from coordinator.faces.homeassistant_states import (
     Ends,
     ended,
@@ -60,7 +60,7 @@ class HomeAssistant:
         self._rng = rng
         self._version = version
         self._discovery = Discovery(topics, version, commands=commands)
-        self._meters = Meters(dict(remembered(kept)))
+        self._meters = remembered(kept)
         self._ends = Ends()
         self._connected = False
         self._dirty = False
@@ -88,6 +88,8 @@ class HomeAssistant:
                     continue
                 case Connected():
                     self._connected, self._again_s = True, now.mono_s
+                    for host in sorted(self._meters.leaving):
+                        self._remove(host, now)
                 case Disconnected():
                     self._connected = False
                 case _:
@@ -104,6 +106,7 @@ class HomeAssistant:
                 self._note_end(change)
             elif isinstance(change, HostForgotten):
                 self._retire(change.host, now)
+                self._memory = self._meters.due(now)  # before anything that it says is on its way
         self._dirty |= active
         due_s = self.next_deadline()
         if due_s is None or now.mono_s < due_s:
@@ -152,10 +155,17 @@ class HomeAssistant:
         )
 
     def _retire(self, host: str, now: Now) -> None:
-        self._removals.extend(self._discovery.removal(host))
         self._shapes.pop(host, None)
         self._states.pop(host, None)
         self._meters.forget(host)
+        self._remove(host, now)
+
+    def _remove(self, host: str, now: Now) -> None:
+        """Have a host's entities removed, and a while later the state that they read.
+
+        It is done again at each connection until it is over: what was on its way may be lost.
+        """
+        self._removals.extend(self._discovery.removal(host))
         self._clears[host] = now.mono_s + CLEAR_AFTER_S
 
     def _look(self, world: World, now: Now) -> list[Outgoing]:
@@ -166,10 +176,10 @@ class HomeAssistant:
             self._again_s, self._born_s = None, now.mono_s
             self._shapes.clear()
             self._states.clear()
+        out = [*self._leaving(now)]
         for host in world.hosts.values():
             self._meters.read(host.name, host.heartbeat, now)
         self._memory = self._meters.due(now) or self._memory
-        out = [*self._leaving(now)]
         out += self._node(Shape(COORDINATOR, "Coordinator", self._version), fleet_state(world), now)
         out += self._hosts(world, MESSAGES_A_LOOK - len(out), now)
         self._note_plan(world)
@@ -183,6 +193,7 @@ class HomeAssistant:
             yield self._removals.popleft()
         for host in [host for host, at_s in self._clears.items() if at_s <= now.mono_s]:
             del self._clears[host]
+            self._meters.has_left(host)
             yield Outgoing(self._topics.home_state(host), b"", retain=True)
 
     def _hosts(self, world: World, room: int, now: Now) -> list[Outgoing]:
@@ -224,6 +235,7 @@ class HomeAssistant:
                 return
         self._states[node] = (state, now.mono_s)
         self._clears.pop(node, None)
+        self._meters.has_left(node)
         yield Outgoing(self._topics.home_state(node), encode(state), retain=True)
 
     def _note_plan(self, world: World) -> None:

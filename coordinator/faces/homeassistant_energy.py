@@ -6,7 +6,6 @@ coordinator too. So a reading is shown only after it was kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +29,7 @@ class _Kept(BaseModel):
 class _Memory(BaseModel):
     v: int = 1
     hosts: dict[str, _Kept] = {}
+    leaving: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -73,9 +73,13 @@ class Meter:
 
 @dataclass(slots=True)
 class Meters:
-    """The meters of all hosts, and when they are to be kept."""
+    """The meters of all hosts, and when they are to be kept.
+
+    `leaving` are hosts without one, of which something may still stand on the broker.
+    """
 
     of: dict[str, Meter] = field(default_factory=dict)
+    leaving: set[str] = field(default_factory=set)
     _due_s: float = 0.0
     _is_news: bool = True
 
@@ -90,8 +94,15 @@ class Meters:
         return meter
 
     def forget(self, host: str) -> None:
-        """Let go of a host."""
-        if self.of.pop(host, None) is not None:
+        """Let go of a host's meter; it is leaving."""
+        self.of.pop(host, None)
+        self.leaving.add(host)
+        self._is_news = True
+
+    def has_left(self, host: str) -> None:
+        """Nothing stands on the broker of a host, or what does is meant."""
+        if host in self.leaving:
+            self.leaving.discard(host)
             self._is_news = True
 
     def due(self, now: Now) -> bytes | None:
@@ -110,18 +121,20 @@ class Meters:
             name: _Kept(measures=tuple(sorted(meter.measures)), energy_wh=meter.kept_wh)
             for name, meter in self.of.items()
         }
-        return _Memory(hosts=hosts).model_dump_json().encode()
+        memory = _Memory(hosts=hosts, leaving=tuple(sorted(self.leaving)))
+        return memory.model_dump_json().encode()
 
 
-def remembered(kept: bytes | None) -> Mapping[str, Meter]:
+def remembered(kept: bytes | None) -> Meters:
     """Return the meters as they were kept. Raises ValueError for what is none of ours."""
     if not kept:
-        return {}
+        return Meters()
     try:
         memory = _Memory.model_validate_json(kept)
     except ValidationError:
         raise ValueError("is not what Home Assistant's face has kept") from None
-    return {
+    meters = {
         name: Meter(frozenset(one.measures), one.energy_wh, one.energy_wh)
         for name, one in memory.hosts.items()
     }
+    return Meters(meters, set(memory.leaving) - meters.keys())

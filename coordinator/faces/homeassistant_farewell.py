@@ -24,7 +24,8 @@ class Farewell:
     def __init__(self, topics: Topics, kept: bytes) -> None:
         """See the class."""
         discovery = Discovery(topics, "", commands=False)
-        nodes = (COORDINATOR, *remembered(kept))
+        meters = remembered(kept)
+        nodes = (COORDINATOR, *meters.of, *meters.leaving)
         self._out = [message for node in nodes for message in discovery.removal(node)]
         self._out += [Outgoing(topics.home_state(node), b"", retain=True) for node in nodes]
         self._connected = False

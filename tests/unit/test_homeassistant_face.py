@@ -243,7 +243,7 @@ def test_the_meter_goes_on_after_a_restart_and_never_back(home: Any) -> None:
         pi.beats(gpus=(GPU,))
         fleet.passes(30)
         shown = fleet.state()["energy_kwh"] or 0.0
-        meters = remembered(fleet.kept)
+        meters = remembered(fleet.kept).of
         assert shown <= round(meters["pi"].kept_wh / 1000, 3)
     assert shown > 0.03
     fleet.start(fleet.kept)
@@ -262,7 +262,7 @@ def test_a_clean_end_keeps_the_last_reading(home: Any) -> None:
     pi.beats(gpus=(GPU,))
     fleet.passes(2)
     fleet.shell.close()
-    assert remembered(fleet.kept)["pi"].kept_wh == pytest.approx(200 * 30 / 3600, rel=0.1)
+    assert remembered(fleet.kept).of["pi"].kept_wh == pytest.approx(200 * 30 / 3600, rel=0.1)
 
 
 @pytest.mark.parametrize("kept", [b"x", b"[]", b'{"hosts":{"pi":{"energy_wh":-1}}}',
@@ -308,9 +308,11 @@ def test_what_is_wrong_with_a_host_is_a_state_and_not_an_absence(home: Any) -> N
     fleet = home()
     pi = fleet.host("pi", data_id=None)
     assert fleet.state()["problems"] == ["it has no prepared data"]
+    assert fleet.state()["state"] == "no data"
+    assert "no data" in fleet.configs("pi")["sensor/state"]["options"]
     pi.joins()
     fleet.passes(2)
-    assert fleet.state()["problem"] is False
+    assert (fleet.state()["state"], fleet.state()["problem"]) == ("idle", False)
     pi.status("offline", "lost")
     fleet.passes(2)
     state = fleet.state()
