@@ -182,7 +182,7 @@ class Mirror:
         for job_id in [*self.progress]:
             if job_id not in self.jobs:
                 del self.progress[job_id]
-            self._forget_earlier(job_id)
+            self._forget_others(job_id)
         for job_id in [key for key in self.curves if key not in self.jobs]:
             del self.curves[job_id]
         self.version += 1
@@ -299,13 +299,13 @@ class Mirror:
             marks = {"unplaceable": known_row.unplaceable, "waits_for": known_row.waits_for}
             row = row.model_copy(update=marks)
         self.jobs[job_id] = row
-        self._forget_earlier(job_id)
+        self._forget_others(job_id)
         return row != known_row
 
-    def _forget_earlier(self, job_id: str) -> None:
-        """Forget the progress of an attempt that was followed by another."""
+    def _forget_others(self, job_id: str) -> None:
+        """Forget the progress of another attempt than the job's: an earlier one, or a made-up one."""
         known, row = self.progress.get(job_id), self.jobs.get(job_id)
-        if known is not None and row is not None and known.attempt < row.attempt:
+        if known is not None and row is not None and not _may_be(row, known):
             del self.progress[job_id]
 
     def _on_progress(self, topic: Topic, payload: bytes) -> bool:
@@ -316,11 +316,11 @@ class Mirror:
         if not payload:
             return self.progress.pop(job_id, None) is not None
         progress = decode(PROGRESS, payload)
-        if known is None and len(self.progress) >= MAX_JOBS:
+        if known is None and not self._makes_room(self.progress, MAX_JOBS):
             return False
-        newest = max(known.attempt if known else 0, row.attempt if row else 0)
-        if newest > progress.attempt:
-            return False  # overtaken, of a host that has yet to be told, or of an agent that died
+        # Overtaken, of a host that has yet to be told, or of an agent that died; or made up.
+        if (row and not _may_be(row, progress)) or (known and known.attempt > progress.attempt):
+            return False
         self.progress[job_id] = progress
         self._extend(job_id, progress)
         return True
@@ -339,7 +339,22 @@ class Mirror:
             points = [*points[:-1:2], point]
         self.curves[job_id] = Curve(curve.attempt, tuple(points))  # the newest is the last
         while len(self.curves) > MAX_CURVES:
-            self.curves.pop(next(iter(self.curves)))
+            self.curves.pop(self._made_up(self.curves) or next(iter(self.curves)))
+
+    def _makes_room(self, of: dict[str, Progress], most: int) -> bool:
+        """Whether there is room for one more; what is of no known job makes it."""
+        if len(of) >= most and (made_up := self._made_up(of)) is not None:
+            del of[made_up]
+        return len(of) < most
+
+    def _made_up(self, of: Iterable[str]) -> str | None:
+        """Return the oldest id that is no known job's: any host can tell of such."""
+        return next((key for key in of if key not in self.jobs), None)
+
+
+def _may_be(row: JobRow, progress: Progress) -> bool:
+    """Whether it may be of the job's newest attempt, which its host may tell of before the row."""
+    return row.attempt <= progress.attempt <= row.attempt + 1
 
 
 def _rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[JobRow]:

@@ -10,7 +10,7 @@ import pytest
 from broker.clock import Now
 from broker.messages import Progress, Status, encode
 from broker.topics import Topics
-from coordinator.live.mirror import MAX_POINTS, Mirror, bar_of
+from coordinator.live.mirror import MAX_CURVES, MAX_POINTS, Mirror, bar_of
 from coordinator.records import HostRecord, Revocation
 
 JOB, OTHER = "a" * 64, "b" * 64
@@ -113,6 +113,41 @@ def test_progress_by_a_host_that_has_not_got_the_job_changes_nothing() -> None:
     assert heard.epoch(2)
     assert heard.mirror.progress[JOB].epoch == 2
     assert [point.epoch for point in heard.mirror.curves[JOB].points] == [1, 2]
+
+
+def test_progress_of_an_attempt_that_there_was_not_silences_nobody() -> None:
+    """Of a job that waits any host may tell: whoever is given it is heard all the same."""
+    forged = Progress(attempt=1 << 31, epoch=9, epochs=9, train_loss=0.0)
+    for waits in (True, False):
+        heard = _Heard()
+        if waits:
+            waiting = _row(state="pending", attempt=0) | {"host": None}
+            heard.says(TOPICS.job(JOB), json.dumps(waiting).encode())
+        heard.says(TOPICS.progress("lab", JOB), encode(forged))
+        heard.job()
+        assert heard.epoch(2)
+        assert heard.mirror.progress[JOB].epoch == 2
+        assert [point.epoch for point in heard.mirror.curves[JOB].points] == [2]
+
+
+def test_made_up_jobs_push_out_nothing_of_real_ones() -> None:
+    """Any host may tell of progress with ids that it thinks of; nor do they keep real ones out."""
+    heard = _Heard()
+
+    def tells_of_made_up_jobs(first: int) -> None:
+        for number in range(first, first + MAX_CURVES):
+            progress = Progress(attempt=1, epoch=1, epochs=9, train_loss=1.0)
+            heard.says(TOPICS.progress("lab", f"{number:064x}"), encode(progress))
+
+    heard.job()
+    heard.epoch(1)
+    tells_of_made_up_jobs(0)
+    assert [point.epoch for point in heard.mirror.curves[JOB].points] == [1]
+    heard.job(job_id=OTHER)
+    heard.says(TOPICS.progress("pi", OTHER), encode(Progress(attempt=1, epoch=1, train_loss=1.0)))
+    tells_of_made_up_jobs(MAX_CURVES)
+    assert {JOB, OTHER} <= heard.mirror.curves.keys()
+    assert len(heard.mirror.curves) == MAX_CURVES
 
 
 def test_a_host_that_only_spoke_itself_is_as_it_says() -> None:
