@@ -1,7 +1,9 @@
 """The door at which Prometheus asks: a very small HTTP server, bounded in every way.
 
 It answers `GET /metrics` and nothing else, one request a connection. Each connection has a thread
-of at most `CONNECTIONS`, and `DEADLINE_S` from its first byte to its last.
+of at most `CONNECTIONS`, and `DEADLINE_S` from its first byte to its last. Where it listens for this
+machine alone, a name of somebody else's in `Host` is refused: that may be made to point at this
+machine (DNS rebinding), and the scripts of its pages would then read along.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -23,8 +25,12 @@ log = logging.getLogger("fleet.metrics")
 CONNECTIONS: Final = 8
 DEADLINE_S: Final = 5.0
 MAX_REQUEST_BYTES: Final = 8192
-_REASONS: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
+_REASONS: Final = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
                    503: "Service Unavailable"}  # fmt: skip
+_NOT_OURS: Final = (
+    "these metrics are for this machine alone: ask for them by its address or as localhost;"
+    " behind a proxy, see docs/metrics.md\n"
+)
 _HINT: Final = "write it as HOST:PORT, such as 127.0.0.1:9464"
 
 
@@ -71,6 +77,7 @@ class Scrapes:
     def __init__(self, door: Door, text: Callable[[], str], content_type: str) -> None:
         """Listen; `start` begins to answer."""
         self._text = text
+        self._is_private = _is_loopback(door.host)
         self._type = content_type
         self._room = threading.BoundedSemaphore(CONNECTIONS)
         self._stopping = threading.Event()
@@ -114,17 +121,20 @@ class Scrapes:
         end_s = time.monotonic() + DEADLINE_S
         try:
             with connection, contextlib.suppress(OSError):
-                answer = self._answer(_request_line(connection, end_s))
+                answer = self._answer(_head(connection, end_s))
                 connection.settimeout(max(0.01, end_s - time.monotonic()))
                 connection.sendall(answer)
         finally:
             self._room.release()
 
-    def _answer(self, request: bytes) -> bytes:
+    def _answer(self, head: bytes) -> bytes:
+        request, *fields = head.split(b"\r\n")
         method, _, rest = request.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if not rest.partition(b" ")[2].startswith(b"HTTP/1."):
             return self._response(400, "no HTTP request\n")
+        if self._is_private and not all(map(_is_own_name, _hosts(fields))):
+            return self._response(403, _NOT_OURS)
         if path != b"/metrics":
             return self._response(404, "the metrics are at /metrics\n")
         if method not in {b"GET", b"HEAD"}:
@@ -145,8 +155,25 @@ class Scrapes:
         return head.encode() + (b"" if is_head else body)
 
 
-def _request_line(connection: socket.socket, end_s: float) -> bytes:
-    """Return the first line, when the whole head has come. Raises OSError when that is too long."""
+def _hosts(fields: Iterable[bytes]) -> Iterator[str]:
+    """Yield by what names it was asked for, without the ports."""
+    for field in fields:
+        name, _, value = field.partition(b":")
+        if name.strip().lower() == b"host":
+            host = value.strip().decode("latin-1").lower()
+            yield host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
+
+
+def _is_own_name(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return host.removesuffix(".") == "localhost"
+    return True  # nobody can make an address point elsewhere
+
+
+def _head(connection: socket.socket, end_s: float) -> bytes:
+    """Return the request's head, when it has come whole. Raises OSError when that is too long."""
     data = b""
     while b"\r\n\r\n" not in data:
         left_s = end_s - time.monotonic()
@@ -157,4 +184,4 @@ def _request_line(connection: socket.socket, end_s: float) -> bytes:
         if not part:
             raise ConnectionResetError
         data += part
-    return data.partition(b"\r\n")[0]
+    return data.partition(b"\r\n\r\n")[0]

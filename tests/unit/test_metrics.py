@@ -268,7 +268,7 @@ def _ask(port: int, request: bytes) -> bytes:
 def test_the_door_answers_a_scrape_and_nothing_else(serve: Any) -> None:
     """A path, a method or a protocol that is not ours is told so."""
     port = serve(lambda: "fleet_jobs 1\n")
-    answer = _ask(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer = _ask(port, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"version=0.0.4" in answer
     assert answer.endswith(b"\r\n\r\nfleet_jobs 1\n")
@@ -276,6 +276,25 @@ def test_the_door_answers_a_scrape_and_nothing_else(serve: Any) -> None:
     assert b" 404 " in _ask(port, b"GET / HTTP/1.1\r\n\r\n")
     assert b" 405 " in _ask(port, b"POST /metrics HTTP/1.1\r\n\r\n")
     assert b" 400 " in _ask(port, b"\x16\x03\x01 garbage\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_answered"),
+    [
+        (b"127.0.0.1:9464", True), (b"LOCALHOST:9464", True), (b"[::1]:9464", True),
+        (b"192.168.1.7", True), (b"evil.example", False), (b"evil.example:9464", False),
+        (b"127.0.0.1.evil.example", False), (b"[evil.example]", False), (b"", False),
+        (b"localhost\r\nhOsT : evil.example", False),
+    ],
+)  # fmt: skip
+def test_a_name_that_somebody_made_point_here_is_refused(
+    serve: Any, host: bytes, *, is_answered: bool
+) -> None:
+    """DNS rebinding: that name's pages, in a browser of this machine, would read them."""
+    asked = b"GET /metrics HTTP/1.1\r\nHost: " + host + b"\r\n\r\n"
+    answer = _ask(serve(lambda: "fleet_jobs 1\n"), asked)
+    assert answer.startswith(b"HTTP/1.1 200 " if is_answered else b"HTTP/1.1 403 ")
+    assert (b"fleet_jobs" in answer) is is_answered
 
 
 def test_a_coordinator_that_is_busy_costs_a_scrape_and_no_more(serve: Any) -> None:
