@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from coordinator.live.contact import Outage
 from coordinator.live.mirror import Snapshot
 from coordinator.live.watcher import TIMEOUT_S, Watcher
 from coordinator.web.rows import Delta, Tables
+
+log = logging.getLogger("fleet.web")
 
 GAP_S: Final = 0.1
 BEATS: Final = 240  # heartbeats of each host that its page can draw
@@ -122,8 +125,9 @@ class Hub:
         self._keep_beats(before)
         jobs, hosts = self.tables.update(self.seen, now)
         news = News(self.seen, jobs, hosts)
-        for listener in list(self._listeners.values()):
-            listener(news)
+        for key in list(self._listeners):
+            if (listener := self._listeners.get(key)) is not None:  # one may end another
+                self._tell(listener, news)
 
     async def ask(self, request: OperatorRequest) -> Any:
         """Ask the coordinator. Raises `AskedInVain`, or `ConfigError` for an unusable key.
@@ -136,6 +140,12 @@ class Hub:
             expires_at = self.clock().wall_s + TIMEOUT_S
             request = request.model_copy(update={"expires_at": expires_at})
         return await asyncio.wrap_future(self.watcher.ask(request))
+
+    def _tell(self, listener: Callable[[News], object], news: News) -> None:
+        try:
+            listener(news)
+        except Exception:  # a page that fails keeps no other page from its news
+            log.exception("an open page could not be told what has changed")
 
     def _wake(self) -> None:
         if self._due or self._loop is None:

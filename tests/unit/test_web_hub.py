@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker.clock import Now
@@ -60,6 +62,34 @@ def test_a_page_misses_nothing_that_changes_while_it_is_made(watcher: Watcher) -
     _hears(watcher, "c")
     hub.refresh()
     assert shown + [row["name"] for news in told for row in news.jobs.add] == ["a", "b", "c"]
+
+
+def test_a_page_that_fails_keeps_no_other_from_its_news(
+    watcher: Watcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was wrong is in the log; whoever is told last is told all the same."""
+    hub, told = Hub(watcher, lambda: NOW), list[News]()
+
+    def fails(_: News) -> None:
+        raise ValueError("a page of nothing")
+
+    hub.follow(fails)
+    hub.follow(told.append)
+    _hears(watcher, "a")
+    hub.refresh()
+    assert [[row["name"] for row in news.jobs.add] for news in told] == [["a"]]
+    assert "a page of nothing" in caplog.text
+
+
+def test_a_page_that_another_one_ends_is_told_no_more(watcher: Watcher) -> None:
+    """Not even of what it was about to be told."""
+    hub, told = Hub(watcher, lambda: NOW), list[News]()
+    ends = list[Callable[[], None]]()
+    hub.follow(lambda _: ends[0]())
+    ends.append(hub.follow(told.append))
+    _hears(watcher, "a")
+    hub.refresh()
+    assert told == []
 
 
 def test_a_page_that_is_opened_in_an_outage_begins_with_it(watcher: Watcher) -> None:
