@@ -14,7 +14,7 @@ from broker.topics import Topics
 from coordinator.cli.words import score
 from coordinator.live.mirror import Mirror
 from coordinator.setaside import metric_words
-from coordinator.web.pages import curves
+from coordinator.web.pages import curves, timeline
 from coordinator.web.rows import Delta, Tables, counts, epoch_ms, main_metric, meant
 
 TOPICS = Topics()
@@ -243,6 +243,22 @@ def test_a_score_is_the_same_on_every_face(auroc: float, said: str) -> None:
     fleet.update()
     (row,) = fleet.tables.jobs.rows.values()
     assert (row["score"], score(metrics), metric_words(metrics)) == (said, said, f"AUROC {said}")
+
+
+def test_a_job_that_was_gone_is_drawn_again_when_it_comes_back() -> None:
+    """Its bar was taken away with it, in the browser; as when a ledger is put back."""
+    fleet = _Fleet()
+    fleet.job(started_at="2026-05-28T20:30:00.000Z")
+    fleet.update()
+    bars = timeline.Bars(fleet.tables.jobs.rows.values())
+    listed = [fleet.mirror.jobs[JOB].model_dump(mode="json")]
+    fleet.mirror.expect_jobs()
+    fleet.mirror.load_jobs([])
+    gone, _ = fleet.update()
+    assert (gone.remove, bars.take(gone)) == ([JOB], [])
+    fleet.mirror.load_jobs(listed)
+    back, _ = fleet.update()
+    assert [bar["id"] for bar in bars.take(back)] == [JOB]
 
 
 def test_curves_are_of_so_many_jobs() -> None:

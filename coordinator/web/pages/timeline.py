@@ -11,7 +11,7 @@ from coordinator.web.attempts import MOST, Attempt, Attempts, Told
 from coordinator.web.grids import attempt_columns, grid, rows_height
 from coordinator.web.hub import News
 from coordinator.web.parts import Tag, call
-from coordinator.web.rows import Row
+from coordinator.web.rows import Delta, Row
 from coordinator.web.site import Site, Visit, frame
 
 HINT: Final = (
@@ -82,12 +82,10 @@ def _follow_jobs(site: Site, visit: Visit, chart_id: int, table_id: int) -> None
     call(visit.client, "feedTimeline", chart_id, {
         "jobs": begun, "hosts": _hosts(site), "table": table_id,
     })  # fmt: skip
-    bars = {row["id"]: _bar(row) for row in rows}
+    bars = Bars(rows)
 
     def on_news(news: News) -> None:
-        made = {row["id"]: _bar(row) for row in (*news.jobs.add, *news.jobs.update)}
-        changed = [bar for key, bar in made.items() if bars.get(key) != bar]
-        bars.update(made)
+        changed = bars.take(news.jobs)
         if changed or news.jobs.remove or news.hosts.add or news.hosts.remove:
             call(visit.client, "feedTimeline", chart_id, {
                 "jobs": changed, "gone": news.jobs.remove,
@@ -114,6 +112,23 @@ def _follow_attempts(visit: Visit, chart_id: int, attempts: Attempts, note: Tag)
         feed(attempts.rows, afresh=True)
     visit.client.on_delete(attempts.follow(on_told))
     say.tell()
+
+
+class Bars:
+    """The newest attempt of each job, as a page was told of it."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        """Take the jobs with which the page begins."""
+        self._told = {row["id"]: _bar(row) for row in rows}
+
+    def take(self, news: Delta) -> list[dict[str, Any]]:
+        """Return the bars that are other than the page was told; one that is gone is unknown."""
+        for key in news.remove:
+            self._told.pop(key, None)
+        made = {row["id"]: _bar(row) for row in (*news.add, *news.update)}
+        changed = [bar for key, bar in made.items() if self._told.get(key) != bar]
+        self._told.update(made)
+        return changed
 
 
 def runs_of(attempts: Iterable[Attempt]) -> list[list[Any]]:
