@@ -99,6 +99,7 @@ def routes(site: Site) -> list[BaseRoute]:
 
     async def logout(request: Request) -> Response:
         site.door.leave(session_word(request.headers.get("cookie", "")))
+        site.hub.refresh()  # the other windows of this session learn that it is over
         answer = RedirectResponse("/", 303)
         answer.delete_cookie(COOKIE)
         return answer

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -41,7 +43,10 @@ class Site:
         """Return who has opened the page that is being made, of the fleet as it is now."""
         self.hub.catch_up()
         client = ui.context.client
-        return Visit(self, client, session_word(client.request.headers.get("cookie", "")))
+        visit = Visit(self, client, session_word(client.request.headers.get("cookie", "")))
+        if self.settings.private:
+            visit.follow(visit.end_when_over)
+        return visit
 
 
 @dataclass(slots=True)
@@ -52,18 +57,43 @@ class Visit:
     client: Client
     word: str | None
     _question: Question | None = None
+    _ends: list[Callable[[], None]] = field(default_factory=list)
+    _ending: asyncio.Task[None] | None = None
     _acts: list[Tag] = field(default_factory=list)
     _is_able: bool = True
 
     def may_act(self) -> bool:
         """Whether this browser may give commands now; asked again at each of them."""
         site = self.site
-        return site.hub.is_operator() and site.door.is_open(self.word, site.clock().mono_s)
+        return site.hub.is_operator() and self._is_known()
+
+    def _is_known(self) -> bool:
+        return self.site.door.is_open(self.word, self.site.clock().mono_s)
 
     def follow(self, listener: Callable[[News], object]) -> None:
         """Tell the page what changes, until it is closed."""
         end = self.site.hub.follow(listener)
+        self._ends.append(end)
         self.client.on_delete(end)
+
+    def end_when_over(self, _: News) -> None:
+        """Show no more of a private page once its session has ended, by a logout or by its time."""
+        if not self._is_known():
+            for end in self._ends:
+                end()
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+
+    async def _end(self) -> None:
+        client, to = self.client, json.dumps(self.login_path())
+        if client.has_socket_connection:
+            with suppress(TimeoutError):  # a browser that does not answer is not waited for
+                await client.run_javascript(f"(setTimeout(() => location.assign({to})), true)")
+        if client.has_socket_connection:  # else it goes by itself
+            client.delete()
+
+    def login_path(self) -> str:
+        """Return where one logs in to come back to this page."""
+        return f"/login?next={quote(self.client.request.url.path)}"
 
     def act_button(
         self, text: str, act: Callable[[], Awaitable[None] | None], classes: str = "button"
@@ -174,8 +204,7 @@ def _who(visit: Visit) -> None:
         with Tag("form", method="post", action="/logout"):
             Tag("button", "Log out", "plain-button", type="submit")
     else:
-        path = visit.client.request.url.path
-        link("Log in", f"/login?next={quote(path)}", "plain-button")
+        link("Log in", visit.login_path(), "plain-button")
     Tag("button", "◐", "plain-button", type="button", id="theme", aria_label="colours")
 
 

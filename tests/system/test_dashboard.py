@@ -597,5 +597,8 @@ def test_what_is_private_shows_nothing_without_the_password(shown: Shown) -> Non
         assert "gaming-pc" not in _answer(f"{other.url}/artifact/{'a' * 64}")[1]
         other.log_in(page, "/jobs")
         page.until_text("gbt-", ".ag-cell")
+        page.run("fetch('/logout', {method: 'POST'}).then(() => 1)")  # in another window
+        page.until("location.pathname === '/login'", "the page to end with its session")
+        assert page.run("location.search") == "?next=/jobs"
     finally:
         other.program.end(signal.SIGTERM)

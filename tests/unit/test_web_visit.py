@@ -1,0 +1,66 @@
+"""An open page, and whose browser it is in."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
+from nicegui import Client, ui
+from starlette.requests import Request
+
+from broker.clock import Now
+from broker.settings import BrokerSettings
+from coordinator.live.watcher import Watcher
+from coordinator.web.artifacts import Artifacts
+from coordinator.web.guard import COOKIE
+from coordinator.web.hub import Hub, News
+from coordinator.web.sessions import SESSION_S, Door
+from coordinator.web.settings import WebSettings
+from coordinator.web.site import Site
+
+PASSWORD = "a long enough password"  # noqa: S105 - opens nothing
+
+
+class _Web:
+    """A web page without a server, whose clock is the test's."""
+
+    def __init__(self, *, private: bool) -> None:
+        self.now_s = 0.0
+        hub = Hub(Watcher(BrokerSettings(), clock=self._now), self._now)
+        door = Door(PASSWORD, lambda: "word")
+        artifacts = Artifacts(Path(), lambda *_: "")
+        self.site = Site(hub, door, WebSettings(private=private), artifacts, self._now)
+        self.told: list[News] = []
+
+    def _now(self) -> Now:
+        return Now(self.now_s, 1_000_000.0 + self.now_s)
+
+    def opens(self) -> None:
+        """Somebody who has logged in opens a page, which follows the fleet."""
+        word = self.site.door.enter(PASSWORD, self.now_s)
+        scope = {"type": "http", "method": "GET", "path": "/jobs", "query_string": b"",
+                 "headers": [(b"cookie", f"{COOKIE}={word}".encode())]}  # fmt: skip
+        with Client(ui.page("/jobs"), request=Request(scope)):
+            visit = self.site.visit()
+        visit.follow(self.told.append)
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_private_page_is_told_nothing_once_its_session_has_ended(*, private: bool) -> None:
+    """By its time; where everybody may look it goes on."""
+
+    async def story() -> None:
+        web = _Web(private=private)
+        web.opens()
+        web.now_s = SESSION_S - 1.0
+        web.site.hub.refresh()
+        assert len(web.told) == 1
+        web.now_s = SESSION_S
+        web.site.hub.refresh()
+        web.site.hub.refresh()
+        assert len(web.told) == (1 if private else 3)
+
+    asyncio.run(story())
