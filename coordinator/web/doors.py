@@ -34,6 +34,7 @@ REPORT_POLICY: Final = (
     "frame-ancestors 'self'"
 )
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
+_ATTEMPT: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LOGIN: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Log in · training fleet</title>
@@ -122,7 +123,7 @@ def routes(site: Site) -> list[BaseRoute]:
         Route("/login", login, methods=["GET", "POST"]),
         Route("/logout", logout, methods=["POST"]),
         Route("/artifact/{job_id}", artifact),
-        Route("/artifact/{job_id}/{attempt:int}", artifact),
+        Route("/artifact/{job_id}/{attempt}", artifact),
         Route("/report/{artifact_id}", report),
         Route("/favicon.ico", icon),
         Mount("/fleet", StaticFiles(directory=STATIC)),
@@ -132,9 +133,10 @@ def routes(site: Site) -> list[BaseRoute]:
 async def _artifact(site: Site, request: Request) -> Response:
     """Hand out what a job has, or what an attempt of it has brought."""
     row = site.hub.seen.jobs.get(request.path_params["job_id"])
-    attempt = request.path_params.get("attempt")
-    if row is None:
-        return PlainTextResponse("there is no such job\n", 404)
+    said = request.path_params.get("attempt")
+    attempt = int(said) if said and _ATTEMPT.fullmatch(said) else None
+    if row is None or (said is not None and attempt is None):
+        return PlainTextResponse(f"there is no such {'job' if row is None else 'artifact'}\n", 404)
     try:
         brought = row.artifact_id if attempt is None else await _brought(site, row, attempt)
         if brought is None:
