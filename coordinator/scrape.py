@@ -1,9 +1,9 @@
 """The door at which Prometheus asks: a very small HTTP server, bounded in every way.
 
 It answers `GET /metrics` and nothing else, one request a connection. Each connection has a thread
-of at most `CONNECTIONS`, and `DEADLINE_S` from its first byte to its last. Where it listens for this
-machine alone, a name of somebody else's in `Host` is refused: that may be made to point at this
-machine (DNS rebinding), and the scripts of its pages would then read along.
+of at most `CONNECTIONS`, and `DEADLINE_S` from its first byte to its last. Where it listens
+for this machine alone, a name of somebody else's in `Host` is refused: that may be made to point at
+this machine (DNS rebinding), and the scripts of its pages would then read along.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ log = logging.getLogger("fleet.metrics")
 CONNECTIONS: Final = 8
 DEADLINE_S: Final = 5.0
 MAX_REQUEST_BYTES: Final = 8192
-_REASONS: Final = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
-                   503: "Service Unavailable"}  # fmt: skip
+_REASONS: Final = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found",
+                   405: "Method Not Allowed", 503: "Service Unavailable"}  # fmt: skip
 _NOT_OURS: Final = (
     "these metrics are for this machine alone: ask for them by its address or as localhost;"
     " behind a proxy, see docs/metrics.md\n"

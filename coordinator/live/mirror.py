@@ -303,7 +303,7 @@ class Mirror:
         return row != known_row
 
     def _forget_others(self, job_id: str) -> None:
-        """Forget the progress of another attempt than the job's: an earlier one, or a made-up one."""
+        """Forget the progress of another attempt than the job's: an earlier or made-up one."""
         known, row = self.progress.get(job_id), self.jobs.get(job_id)
         if known is not None and row is not None and not _may_be(row, known):
             del self.progress[job_id]
