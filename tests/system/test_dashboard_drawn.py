@@ -141,3 +141,28 @@ def test_a_long_job_beside_short_ones_is_told_whole(
     finally:
         somebody.publish(topics.job(long_id), b"", retain=True)
         somebody.publish(topics.progress("gaming-pc-1", long_id), b"", retain=True)
+
+
+def test_the_use_of_a_host_that_was_heard_once_is_a_point_of_this_minute(
+    shown: Shown, client: Callable[..., Any]
+) -> None:
+    """Not an empty day around it; and of one that was never heard, the page says that."""
+    topics = Topics(shown.fleet.root)
+    attic = client(int(shown.fleet.broker_url.rpartition(":")[2]), f"attic-{shown.fleet.root}")
+    status = m.Status(state="online", session="s", instance="i", boot_id="b")
+    attic.publish(topics.status("attic"), m.encode(status), retain=True)
+    try:
+        page = shown.page("/")
+        page.until_text("attic", ".ag-cell")
+        page.open(f"{shown.url}/host/attic")
+        page.until("document.querySelector('.chart[data-none]')", "that nothing was heard")
+        beat = m.Heartbeat(session="s", instance="i", seq=1, ram_available_bytes=1, cpu_percent=7.0)
+        attic.publish(topics.heartbeat("attic"), m.encode(beat))
+        page.until("!document.querySelector('.chart[data-none]')", "its point")
+        chart = "getElement(document.querySelector('.chart').id.slice(1)).chart"
+        axis = f"{chart}.getModel().getComponent('xAxis').axis.scale.getExtent()"
+        shown_min = page.until(f"(([from, to]) => (to - from) / 60e3)({axis})")
+        assert 1 <= shown_min <= 2
+        assert page.run(f"{chart}.getOption().series.every(one => one.showSymbol)")
+    finally:
+        attic.publish(topics.status("attic"), b"", retain=True)

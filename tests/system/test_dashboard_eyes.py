@@ -250,6 +250,15 @@ def test_hosts_stand_in_the_order_in_which_people_count(shown: Shown) -> None:
     assert page.run(names) == [LONG_HOST, "pc-2", "pc-10"]
 
 
+def test_a_table_in_which_nothing_is_found_says_so(shown: Shown) -> None:
+    """And no longer, once something is."""
+    page = shown.page("/jobs?text=nothing-is-called-this")
+    page.until_text("no job to show", ".ag-overlay")
+    page.run("fleet.filter({text: ''})")
+    page.until_text("gbt-", ".ag-cell")
+    page.until("!document.querySelector('.ag-overlay')?.innerText.includes('no job')")
+
+
 def test_a_chart_with_nothing_to_draw_says_so(shown: Shown) -> None:
     """And no longer, once it has something."""
     page = shown.page("/curves")

@@ -267,6 +267,7 @@ window.fleet = (() => {
     const jobs = all === 1 ? "1 job" : `${all} jobs`;
     const text = shown === all ? jobs : `${shown} of ${jobs}`;
     if (node && node.textContent !== text) node.textContent = text;
+    if (all) shown ? api.hideOverlay() : api.showNoRowsOverlay(); // AG Grid says so of no rows at all alone
   };
   const filter = (given) => {
     wanted = { ...wanted, ...given };
@@ -565,7 +566,8 @@ window.fleet = (() => {
       aria: { enabled: true, label: { description: "CPU, memory and GPU use of this host over the last heartbeats, in percent" } },
       grid: { left: 40, right: 18, top: 30, bottom: 26 },
       legend: { top: 0, ...lineLegend, textStyle: { color: "var(--ink)" } },
-      xAxis: { type: "time", ...axis, splitLine: { show: false } },
+      // A host that was heard once, and is away, has one point, which alone has no stretch of time.
+      xAxis: { type: "time", min: (seen) => Math.min(seen.min, seen.max - 60e3), ...axis, splitLine: { show: false } },
       yAxis: { type: "value", min: 0, max: 100, ...axis, axisLabel: { color: "var(--dim)", formatter: "{value} %" } },
       tooltip: { ...tooltip, trigger: "axis", formatter: (found) => {
         const box = make("div", "tip");
@@ -578,11 +580,14 @@ window.fleet = (() => {
         return box;
       } },
       series: ["CPU", "RAM", "GPU", "VRAM"].map((name, index) => ({
-        id: name, name, type: "line", showSymbol: false, emphasis: { disabled: true },
+        id: name, name, type: "line", showSymbol: it.points.length < 2, symbolSize: 5, emphasis: { disabled: true },
         lineStyle: { width: 1.6, type: ["solid", [6, 3], [2, 2], [8, 3, 2, 3]][index], color: colour(index) }, itemStyle: { color: colour(index) },
         data: it.points.filter((p) => p[index + 1] !== null).map((p) => [p[0], p[index + 1]]),
       })).filter((one) => one.data.length),
     }, { replaceMerge: ["series"] }));
+    const root = document.getElementById(`c${id}`);
+    if (it.points.length) root?.removeAttribute("data-none");
+    else root?.setAttribute("data-none", "no heartbeat was heard yet");
   };
   const feedBeats = (id, points) => {
     const it = beats.get(id) ?? { points: [], due: false };
