@@ -201,6 +201,20 @@ def test_keys_find_what_one_looks_for(
     asyncio.run(story())
 
 
+def test_where_nothing_is_found_a_key_says_how_to_see_all(
+    embedded_broker: Any, busy: _Busy, topic_root: str
+) -> None:
+    """Tab would lead away from the jobs."""
+
+    async def story() -> None:
+        async with _top(embedded_broker.url, topic_root, (120, 40)) as (app, pilot):
+            await _sees(app, pilot, "Jobs 40")
+            await pilot.press("slash", *"xyz", "enter", "c")
+            await _sees(app, pilot, "no job is selected; Escape shows them all")
+
+    asyncio.run(story())
+
+
 def test_the_selection_stays_with_its_job(
     embedded_broker: Any, busy: _Busy, topic_root: str
 ) -> None:  # fmt: skip

@@ -303,7 +303,8 @@ class Top(App[None]):
         line = self.table.selected
         if isinstance(line, JobLine):
             return line
-        self.notify("no job is selected; Tab leads to the jobs", severity="warning")
+        way = "Escape shows them all" if self.table is self.jobs else "Tab leads to the jobs"
+        self.notify(f"no job is selected; {way}", severity="warning")
         return None
 
     def _host_of_job(self) -> HostLine | None:
