@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from broker.meant import did_you_mean
+
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _TYPES: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
     "integer": ("a whole number", (int,)),
@@ -22,16 +24,6 @@ _TYPES: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
     "object": ("a table", (dict,)),
     "null": ("nothing", (type(None),)),
 }
-
-
-def did_you_mean(word: str, known: Mapping[str, Any] | list[str]) -> str:
-    """Return `; did you mean 'x'?`, or the list of what is known."""
-    from difflib import get_close_matches  # of no use where all is well
-
-    close = get_close_matches(word, list(known), n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; known are: {', '.join(sorted(known))}" if known else ""
 
 
 def check_hyper(

@@ -18,7 +18,7 @@ from broker import tomltext
 from broker.address import DEFAULT_URL, parse_addresses
 from broker.auth import MAX_CHARS, OperatorKey
 from broker.errors import ConfigError
-from broker.hyperschema import did_you_mean
+from broker.meant import did_you_mean
 from broker.topics import Topics
 
 OPERATOR_KEY: Final = "FLEET_OPERATOR_KEY"

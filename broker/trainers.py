@@ -17,7 +17,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from broker.errors import ConfigError
-from broker.hyperschema import did_you_mean, schema_faults
+from broker.hyperschema import schema_faults
+from broker.meant import did_you_mean
 from broker.settings import find_config, read_section
 
 MAX_TRAINERS: Final = 32

@@ -7,10 +7,10 @@ is known, nobody can tell.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
+from broker.meant import meant
 from coordinator.plan import JobSpec, Plan
 
 MOST: Final = 8
@@ -20,9 +20,9 @@ MOST_PLACES: Final = 3
 def doubt(name: str, known: Collection[str]) -> str:
     """Say that no host is called so, and which one may be meant."""
     # What is still told of may have been forgotten as a host.
-    close = get_close_matches(name, sorted({*known} - {name}), n=1)
-    meant = f"; did you mean {close[0]!r}?" if close else ""
-    return f"no host is called {name!r}{meant}"
+    close = meant(name, sorted({*known} - {name}))
+    hint = "" if close is None else f"; did you mean {close!r}?"
+    return f"no host is called {name!r}{hint}"
 
 
 def of_plan(plan: Plan, known: Collection[str]) -> list[str]:

@@ -19,7 +19,8 @@ from pydantic_core import to_json
 from broker import tomltext
 from broker.errors import ConfigError
 from broker.hours import parse_hours
-from broker.hyperschema import check_hyper, did_you_mean
+from broker.hyperschema import check_hyper
+from broker.meant import did_you_mean
 from broker.messages import Needs
 from broker.names import is_plain
 from broker.topics import is_host

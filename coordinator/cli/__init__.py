@@ -17,6 +17,7 @@ from typing import Any, Final
 import click
 
 from broker.errors import ConfigError, FleetError, plain
+from broker.meant import meant
 from broker.prose import HANG, laid_out
 from coordinator import __version__
 
@@ -162,18 +163,7 @@ class _Verbs(click.Group):
 
 def _nearest(word: str) -> str | None:
     """Return the verb that was probably meant: by another word for it, or by its letters."""
-    from difflib import SequenceMatcher, get_close_matches
-
-    if word.lower() in _OTHER_WORDS:
-        return _OTHER_WORDS[word.lower()]
-    close = get_close_matches(word, list(VERBS), n=3)
-    # Two letters swapped cost as much as two that are missing: of those alike, the one with the
-    # same letters is meant.
-    return max(
-        close,
-        key=lambda one: (sorted(one) == sorted(word), SequenceMatcher(None, word, one).ratio()),
-        default=None,
-    )
+    return _OTHER_WORDS.get(word.lower()) or meant(word, VERBS)
 
 
 @click.group(

@@ -66,6 +66,7 @@ def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
         (GOOD.replace("mlp", "mpl"), "mpl-oracle", "model", "did you mean 'mlp'"),
         (GOOD.replace("oracle", "oracel"), "mlp-oracel", "mode", "'realistic' or 'oracle'"),
         (GOOD + "prioritty = 1", "mlp-oracle", "prioritty", "did you mean 'priority'"),
+        (GOOD + "modle = 'gbt'", "mlp-oracle", "modle", "did you mean 'model'"),
         (GOOD + "priority = '1'", "mlp-oracle", "priority", "must be a whole number, not '1'"),
         (GOOD + "require_cuda = 1", "mlp-oracle", "require_cuda", "must be true or false"),
         (GOOD + "min_ram_gib = '8'", "mlp-oracle", "min_ram_gib", "must be a number"),
