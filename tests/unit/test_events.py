@@ -127,3 +127,15 @@ def test_what_a_reload_did_to_many_jobs_is_one_line() -> None:
         "15 jobs: job-0, job-1, job-2 and 12 more", "alone", "a", "b"
     ]  # fmt: skip
     assert shown[0]["why"] == "not in the manifest"
+
+
+@pytest.mark.parametrize(("event", "said"), [("enroll", "of pi"), ("drain", "on pi")])
+def test_a_host_is_enrolled_elsewhere(
+    capsys: pytest.CaptureFixture[str], event: str, said: str
+) -> None:
+    """On the CA's machine: the host is whom it was for."""
+    render.print_event(
+        {"at": "2026-01-02T12:00:00Z", "who": "ca:al", "event": event, "outcome": "done",
+         "name": None, "host": "pi", "why": ""}
+    )  # fmt: skip
+    assert said in capsys.readouterr().out

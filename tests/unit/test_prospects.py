@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from broker import messages as m
-from coordinator import hostpages
-from coordinator.cli import render, show, status
+from coordinator.cli import render
 from coordinator.cli.client import OperatorClient
 from coordinator.cli.outlook import (
     Picture,
@@ -22,12 +20,10 @@ from coordinator.cli.outlook import (
     look,
     summary_to_dict,
     to_dict,
-    views_of,
 )
 from coordinator.cli.plan import _after, _cells, _last, _prepare, _print, _print_times, after_reload
-from coordinator.cli.why import _advice, _print_hosts, _read, _told, _when
+from coordinator.cli.why import _read, _when
 from coordinator.durations import History
-from coordinator.effects import AnswerWithEvents
 from coordinator.estimates import Span
 from coordinator.forecast import Forecast, Held
 from coordinator.plan import Plan, spec_from_dict
@@ -202,44 +198,6 @@ def test_a_plan_of_any_size_comes_in_pages_that_fit() -> None:
     assert sorted(seen) == [one.name for one in many]
 
 
-def test_why_tells_how_the_hosts_are() -> None:
-    """A host that is asleep counts as such, and the clauses leave fewer and fewer."""
-    fleet = Fleet(spec(min_cores=8))
-    fleet.host("pi").joins()
-    laptop = fleet.host("laptop").joins(physical_cores=8, battery=True)
-    laptop.runs()
-    fleet.plan(spec(min_cores=8), spec("other", min_cores=8))
-    fleet.passes(90.0)
-    laptop.status("offline", "lost")
-    why = fleet.asks(m.AskWhy(id="w", job="other")).data
-    assert why["suitable"] == {"asleep": ["laptop"]}
-    assert [(one["clause"], one["against"], one["left"]) for one in why["clauses"]] == [
-        ("min_cores = 8", 1, 1), ("is online", 1, 0), ("has a free slot", 1, 0)
-    ]  # fmt: skip
-    assert why["clauses"][1]["detail"] == "1 asleep"
-    assert why["remedies"] == ["if min_cores were 4 instead of 8, pi could take it"]
-
-
-@pytest.mark.parametrize(
-    ("summary", "first"),
-    [
-        ("it failed: CUDA out of memory; …", "it ran out of memory"),
-        (
-            "it failed: … (killed by signal 9, perhaps for want of memory)",
-            "if it ran out of memory",
-        ),
-        ("it failed: lost 3 times, the last time on pi: …", "its hosts went away"),
-        ("it failed: exit code 1", "`fleet logs job`"),
-    ],
-)
-def test_a_failed_job_has_a_next_step(summary: str, first: str) -> None:
-    """By what has happened."""
-    found = _advice({"state": "failed", "name": "job", "summary": summary})
-    assert found[0].startswith(first)
-    assert not any("requeue" in text for text in found), "the summary has said so"
-    assert _advice({"state": "running", "name": "job", "summary": ""}) == []
-
-
 def test_moments_are_told_as_people_say_them() -> None:
     """The time today, the day this week, the date later; with distance and spread."""
     here = NOON.astimezone()
@@ -321,109 +279,6 @@ def test_nothing_starts_now_where_a_slot_is_taken() -> None:
     assert _when(one, found, takes=False).startswith("It will likely start soon, on pi.")
 
 
-def test_why_answers_for_any_number_of_hosts() -> None:
-    """A broker, or a client, would not take more; those with the least against them are named."""
-    fleet = Fleet()
-    for number in range(1500):
-        name = f"{number:04}-{'x' * 55}"
-        fleet.host(name).joins(physical_cores=2, data_id=None if number % 10 else "d")
-    fleet.plan(spec(min_cores=8))
-    (answer, payload) = answered(fleet, m.AskWhy(id="w", job="job"))
-    assert len(payload) < 200_000
-    named = answer["hosts"]
-    assert answer["known"] == 1500 > len(named) > 150
-    assert [host["host"] for host in named] == sorted(host["host"] for host in named)
-    assert sum(len(host["reasons"]) == 1 for host in named) == 150, "they lack cores alone"
-    assert "none of 1500 known hosts" in answer["summary"]
-
-
-def test_hosts_that_would_suit_are_counted_though_not_all_are_named() -> None:
-    """Each by what holds it up."""
-    fleet = Fleet()
-    for number in range(150):
-        fleet.host(f"h{number:03}").joins(ram_available_bytes=1)
-    for host in [fleet.host(f"h{number:03}") for number in range(150)]:
-        host.session, host.instance = f"s-{host.name}", f"i-{host.name}"
-        host.status("offline", "lost")
-    fleet.plan(spec())
-    answer, _ = answered(fleet, m.AskWhy(id="w", job="job"))
-    assert answer["suit"] == {"crashed": 150}
-    assert len(answer["suitable"]["crashed"]) == 100
-
-
-def test_hosts_come_in_pages_that_have_the_schemas_of_their_trainers_once() -> None:
-    """Whatever number of hosts there is; what was said of each is whole again at the other end."""
-    fleet = Fleet()
-    schema = {"properties": {f"key{n}": {"type": "number", "title": "x" * 50} for n in range(60)}}
-    for number in range(300):
-        trainers = {"gbt": m.TrainerInfo(hyper_schema=schema if number % 3 else {})}
-        fleet.host(f"h{number:03}").joins(trainers=trainers, physical_cores=number + 1)
-    rows: list[dict[str, Any]] = []
-    pages, offset = 0, 0
-    while offset is not None:
-        page, payload = answered(fleet, m.AskWorkers(id=f"w{offset}", offset=offset))
-        assert len(payload) < 200_000
-        rows += hostpages.whole(page)
-        pages, offset = pages + 1, page["next"]
-    assert pages <= 4, "each schema alone is 5 KB"
-    hosts = fleet.core.world.hosts
-    assert [row["host"] for row in rows] == sorted(hosts)
-    for row in rows:
-        capability = hosts[row["host"]].capability
-        assert capability is not None
-        assert row["capability"] == capability.model_dump(mode="json")
-
-
-def test_each_host_is_predicted_with_its_own_trainers() -> None:
-    """Those of a page have them in common, and are what they said all the same."""
-    fleet = Fleet()
-    kinds: list[dict[str, Any]] = [{"gbt": m.TrainerInfo(hyper_schema=EPOCHS)}, {}]
-    for number in range(6):
-        fleet.host(f"h{number}").joins(trainers=kinds[number % 2], physical_cores=number + 1)
-    fleet.host("h9").status("online", "birth")  # which has yet to say what it is
-    rows = hostpages.whole(fleet.asks(m.AskWorkers(id="w")).data)
-    told = {view.host: view.capability for view in views_of(rows)}
-    assert told == {name: fleet.core.world.hosts[name].capability for name in sorted(told)}
-    assert [*told] == [f"h{number}" for number in range(6)]
-
-
-def test_who_comes_and_goes_between_two_pages_is_there_or_not() -> None:
-    """Hosts come by name, as they are when a page is asked for."""
-    fleet = Fleet()
-
-    def names(**wanted: Any) -> list[str]:
-        page: Any = fleet.asks(m.AskWorkers(id=fleet.new_id(), **wanted)).data
-        return [row["host"] for row in page["workers"]]
-
-    for name in ("c", "a"):
-        fleet.host(name).joins()
-    assert names() == ["a", "c"]
-    fleet.host("b").joins()
-    assert names(limit=2) == ["a", "b"]
-    assert names(offset=2, absent=True) == ["c"]
-    fleet.host("a").status("offline", "goodbye")
-    fleet.asks(m.AskForget(id="f", host="a", expires_at=fleet.now.wall_s + 60))
-    assert names() == ["b", "c"]
-
-
-def answered(fleet: Fleet, ask: Any) -> tuple[Any, bytes]:
-    """The data of an answer, and the answer as it goes over the wire."""
-    response = fleet.asks(ask)
-    return response.data, m.encode(response)
-
-
-def test_a_job_that_does_not_wait_has_no_conditions_to_tell() -> None:
-    """Whatever its spec demands: it is with a host, or over."""
-    fleet = Fleet(replace(spec(retries=0, min_cores=1), allowed_hosts=("pi",)))
-    pi = fleet.host("pi").joins()
-    job = pi.runs()
-    held = fleet.asks(m.AskWhy(id="w", job=job.job_id)).data
-    assert held["clauses"] == []
-    assert "known" not in held, "no host was looked at"
-    pi.reports(m.Failed, job, error="boom")
-    assert fleet.asks(m.AskWhy(id="x", job=job.job_id)).data["clauses"] == []
-
-
 def test_while_the_fleet_is_paused_a_prediction_says_so_and_the_remedy_is_to_end_it() -> None:
     """Nothing will start by itself, however free the hosts are."""
     fleet = Fleet()
@@ -441,40 +296,6 @@ def test_while_the_fleet_is_paused_a_prediction_says_so_and_the_remedy_is_to_end
     assert plan(fleet)["paused"] == ""
 
 
-def test_while_the_fleet_is_paused_a_job_that_nobody_can_run_is_told_so() -> None:
-    """To end the pause would not help it: what would is told as if the fleet went on."""
-    fleet = Fleet()
-    fleet.host("pi").joins()
-    assert fleet.asks(m.AskPause(id="pause")).ok
-    fleet.plan(spec(min_ram_gib=900))
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
-    assert why["summary"].endswith("lifts it, but the only known host cannot take it even then")
-    (remedy,) = why["remedies"]
-    assert remedy.startswith("if min_ram_gib were ")
-    assert "the fleet was paused" in why["hosts"][0]["reasons"][0]
-    fleet.host("pc").joins()
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
-    assert why["summary"].endswith("but none of 2 known hosts can take it even then")
-    fleet.plan(spec())
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
-    assert why["summary"].endswith("`fleet pause --off` lifts it")
-
-
-def test_pending_jobs_that_the_manifest_has_not_are_told_apart() -> None:
-    """`fleet status` counts them as pending, though they will never run."""
-    fleet = Fleet(spec("old"), spec("kept"))
-    fleet.plan(spec("kept"))
-    data = {**fleet.asks(m.AskStatus(id="s")).data, "forecast": None}
-    assert (data["jobs"]["pending"], data["orphaned"]) == (2, 1)
-    words = "1 pending no longer in the manifest"
-    out = io.StringIO()
-    for line in status._draw(data):
-        Console(file=out, width=200).print(line)
-    assert words in out.getvalue()
-    fleet.plan(spec("kept"), spec("old"))
-    assert fleet.asks(m.AskStatus(id="t")).data["orphaned"] == 0
-
-
 def test_all_is_named_only_where_a_plan_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     """Many jobs for one reason are a line: then every job is shown."""
     alike = whole(*(waits(f"{n}", require_cuda=True) for n in range(9)), views=[view("pi")])
@@ -484,47 +305,6 @@ def test_all_is_named_only_where_a_plan_is_cut(capsys: pytest.CaptureFixture[str
     many = whole(*(waits(f"{n}") for n in range(9)), views=[view("pi")])
     _print(Console(height=10), picture, None, many, show_all=False)
     assert "--all shows every job." in capsys.readouterr().out
-
-
-def test_only_what_counts_is_counted_against_a_job() -> None:
-    """An attempt that is given back costs nothing; what counts has its limit beside it."""
-    fleet = Fleet(spec(retries=2))
-
-    def shown() -> Any:
-        fleet.asks(m.AskShow(id="s", job="job"))
-        return fleet.took(AnswerWithEvents)[0].data
-
-    pi = fleet.host("pi").joins()
-    job = pi.runs("job")
-    fleet.asks(m.AskDrain(id="d", host="pi", now=True))
-    pi.reports(m.Released, job, reason="drained")
-    data = shown()
-    assert (data["attempt"], data["losses"], data["retries"]) == (1, [0, 3], [0, 2])
-    assert show._counted(data) == ""
-    assert show._counted(data | {"losses": [1, 3]}) == "lost 1 of 3 times"
-    fleet.asks(m.AskResume(id="r", host="pi"))
-    pi.reports(m.Failed, pi.runs("job"), error="CUDA out of memory", transient=True)
-    assert show._counted(shown()) == "1 of 2 retries used"
-
-
-@pytest.mark.parametrize(("event", "said"), [("enroll", "of pi"), ("drain", "on pi")])
-def test_a_host_is_enrolled_elsewhere(
-    capsys: pytest.CaptureFixture[str], event: str, said: str
-) -> None:
-    """On the CA's machine: the host is whom it was for."""
-    render.print_event(
-        {"at": "2026-01-02T12:00:00Z", "who": "ca:al", "event": event, "outcome": "done",
-         "name": None, "host": "pi", "why": ""}
-    )  # fmt: skip
-    assert said in capsys.readouterr().out
-
-
-def test_a_host_that_gave_a_job_back_is_named_as_the_host() -> None:
-    """The row of the event has none any more."""
-    event = {"at": "2026-01-02T12:00:00Z", "event": "released", "attempt": 1, "host": None,
-             "who": "host:pi", "why": "drained"}  # fmt: skip
-    assert show._event(event)[3:5] == ("pi", "host")
-    assert show._event(event | {"who": "coordinator"})[3:5] == ("-", "coordinator")
 
 
 def test_the_plan_of_a_paused_fleet_names_no_hour(capsys: pytest.CaptureFixture[str]) -> None:
@@ -544,49 +324,6 @@ def test_the_plan_of_a_paused_fleet_names_no_hour(capsys: pytest.CaptureFixture[
     assert "now" not in said
 
 
-@pytest.mark.parametrize(
-    ("error", "remedy"),
-    [
-        ("exit code 1", "; `fleet requeue` tries again"),
-        ("bad_input: no channel 'x'", "; the same input would fail again: correct the manifest"),
-    ],
-)
-def test_what_helps_a_failed_job_depends_on_why_it_failed(error: str, remedy: str) -> None:
-    """To try bad input again is pointless."""
-    fleet = Fleet(spec(retries=0))
-    pi = fleet.host("pi").joins()
-    pi.reports(m.Failed, pi.runs(), error=error)
-    summary = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
-    assert summary.startswith(f"it failed: {error}{remedy}")
-    assert summary.count("requeue") == 1
-
-
-def test_nothing_is_said_twice_and_one_is_one() -> None:
-    """A state, then what there is to say beyond it."""
-    assert _told("completed", "it is completed") == ""
-    assert _told("running", "it is running on pi") == " on pi"
-    assert _told("failed", "it failed: boom; …") == ": boom; …"
-    assert _told("cancelled", "it was cancelled; `fleet requeue` …") == ": `fleet requeue` …"
-    assert _told("pending", "it is about to be assigned") == ": it is about to be assigned"
-    fleet = Fleet(spec(min_cores=9))
-    fleet.host("pi").joins()
-    said = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
-    assert said == "the only known host cannot take it"
-
-
-def test_what_no_waiting_ends_comes_first_and_is_not_told_as_passing() -> None:
-    """`now` where waiting helps alone; a busy slot is the least of a host without CUDA."""
-    fleet = Fleet(spec("first", priority=1), spec("second"), spec("gru", require_cuda=True))
-    pi = fleet.host("pi").joins()
-    pi.runs("first")
-    never = fleet.asks(m.AskWhy(id="w1", job="gru")).data
-    assert never["summary"] == "the only known host cannot take it"
-    (host,) = never["hosts"]
-    assert host["reasons"] == ["needs CUDA; this host has none", "its only slot is busy"]
-    soon = fleet.asks(m.AskWhy(id="w2", job="second")).data
-    assert soon["summary"] == "the only known host cannot take it now"
-
-
 def test_scripts_learn_no_hour_of_what_waits_for_a_paused_fleet() -> None:
     """Only the distance from when it goes on; what runs ends when it ends."""
     runs = Held(waits("runs").spec, "pi", 10.0, 0.5, 600.0, uses_slot=True)
@@ -599,45 +336,6 @@ def test_scripts_learn_no_hour_of_what_waits_for_a_paused_fleet() -> None:
     assert summary_to_dict(found, NOON)["ends_at"] is None
     goes_on = replace(found, paused=False)
     assert to_dict(goes_on.outlooks[waits("a").spec.job_id], NOON, paused=False)["starts_at"]
-
-
-def test_what_the_summary_says_of_all_hosts_is_not_said_of_each() -> None:
-    """The pause, once; and how a host is has one name, in its reasons and in the list of hosts."""
-    fleet = Fleet()
-    fleet.host("pi").joins()
-    desk = fleet.host("desk").joins()
-    fleet.plan(spec(min_cores=64))
-    desk.status("offline", "lost")
-    assert fleet.asks(m.AskPause(id="pause")).ok
-    data = fleet.asks(m.AskWhy(id="w", job="job")).data
-    (row,) = (row for row in fleet.asks(m.AskWorkers(id="k")).data["workers"]
-              if row["host"] == "desk")  # fmt: skip
-    assert f"offline ({row['presence']})" in data["hosts"][0]["reasons"]
-    out = Console(file=io.StringIO(), width=1000)
-    _print_hosts(out, data["hosts"], data["summary"])
-    said = out.file.getvalue()  # type: ignore[attr-defined] # it is a StringIO
-    assert "paused" in data["summary"]
-    assert "paused" not in said
-    assert "needs 64 cores" in said
-
-
-def test_reasons_begin_in_one_column_beside_hosts_of_any_name() -> None:
-    """Hosts that share theirs stand above them, and take no room in it."""
-    hosts = [
-        {"host": "alpha", "reasons": ["needs CUDA", "busy"]},
-        {"host": "pi", "reasons": ["drained"]},
-        *({"host": f"workstation-{n}", "reasons": ["asleep"]} for n in (1, 2)),
-    ]
-    out = Console(file=io.StringIO(), width=1000)
-    _print_hosts(out, hosts, "")
-    assert out.file.getvalue().splitlines() == [  # type: ignore[attr-defined] # a StringIO
-        "",
-        "  alpha  needs CUDA",
-        "         busy",
-        "  pi     drained",
-        "  workstation-1, workstation-2",
-        "    asleep",
-    ]
 
 
 def test_what_a_prediction_rests_on_gives_way_before_what_it_says(

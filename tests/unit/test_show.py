@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from broker import messages as m
 from coordinator.cli import render
-from coordinator.cli.show import _draw, _set_aside, _took
+from coordinator.cli.show import _counted, _draw, _event, _set_aside, _took
+from coordinator.effects import AnswerWithEvents
+from tests.harness.coordinator import Fleet, spec
 
 
 def event(
@@ -128,3 +131,32 @@ def test_a_history_names_who_did_it_whatever_was_the_reason(
     assert " BY " in history.splitlines()[0]
     left = [line[history.splitlines()[0].index("WHY") :] for line in history.splitlines()[2:]]
     assert " ".join(" ".join(left).split()) == why
+
+
+def test_only_what_counts_is_counted_against_a_job() -> None:
+    """An attempt that is given back costs nothing; what counts has its limit beside it."""
+    fleet = Fleet(spec(retries=2))
+
+    def shown() -> Any:
+        fleet.asks(m.AskShow(id="s", job="job"))
+        return fleet.took(AnswerWithEvents)[0].data
+
+    pi = fleet.host("pi").joins()
+    job = pi.runs("job")
+    fleet.asks(m.AskDrain(id="d", host="pi", now=True))
+    pi.reports(m.Released, job, reason="drained")
+    data = shown()
+    assert (data["attempt"], data["losses"], data["retries"]) == (1, [0, 3], [0, 2])
+    assert _counted(data) == ""
+    assert _counted(data | {"losses": [1, 3]}) == "lost 1 of 3 times"
+    fleet.asks(m.AskResume(id="r", host="pi"))
+    pi.reports(m.Failed, pi.runs("job"), error="CUDA out of memory", transient=True)
+    assert _counted(shown()) == "1 of 2 retries used"
+
+
+def test_a_host_that_gave_a_job_back_is_named_as_the_host() -> None:
+    """The row of the event has none any more."""
+    event = {"at": "2026-01-02T12:00:00Z", "event": "released", "attempt": 1, "host": None,
+             "who": "host:pi", "why": "drained"}  # fmt: skip
+    assert _event(event)[3:5] == ("pi", "host")
+    assert _event(event | {"who": "coordinator"})[3:5] == ("-", "coordinator")

@@ -78,3 +78,18 @@ def test_every_fact_goes_on_beside_its_title() -> None:
     )
     at = lines.index(next(line for line in lines if line.startswith("Dropped")))
     assert all(line[:13].isspace() for line in lines[at:] if line[:1] == " ")
+
+
+def test_pending_jobs_that_the_manifest_has_not_are_told_apart() -> None:
+    """`fleet status` counts them as pending, though they will never run."""
+    fleet = Fleet(spec("old"), spec("kept"))
+    fleet.plan(spec("kept"))
+    data = {**fleet.asks(m.AskStatus(id="s")).data, "forecast": None}
+    assert (data["jobs"]["pending"], data["orphaned"]) == (2, 1)
+    words = "1 pending no longer in the manifest"
+    out = io.StringIO()
+    for line in _draw(data):
+        Console(file=out, width=200).print(line)
+    assert words in out.getvalue()
+    fleet.plan(spec("kept"), spec("old"))
+    assert fleet.asks(m.AskStatus(id="t")).data["orphaned"] == 0
