@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES: Final = 1024 * 1024
 ASK_AGAIN_S: Final = 10.0
+STALL_S: Final = 60.0
 
 
 def _plain(name: str) -> str:
@@ -62,7 +64,7 @@ class Offer(BaseModel):
 @click.option("--attempt", type=click.IntRange(1), metavar="N", shell_complete=complete_attempt,
               help="What attempt N has brought, also where it was set aside.")  # fmt: skip
 @click.option("--raw", is_flag=True, help="Keep the bundle as it is, do not unpack it.")
-@click.option("--stall", type=click.FloatRange(1, 3600), default=60.0, show_default=True,
+@click.option("--stall", type=click.FloatRange(1, 3600), default=STALL_S, show_default=True,
               metavar="SECONDS", help="Give up when nothing comes for so long.")  # fmt: skip
 @json_option
 @client_options
@@ -81,18 +83,57 @@ def get_command(
       fleet get gbt-oracle --raw
       fleet get gbt-oracle --attempt 1
     """  # noqa: D301 - \b is click's
+    got = fetch(client, job, output, attempt=attempt, raw=raw, stall_s=stall)
+    if as_json:
+        words.print_json(got.offer.model_dump() | got.in_fields())
+    else:
+        got.say()
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """What was fetched, and where it lies; `took_s` seconds."""
+
+    offer: Offer
+    target: Path
+    files: list[Path]
+    took_s: float
+
+    def in_fields(self) -> dict[str, Any]:
+        """Return as JSON values where it lies."""
+        return {"path": str(self.target), "files": [str(path) for path in self.files]}
+
+    def say(self) -> None:
+        """Say what it is, and name each file."""
+        size, took = words.size(self.offer.size_bytes), span(max(1.0, self.took_s))
+        sha256 = words.short(self.offer.artifact_id)
+        words.say(f"{self.target}: {size} in {took}, sha256 {sha256}")
+        for path in self.files:
+            is_one = path == self.target
+            click.echo(f"  {path.name if is_one else path.relative_to(self.target)}")
+
+
+def fetch(
+    client: OperatorClient, job: str, output: Path, *, attempt: int | None = None,
+    raw: bool = False, stall_s: float = STALL_S,
+) -> Got:  # fmt: skip
+    """Put a job's artifact into the folder `output`, checked, and unpacked unless it stays `raw`.
+
+    Raises what `ask` and `receive` do, and `LocalError` where something is in its place.
+    """
     offer = ask(client, job, attempt)
     make_wanted(output)
     name = offer.name if attempt is None else f"{offer.name}-attempt-{attempt}"
     target = output / (f"{name}.tar.zst" if raw else name)
     if target.exists():
         raise LocalError(f"{target} exists already; remove it, or choose another -o")
-    part = output / f".{offer.artifact_id}.part"
+    # Nobody can have made it before, nor is it another's who fetches the same.
+    part = output / f".{offer.artifact_id}.{new_id()[:12]}.part"
     begun_s = time.monotonic()
     try:
-        with naming(part), part.open("w+b") as file:
+        with naming(part), part.open("x+b") as file:
             with transfer(offer.name, offer.size_bytes) as advance:
-                receive(client, job, offer, file, stall, advance)
+                receive(client, job, offer, file, stall_s, advance)
             with waiting(f"{offer.name}: checking its sha256"):
                 verify(file, offer.artifact_id)
         if raw:
@@ -105,7 +146,7 @@ def get_command(
                 files = unpack(part, target)
     finally:
         part.unlink(missing_ok=True)
-    _say(offer, files, target, time.monotonic() - begun_s, as_json=as_json)
+    return Got(offer, target, files, time.monotonic() - begun_s)
 
 
 def ask(client: OperatorClient, job: str, attempt: int | None = None) -> Offer:
@@ -196,19 +237,3 @@ def verify(file: BinaryIO, artifact_id: str) -> None:
         digest.update(block)
     if digest.hexdigest() != artifact_id:
         raise BadStream("what came does not hash to the artifact's id; try again")
-
-
-def _say(
-    offer: Offer, files: list[Path], target: Path, took_s: float, *, as_json: bool
-) -> None:  # fmt: skip
-    if as_json:
-        from coordinator.cli import render
-
-        paths = {"path": str(target), "files": [str(path) for path in files]}
-        render.print_json(offer.model_dump() | paths)
-        return
-    size = words.size(offer.size_bytes)
-    took = span(max(1.0, took_s))
-    words.say(f"{target}: {size} in {took}, sha256 {words.short(offer.artifact_id)}")
-    for path in files:
-        click.echo(f"  {path.relative_to(target) if path != target else path.name}")

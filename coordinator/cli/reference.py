@@ -46,7 +46,8 @@ array with `host, status, capability, policy, jobs, last_seen`; `fleet why --jso
 `job_id, state, hosts: [{host, eligible, reasons}]`; `fleet status --json` one with `jobs`, `hosts`,
 `coordinator`, `broker`, `paused` (empty: it is not), `unplaceable` and `waiting` (`count`, and `jobs`, the first of
 them); `fleet run --json` one with `job_id, name, state, added`, and with
-`--wait` the job's row with `score` (`name`, `value`) and `next` (a command);
+`--wait` the job's row with `score` (`name`, `value`) and `next` (a command), with `--get` also `path` and
+`files` of what was fetched; `fleet get --json` one with `job_id, name, artifact_id, size_bytes, path, files`;
 `fleet events --json` an array of `at, who, event, outcome, job_id, name, host, attempt, from, to, why`, oldest first (with `--follow` an object a line); `fleet check --json` one with `ok, jobs,
 errors: [{file, line, job, key, message}], warnings` (null: hosts were not looked at).
 `fleet init --json` prints one with `home, made: [{path, what}], next`; `fleet join` one with `name, folder, made,

@@ -17,7 +17,7 @@ from broker.topics import Topics
 from coordinator.cli import EXIT_REFUSED, NotDone, printable
 from coordinator.cli.common import json_option, timeout_option, where, where_options
 from coordinator.cli.complete import complete_host, complete_model, models_of_hosts
-from coordinator.cli.words import say
+from coordinator.cli.words import print_json, say
 
 # option -> key of a [[jobs]] table, where they are not called alike
 _KEYS = {"on": "allowed_hosts", "not_on": "denied_hosts", "train_host": "train_hosts",
@@ -96,9 +96,8 @@ def _model(ctx: click.Context, _option: click.Parameter, value: str | None) -> s
 @timeout_option
 @json_option
 @where_options
-@click.pass_context
 def run_command(
-    ctx: click.Context, /, *, wait: bool, get: Path | None, timeout: float, as_json: bool,
+    *, wait: bool, get: Path | None, timeout: float, as_json: bool,
     **options: Any,
 ) -> int:  # fmt: skip
     """Have one job trained that is in no manifest.
@@ -106,6 +105,9 @@ def run_command(
     It is checked as one of the manifest is, and has the same id; the manifest's [defaults] do not
     apply. It stays when the manifest is reloaded, until it is over or cancelled. Asked for again,
     it is there already.
+
+    With --json it prints one object: the job, with --wait as it ended, and with --get also the
+    `path` and the `files` of what was fetched.
 
     \b
     Examples:
@@ -134,20 +136,18 @@ def run_command(
 
             fetches = get is not None
             row = in_fields(until_over(client, data["job_id"], quiet=as_json, fetches=fetches))
+    is_there = row["state"] == "completed"
+    if get is not None and is_there:
+        from coordinator.cli.get import fetch
+
+        with OperatorClient(settings, timeout) as client:
+            got = fetch(client, row["job_id"], get)
+        row |= got.in_fields()
+        if not as_json:
+            got.say()
     if as_json:
-        from coordinator.cli import render
-
-        render.print_json(row)
-    if waits and row["state"] != "completed":
-        return EXIT_REFUSED
-    if get is not None:
-        from coordinator.cli.get import get_command
-
-        given = {**at, "config": str(at["config"]) if at["config"] else None}
-        ctx.invoke(
-            get_command, job=row["job_id"], output=get, timeout=timeout, as_json=as_json, **given
-        )  # fmt: skip
-    return 0
+        print_json(row)
+    return 0 if is_there or not waits else EXIT_REFUSED
 
 
 def _table(options: dict[str, Any]) -> dict[str, Any]:
@@ -163,9 +163,7 @@ def _table(options: dict[str, Any]) -> dict[str, Any]:
 def _refused(refusal: NotDone, *, as_json: bool) -> int:
     errors = (refusal.data or {}).get("errors", [])
     if as_json:
-        from coordinator.cli import render
-
-        render.print_json({"ok": False, "message": str(refusal), "errors": errors})
+        print_json({"ok": False, "message": str(refusal), "errors": errors})
         return EXIT_REFUSED
     say(f"error: {printable(str(refusal))}", err=True)
     for error in errors:

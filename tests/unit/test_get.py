@@ -1,0 +1,266 @@
+"""`fleet get` against a real broker, with a small coordinator that sends the artifact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.messages import (
+    Stored,
+)
+from broker.settings import BrokerSettings
+from broker.topics import Topics
+from broker.wire import Outgoing
+from coordinator.cli import main
+from tests.harness.peer import DEADLINE_S
+from tests.unit.test_files import archive, entry
+
+CHUNK_BYTES = 64 * 1024
+
+
+def _fetch(where: BrokerSettings, out: Path, *more: str) -> int:
+    arguments = ["get", "gbt", "-o", str(out), "--broker", where.url, "--root", where.topic_root]
+    return main([*arguments, *more])
+
+
+class Shop:
+    """A coordinator's side of a download, which offers `offer` and sends `content`."""
+
+    def __init__(self, topics: Topics, says: Any, content: bytes, **offer: Any) -> None:
+        self.stored = threading.Event()
+        self._topics, self._says, self._content = topics, says, content
+        self._offer = {
+            "job_id": "b" * 64, "name": "gbt", "model": "gbt", "mode": "oracle",
+            "artifact_id": hashlib.sha256(content).hexdigest(), "size_bytes": len(content),
+            "chunk_bytes": CHUNK_BYTES,
+        } | offer  # fmt: skip
+
+    def __call__(self, ask: Any, client: str) -> list[Outgoing]:
+        if getattr(ask, "type", "") == "fetch":
+            return [self._says(client, ask.id, self._offer)]
+        if isinstance(ask, Stored):
+            self.stored.set()
+            return []
+        indices = [index for start, stop in ask.missing for index in range(start, stop)]
+        return [
+            Outgoing(
+                self._topics.download_chunk(client, index),
+                self._content[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES],
+                qos=0,
+            )
+            for index in indices[:16]
+        ]
+
+
+def test_a_download_is_checked_and_confirmed(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """The bundle lies there whole, nothing else does, and the coordinator is told."""
+    content = random.Random(7).randbytes(10 * CHUNK_BYTES + 17)
+    shop = Shop(topics, says, content)
+    peer(shop)
+    assert _fetch(where, tmp_path / "out", "--raw") == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["gbt.tar.zst"]
+    assert (tmp_path / "out" / "gbt.tar.zst").read_bytes() == content
+    assert shop.stored.wait(DEADLINE_S)
+
+
+def test_a_bundle_that_is_there_already_is_not_overwritten(
+    where: BrokerSettings,
+    peer: Any,
+    says: Any,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It may be the result of an earlier training; an unpacked one is not overwritten either."""
+    peer(Shop(topics, says, b"x" * 1000))
+    kept = tmp_path / "gbt.tar.zst"
+    kept.write_bytes(b"of an earlier training")
+    assert _fetch(where, tmp_path, "--raw") == 1
+    assert f"{kept} exists already" in capsys.readouterr().err
+    assert kept.read_bytes() == b"of an earlier training"
+
+
+def test_what_does_not_hash_to_its_id_is_not_kept(
+    where: BrokerSettings,
+    peer: Any,
+    says: Any,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nor anything else that cannot be unpacked; the folder is left as it was."""
+    peer(Shop(topics, says, b"x" * 1000, artifact_id="c" * 64))
+    assert _fetch(where, tmp_path / "out", "--raw") == 1
+    assert "does not hash" in capsys.readouterr().err
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
+def test_a_full_disk_is_told_with_the_file(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """The system says of a write only that it may not be; nothing is left of what was written."""
+    peer(Shop(topics, says, b"x" * 3 * CHUNK_BYTES))
+    at = ["--broker", where.url, "--root", where.topic_root]
+    command = [sys.executable, "-m", "coordinator.cli", "get", "gbt", "--raw", "-o", tmp_path, *at]
+    ran = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -f 64; exec "$@"', "sh", *command],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 1
+    told = rf"error: {re.escape(str(tmp_path))}/\.\w+\.\w+\.part: File too large\n"
+    assert re.fullmatch(told, ran.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="to make a link takes a privilege")
+def test_what_somebody_else_has_put_there_is_not_written_through(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """A link by the name that a part of this artifact might have."""
+    content = b"x" * 1000
+    peer(Shop(topics, says, content))
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / f".{hashlib.sha256(content).hexdigest()}.part").symlink_to(precious)
+    assert _fetch(where, out, "--raw") == 0
+    assert precious.read_text() == "precious"
+    assert (out / "gbt.tar.zst").read_bytes() == content
+
+
+def test_two_that_fetch_the_same_do_not_spoil_each_other_s(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """One begins while another is at it in the same folder, and is done first."""
+    begun = threading.Event()
+    first: list[str] = []
+
+    class Slow(Shop):
+        """Whoever asks first is given a chunk, and the rest once another has it all."""
+
+        def __call__(self, ask: Any, client: str) -> list[Outgoing]:
+            sent = super().__call__(ask, client)
+            if getattr(ask, "type", "") == "fetch":
+                first.append(client)
+            elif client == first[0] and not self.stored.is_set():
+                sent = [] if begun.is_set() else sent[:1]
+                begun.set()
+            return sent
+
+    content = random.Random(7).randbytes(10 * CHUNK_BYTES)
+    peer(Slow(topics, says, content))
+    codes: list[int] = []
+    slow = threading.Thread(target=lambda: codes.append(_fetch(where, tmp_path, "--raw")))
+    slow.start()
+    assert begun.wait(DEADLINE_S)
+    assert _fetch(where, tmp_path, "--raw") == 0
+    slow.join(DEADLINE_S)
+    assert codes == [0]
+    assert [path.name for path in tmp_path.iterdir()] == ["gbt.tar.zst"]
+    assert (tmp_path / "gbt.tar.zst").read_bytes() == content
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_of_what_is_run_and_fetched_a_script_reads_one_object(
+    where: BrokerSettings,
+    peer: Any,
+    says: Any,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    is_whole: bool,
+) -> None:
+    """The job as it ended with where its result lies, or what went wrong."""
+    bundle = archive(tmp_path / "bundle", entry("report.json")).read_bytes()
+    shop = Shop(topics, says, bundle, **({} if is_whole else {"artifact_id": "c" * 64}))
+    row = {
+        "job_id": "b" * 64, "name": "gbt", "state": "completed", "host": "pi", "metrics": None,
+        "added": True, "differs": [],
+    }  # fmt: skip
+
+    def answer(ask: Any, client: str) -> list[Outgoing]:
+        if getattr(ask, "type", "") in {"run", "show"}:
+            return [says(client, ask.id, row)]
+        return shop(ask, client)
+
+    peer(answer)
+    out = tmp_path / "out"
+    where_options = ["--broker", where.url, "--root", where.topic_root]
+    job = ["run", "--model", "gbt", "--mode", "oracle", "--get", str(out), "--json"]
+    assert main([*job, *where_options]) == (0 if is_whole else 1)
+    found = json.loads(capsys.readouterr().out)
+    if is_whole:
+        assert (found["state"], found["path"]) == ("completed", str(out / "gbt"))
+        assert found["files"] == [str(out / "gbt" / "report.json")]
+    else:
+        assert found["ok"] is False
+        assert "does not hash" in found["message"]
+
+
+def test_a_file_for_an_output_folder_is_called_so(
+    where: BrokerSettings,
+    peer: Any,
+    says: Any,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That it exists is not the trouble."""
+    peer(Shop(topics, says, b"x"))
+    file = tmp_path / "plan.toml"
+    file.write_text("precious")
+    assert _fetch(where, file, "--raw") == 2
+    assert f"{file}: is a file, and a folder is wanted" in capsys.readouterr().err
+
+
+def test_what_is_no_bundle_is_not_kept(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """The right hash of the wrong thing."""
+    peer(Shop(topics, says, b"no archive" * 100))
+    assert _fetch(where, tmp_path / "out") == 1
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        {"name": "../escaped"},
+        {"name": "aux.txt"},
+        {"name": "escaped."},
+        {"name": "/tmp/escaped"},  # noqa: S108 - never written to
+        {"artifact_id": "../../escaped"},
+        {"size_bytes": -1},
+        {"chunk_bytes": 1 << 40},
+        {"name": None},
+    ],
+    ids=json.dumps,
+)
+def test_an_offer_never_leads_out_of_the_folder(
+    where: BrokerSettings,
+    peer: Any,
+    says: Any,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    offer: dict[str, Any],
+) -> None:
+    """Names and sizes from the wire are checked before they are used."""
+    peer(Shop(topics, says, b"x" * 1000, **offer))
+    assert _fetch(where, tmp_path / "out" / "deep", "--raw") == 1
+    assert "makes no sense" in capsys.readouterr().err
+    assert list(tmp_path.rglob("*")) == []
