@@ -35,7 +35,7 @@ from broker.topics import Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator import hostpages
 from coordinator.cli import NotDone, Unreachable
-from coordinator.cli.patience import USUAL_S, Patience
+from coordinator.cli.patience import SETTLED_S, USUAL_S, Patience
 
 if TYPE_CHECKING:
     from broker.messages import Status
@@ -74,6 +74,7 @@ class OperatorClient:
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
         self._lost: Disconnected | None = None  # while there is no connection
         self._status = b""  # of the coordinator, as it says itself, or its will does
+        self._stirred = False  # it became another, or may have, since somebody asked
         self._ahead: dict[str, float] = {}  # what `ask_ahead` has sent: when to repeat it, by id
         self._silent_since_s: float | None = None  # while questions go unanswered (monotonic)
         # What comes on the watched topics while an answer is awaited.
@@ -153,8 +154,8 @@ class OperatorClient:
         Commands are signed, where there is an operator key, anew at each repetition: a signature
         holds for a minute, and somebody may be more patient than that. Of the answers to them the
         one counts that the key has signed. Raises `NotDone` when the coordinator says no,
-        `Unreachable` when it says nothing (sooner where its status says offline), `ConfigError`
-        for an unusable key.
+        `Unreachable` when it says nothing (sooner where its status says offline), with whether a
+        command may still be done, `ConfigError` for an unusable key.
         """
         topic = self.topics.operator_request(self.name)
         # Whoever only looks needs no key, and may have no right to read it.
@@ -163,7 +164,9 @@ class OperatorClient:
         if self._silent_since_s is None:
             self._silent_since_s = time.monotonic()
         repeat_at_s = self._ahead.pop(request.id, 0.0)
-        unsigned, sent = "", bool(repeat_at_s)
+        unsigned = ""
+        sent_s: float | None = None
+        self._stirred = False
         while True:
             now_s = time.monotonic()
             if repeat_at_s and now_s >= repeat_at_s:  # most questions are answered: it costs
@@ -172,8 +175,8 @@ class OperatorClient:
                 break
             if now_s >= repeat_at_s:
                 signed = signed_by(key, topic, request, time.time())
-                sent |= self._link.publish(Outgoing(topic, encode(signed)))
-                repeat_at_s = now_s + REPEAT_S
+                sent_s = now_s if self._link.publish(Outgoing(topic, encode(signed))) else sent_s
+                repeat_at_s = patience.repeat_s(now_s, REPEAT_S)
             response = None
             for event in self._take(min(repeat_at_s, patience.end_s) - now_s):
                 found = self._response(event, request.id)
@@ -198,9 +201,20 @@ class OperatorClient:
                 f"{unsigned!r}\nis the operator key the coordinator's? what was done is in "
                 "`fleet events`"
             )
+        raise Unreachable(f"{self._missing()}{self._what_becomes(request, sent_s)}")
+
+    def _what_becomes(self, request: OperatorRequest, sent_s: float | None) -> str:
+        """Return what becomes of a command without an answer that was last sent at `sent_s`, if so.
+
+        A request is not retained, and an offline coordinator has no session that would keep it.
+        """
+        if sent_s is None or not isinstance(request, Command):
+            return ""
+        since_s = time.monotonic() - sent_s
+        if since_s >= SETTLED_S and not self._stirred and self._is_offline():
+            return "\nnothing was done"
         # The coordinator allows a minute beyond a command's expiry (`authority.EXPIRY_SLACK_S`).
-        late = "\nwhat was asked may still be done within a minute"
-        raise Unreachable(self._missing() + (late if sent and isinstance(request, Command) else ""))
+        return "\nwhat was asked may still be done within a minute"
 
     def ask_ahead(self, request: OperatorRequest) -> None:
         """Send a question, no command, for whose answer `ask` is to wait later."""
@@ -243,6 +257,7 @@ class OperatorClient:
         for event in events:
             if isinstance(event, Connected | Disconnected):
                 self._lost = event if isinstance(event, Disconnected) else None
+                self._stirred = True  # who knows what it was meanwhile
                 if self._silent_since_s is not None:  # nobody can hear without a connection
                     self._silent_since_s = time.monotonic()
             else:
@@ -252,6 +267,8 @@ class OperatorClient:
     def _note(self, event: LinkEvent) -> None:
         """Remember what the coordinator's status is, if that is what has come."""
         if isinstance(event, Incoming) and event.topic == self.topics.coordinator_status():
+            was_told = event.retained and not self._status  # as it was when we connected
+            self._stirred |= not was_told and event.payload != self._status
             self._status = event.payload
 
     def _coordinator(self) -> Status | None:

@@ -9,6 +9,7 @@ from typing import Final
 
 USUAL_S: Final = 5.0
 OFFLINE_S: Final = 1.0  # after a question went unanswered: it may be about to come back
+SETTLED_S: Final = 0.5  # after its last repetition: whoever had heard it would have been seen since
 
 
 class Patience:
@@ -30,6 +31,14 @@ class Patience:
             self._offline_s = None
         elif self._offline_s is None:
             self._offline_s = now_s
+
+    def repeat_s(self, now_s: float, every_s: float) -> float:
+        """Return when what was asked just now is to be asked again, every `every_s` seconds.
+
+        That is the end, where after the next time nobody could answer before it.
+        """
+        at_s = now_s + every_s
+        return at_s if self.end_s - at_s >= SETTLED_S else self.end_s
 
     def end_by(self, at_s: float) -> None:
         """Wait no longer than until then, whatever comes."""
