@@ -12,7 +12,8 @@ from broker.errors import ConfigError
 from broker.machine import new_id
 from broker.messages import AskCancel, AskCancelPending, AskStatus
 from broker.prose import counted
-from coordinator.cli.common import client_options, json_option
+from coordinator.cli import EXIT_REFUSED
+from coordinator.cli.common import client_options, is_confirmed, json_option
 from coordinator.cli.complete import complete_job
 from coordinator.cli.words import say, tell_of_namesakes
 
@@ -62,9 +63,8 @@ def _all_pending(client: OperatorClient, *, yes: bool, as_json: bool) -> int:
         if not sys.stdin.isatty():
             waits = "1 job is pending" if count == 1 else f"{count} jobs are pending"
             raise ConfigError(f"{waits}; say --yes to cancel {'it' if count == 1 else 'them'}")
-        if not click.confirm(f"Cancel {_jobs(count)}?", err=True):
-            say("nothing was changed", err=True)
-            return 1
+        if not is_confirmed(f"Cancel {_jobs(count)}?", as_json=as_json):
+            return EXIT_REFUSED
     data: dict[str, Any] = {"cancelled": 0, "names": []}
     if count:
         expires_at = time.time() + client.timeout_s

@@ -99,3 +99,28 @@ def connect(settings: BrokerSettings, timeout_s: float, *, watch: bool = False) 
     topics = Topics(settings.topic_root)
     changes = [topics.job("+"), topics.status("+"), topics.summary()] if watch else []
     return OperatorClient(settings, timeout_s, watch=changes)
+
+
+def is_confirmed(question: str, *, as_json: bool) -> bool:
+    """Ask whoever sits at the terminal; unless it is confirmed, say that nothing was changed.
+
+    Raises `click.Abort` at Ctrl-C.
+    """
+    try:
+        if click.confirm(question, err=True):
+            return True
+    except click.Abort:
+        click.echo(err=True)  # what comes next is to have a line of its own
+        _say_unchanged(as_json=as_json)
+        raise
+    _say_unchanged(as_json=as_json)
+    return False
+
+
+def _say_unchanged(*, as_json: bool) -> None:
+    from coordinator.cli.words import print_json, say
+
+    said = "nothing was changed"
+    say(said, err=True)
+    if as_json:
+        print_json({"ok": False, "message": said, "errors": []})

@@ -10,8 +10,8 @@ import click
 
 from broker.machine import new_id
 from broker.messages import AskRequeue, AskShow
-from coordinator.cli import printable
-from coordinator.cli.common import client_options, job_argument, json_option
+from coordinator.cli import EXIT_REFUSED, printable
+from coordinator.cli.common import client_options, is_confirmed, job_argument, json_option
 from coordinator.cli.words import say, short, tell_of_namesakes
 from coordinator.setaside import command, kept_words, set_aside, share_of
 
@@ -36,9 +36,8 @@ def requeue_command(client: OperatorClient, job: str, yes: bool, as_json: bool) 
 
     Example: fleet requeue mlp-oracle
     """
-    if not yes and sys.stdin.isatty() and not _is_meant(client, job):
-        say("nothing was changed", err=True)
-        return 1
+    if not yes and sys.stdin.isatty() and not _is_meant(client, job, as_json=as_json):
+        return EXIT_REFUSED
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskRequeue(id=new_id(), job=job, expires_at=expires_at))
     tell_of_namesakes(data, job)
@@ -57,7 +56,7 @@ def requeue_command(client: OperatorClient, job: str, yes: bool, as_json: bool) 
     return 0
 
 
-def _is_meant(client: OperatorClient, job: str) -> bool:
+def _is_meant(client: OperatorClient, job: str, *, as_json: bool) -> bool:
     """Ask whoever would lose something by it, by the job as it is now."""
     row = client.ask(AskShow(id=new_id(), job=job))
     tell_of_namesakes(row, job)
@@ -70,4 +69,4 @@ def _is_meant(client: OperatorClient, job: str) -> bool:
     if row["state"] == "completed":
         keeps = f", and kept {kept_words(row['keep_results_s'])}"
     say(printable(f"{row['name']} is {row['state']}; requeued, {lost}{keeps}"), err=True)
-    return click.confirm(f"Requeue {printable(row['name'])}?", err=True)
+    return is_confirmed(f"Requeue {printable(row['name'])}?", as_json=as_json)
