@@ -153,7 +153,7 @@ def _states(start: _Start) -> Iterator[Path]:
     if named:
         yield start.folder / Path(str(named)).expanduser()
         return
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ConfigError):  # the second: it has no home
         yield from state_home(start.environment).glob("agent-*")
 
 

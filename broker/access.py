@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from broker.acl import Principal, Role
@@ -81,10 +82,9 @@ def open_access(
         return Access(addresses)
     if settings.identity is None and addresses[0].user is not None:
         return Access(addresses, tls=_public)  # a broker of others, with passwords and a public CA
-    roles = frozenset(role.value for role in accepts)
-    home = config_home() / "identities"
-    folder = settings.identity or find_identity(home, roles, name) or find_identity(home, roles)
+    folder = settings.identity or _found(accepts, name) or _found(accepts)
     if folder is None:
+        home = config_home() / "identities"
         raise ConfigError(
             f"{text_of(addresses)}: no identity of {_WHOSE[accepts]} in {home}; {_GET[accepts]}, "
             "or name its folder with --identity"
@@ -107,25 +107,32 @@ def _of_identity(
     settings: BrokerSettings, accepts: frozenset[Role], name: str | None
 ) -> tuple[Address, ...] | None:
     """Return the broker's addresses as `fleet join` or `fleet init` wrote them down, if any."""
-    home = config_home() / "identities"
-    if settings.identity is None and not home.is_dir():
-        return None
-    roles = frozenset(role.value for role in accepts)
     try:
-        folder = settings.identity or find_identity(home, roles, name) or find_identity(home, roles)
+        folder = settings.identity or _found(accepts, name) or _found(accepts)
     except ConfigError:
         return None  # of several, somebody has to say which
     url = None if folder is None else broker_of(folder)
     return None if url is None else parse_addresses(url)
 
 
+def _found(accepts: frozenset[Role], name: str | None = None) -> Path | None:
+    """Return the folder of the identity of such a role that this user has, if there is one.
+
+    Raises `ConfigError` where there are several.
+    """
+    try:
+        home = config_home() / "identities"
+    except ConfigError:
+        return None  # who has no home has none there
+    return find_identity(home, frozenset(role.value for role in accepts), name)
+
+
 def host_here() -> str | None:
     """Return the host whose identity is under `config_home()`, if there is one and no person's."""
-    home = config_home() / "identities"
     try:
-        if find_identity(home, frozenset(role.value for role in PEOPLE)) is not None:
+        if _found(PEOPLE) is not None:
             return None
-        folder = find_identity(home, frozenset(role.value for role in AGENT))
+        folder = _found(AGENT)
     except ConfigError:
         return None  # there are several
     return None if folder is None else folder.name
@@ -137,10 +144,8 @@ def person_here(settings: BrokerSettings, now_s: float) -> str | None:
     `settings` may name a folder; else those under `config_home()` count. `now_s` is the time since
     the epoch.
     """
-    home = config_home() / "identities"
-    roles = frozenset(role.value for role in AGENT)
     try:
-        if settings.identity is None and find_identity(home, roles) is not None:
+        if settings.identity is None and _found(AGENT) is not None:
             return None
         access = open_access(settings, PEOPLE, now_s)
     except ConfigError:

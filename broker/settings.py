@@ -6,6 +6,7 @@ setting is documented in etc/fleet.toml.example.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Mapping
@@ -29,19 +30,36 @@ SECTIONS: Final = ("broker", "coordinator", "homeassistant", "agent", "trainers"
 
 
 def state_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder under which services keep their state unless told otherwise."""
+    """Return the folder under which services keep their state unless told otherwise.
+
+    Raises `ConfigError` for a user without a home, as a container may have.
+    """
     return _folder(environment, "XDG_STATE_HOME", ".local/state")
 
 
 def config_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of this user's identities: `$XDG_CONFIG_HOME/fleet`, `~/.config/fleet`."""
+    """Return the folder of this user's identities: `$XDG_CONFIG_HOME/fleet`, `~/.config/fleet`.
+
+    Raises `ConfigError`, see `state_home`.
+    """
     return _folder(environment, "XDG_CONFIG_HOME", ".config")
 
 
 def _folder(environment: Mapping[str, str], variable: str, usual: str) -> Path:
     named = environment.get(variable)
     home = environment.get(_HOME)
-    return Path(named or (Path(home) if home else Path.home()) / usual) / "fleet"
+    try:
+        return Path(named or (Path(home) if home else Path.home()) / usual) / "fleet"
+    except RuntimeError:
+        raise ConfigError(f"this user has no home folder: set {_HOME}, or {variable}") from None
+
+
+def usual_config() -> Path:
+    """Return the configuration file that is there for this user, or that it is best to make."""
+    try:
+        return find_config(None, os.environ) or config_home() / "fleet.toml"
+    except ConfigError:  # who has no home
+        return _MACHINES
 
 
 def expanded(path: Path) -> Path:
@@ -63,7 +81,9 @@ def find_config(
     named = given or environment.get("FLEET_CONFIG")
     if named:
         return folder / named
-    usual = (Path("fleet.toml"), config_home(environment) / "fleet.toml", _MACHINES)
+    usual = [Path("fleet.toml"), _MACHINES]
+    with contextlib.suppress(ConfigError):  # who has no home has no file there
+        usual.insert(1, config_home(environment) / "fleet.toml")
     return next((path for one in usual if (path := folder / one).is_file()), None)
 
 

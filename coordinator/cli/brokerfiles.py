@@ -100,7 +100,7 @@ def config_command(
         Path(where["config"]) if where.get("config") else None,
         {"topic_root": root or where.get("root")},
     )
-    folder = expanded(Path(certificates)).absolute()
+    folder, output = expanded(Path(certificates)).absolute(), expanded(output)
     known = _registered(home)
     site = Site(
         folder=Path(at) if at else _usual(kind, output, cluster=bool(nodes)),
@@ -164,7 +164,7 @@ def _ports(kind: str, port: int | None, people_port: int | None, websocket: int 
 
 def _usual(kind: str, output: Path, *, cluster: bool) -> Path:
     """Return where a broker finds its files; those of a cluster's nodes are to be carried there."""
-    return Path(f"/etc/{kind}") if cluster else output.expanduser().absolute()
+    return Path(f"/etc/{kind}") if cluster else output.absolute()
 
 
 def _write(kind: str, site: Site, output: Path, *, force: bool) -> None:
@@ -223,7 +223,7 @@ def _tell_steps(kind: str, site: Site, made: Path, output: Path) -> None:
     steps = [*_copying(folder, made, needed, user)]
     if kind == "mosquitto" and not site.revoked:
         steps.append((f"run this command again: the files name {CRL} once it is there", ()))
-    elsewhere = site.nodes or Path(site.folder) != output.expanduser().absolute()
+    elsewhere = site.nodes or Path(site.folder) != output.absolute()
     if elsewhere:
         where = f"{site.folder} of the broker's machine"
         steps.append((f"copy what was written into {output} to {where}", ()))

@@ -32,6 +32,14 @@ def home_of(given: Path | None) -> Path:
     return expanded(given or config_home()).absolute()
 
 
+def is_usual(home: Path) -> bool:
+    """Whether that folder is where it is looked for unless somebody says another."""
+    try:
+        return home == home_of(None)
+    except ConfigError:  # who has no home has to say it
+        return False
+
+
 def publish(authority: Authority, home: Path) -> None:
     """Put the newest CRL into the broker's folder. Raises OSError."""
     from broker.ca import CRL_FILE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -19,12 +18,13 @@ from broker import journal, private
 from broker.address import Address, parse_address, parse_addresses, text_of
 from broker.errors import ConfigError
 from broker.machine import system_clock
-from broker.settings import BrokerSettings, config_home, find_config
+from broker.settings import BrokerSettings, usual_config
 from coordinator.cli.certificates import (
     BROKER_CERTIFICATE,
     BROKER_KEY,
     broker_url,
     home_of,
+    is_usual,
     publish,
 )
 from coordinator.cli.common import json_option
@@ -272,14 +272,14 @@ def _addresses(home: Path, person: str, brokers: Sequence[str]) -> Iterator[Step
     used = addresses if addresses[0].tls else parse_addresses(url)
     names = [*map(_checked, brokers)]
     if names and not {one.host for one in used} & {*names}:
-        file = find_config(None, os.environ) or config_home() / "fleet.toml"
+        file = usual_config()
         other = Address(names[0], used[0].port, tls=True)
         yield Step("address", _ADDRESS.format(used=text_of(used), file=file, other=other))
 
 
 def _first_steps(home: Path, person: str) -> list[Step]:
     """Return how a fleet is begun: its programs here, its hosts, and a look at it."""
-    usual = home == home_of(None)
+    usual = is_usual(home)
     own = "" if usual else f" --identity {_typed(home / 'identities' / 'coordinator')}"
     own_folder = home / "identities" / ids.folder_name(person)
     persons = "" if usual else f" --identity {_typed(own_folder)}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from broker.errors import LocalError
-from broker.settings import config_home, expanded, find_config
+from broker.settings import expanded, usual_config
 from coordinator.cli.common import json_option
 from coordinator.cli.words import print_json, say
 
@@ -38,7 +38,7 @@ def operator_key_command(output: Path, as_json: bool) -> None:
         file.write(secrets.token_hex(KEY_BYTES) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    config = find_config(None, os.environ) or config_home() / "fleet.toml"
+    config = usual_config()
     if as_json:
         print_json({"ok": True, "file": str(path), "config": str(config)})
         return
