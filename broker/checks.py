@@ -5,19 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import queue
 import shutil
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import psutil
 
 from broker.clock import Now
+from broker.deadline import within
 from broker.findings import Finding, fail, ok, warn
 from broker.lock import holder
 from broker.prose import span
@@ -29,10 +28,10 @@ FREE_DISK_WARN_BYTES: Final = 5 * GIB
 FREE_DISK_FAIL_BYTES: Final = GIB // 2
 FREE_RAM_WARN_BYTES: Final = GIB
 FAR_S: Final = 30.0  # between two clocks; a signed command is taken for 60 s
+LOOK_AT_DISK: Final = "look at the system's log for it, and at its cable or network"
 _SET_IT: Final = "set it, and keep it by NTP: certificates are judged by it"
 _TIMEX_BYTES: Final = 512  # struct timex of adjtimex(2) is 208 bytes
 _TIME_ERROR: Final = 5
-T = TypeVar("T")
 
 
 def check_python() -> Finding:
@@ -52,29 +51,6 @@ def check_memory() -> Finding:
     return ok("memory", text)
 
 
-def within(timeout_s: float, function: Callable[[], T]) -> T:
-    """Return what a function returns that knows no deadline.
-
-    Raises `TimeoutError`, or what the function raises.
-    """
-    done: queue.SimpleQueue[T | BaseException] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            done.put(function())
-        except (OSError, ValueError) as error:
-            done.put(error)
-
-    threading.Thread(target=run, name="fleet-doctor", daemon=True).start()
-    try:
-        answer = done.get(timeout=timeout_s)
-    except queue.Empty:
-        raise TimeoutError(f"no answer in {timeout_s:.0f} s") from None
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
-
-
 def check_state(
     state: Path, write: Callable[[Path], None] | None = None, timeout_s: float = STEP_S
 ) -> Iterator[Finding]:
@@ -84,13 +60,17 @@ def check_state(
     `write` makes something durable in a folder; a disk that hangs is waited for `timeout_s`.
     """
     place = state
-    try:
+
+    def look() -> int:
+        nonlocal place
         place = next(one for one in (state, *state.parents) if one.exists())
-        within(timeout_s, lambda: (write or _write)(place))
-        free_bytes = shutil.disk_usage(place).free
+        (write or _write)(place)
+        return shutil.disk_usage(place).free
+
+    try:
+        free_bytes = within(timeout_s, look)
     except TimeoutError:
-        remedy = "look at the system's log for it, and at its cable or network"
-        yield fail("state", f"{place}: the disk has not answered in {timeout_s:g} s", remedy)
+        yield fail("state", f"{place}: the disk has not answered in {timeout_s:g} s", LOOK_AT_DISK)
         return
     except OSError as error:
         who = f"user {os.getuid()}" if hasattr(os, "getuid") else "this user"
@@ -118,7 +98,7 @@ def _write(folder: Path) -> None:
 def check_lock(state: Path, who: str) -> tuple[Finding, bool]:
     """Tell whether a program of this kind works on the state folder already."""
     try:
-        process = holder(state)
+        process = within(STEP_S, lambda: holder(state))
     except OSError as error:
         remedy = f"run this as the user that runs the {who}"
         return warn("lock", f"{state / 'lock'}: {error.strerror or error}", remedy), False

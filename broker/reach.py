@@ -19,8 +19,9 @@ from typing import Final
 from broker.access import AGENT, COORDINATOR, Access, open_access
 from broker.acl import REWRITE_RIGHTS
 from broker.address import Address
-from broker.checks import STEP_S, within
+from broker.checks import STEP_S
 from broker.connection import IS_IT_REVOKED, REFUSED
+from broker.deadline import within
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.findings import Finding, Level, fail, ok, skipped, warn
 from broker.identity import HOW_TO_GET

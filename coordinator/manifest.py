@@ -17,6 +17,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from broker import tomltext
+from broker.deadline import within
 from broker.errors import ConfigError
 from broker.hours import parse_hours
 from broker.hyperschema import check_hyper
@@ -36,6 +37,7 @@ from coordinator.plan import (
 from coordinator.tomllines import Lines
 
 SCHEMA_VERSION: Final = 1
+ANSWER_S: Final = 10.0  # of the disk that it is on
 MAX_BYTES: Final = 32 * 1024 * 1024
 MAX_JOBS: Final = 100_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -122,16 +124,26 @@ def read_job(table: dict[str, Any], trainers: Mapping[str, Mapping[str, JsonValu
     return spec
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a manifest. Raises `ManifestError` when the file is none."""
+def read_text(path: Path, answer_s: float = ANSWER_S) -> str:
+    """Return the text of a manifest.
+
+    Raises `ManifestError` when the file is none, or nothing is heard of it for `answer_s`.
+    """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise _single(path, f"larger than {MAX_BYTES // 1024**2} MiB; split the plan")
-        return tomltext.decoded(path.read_bytes())
+        return tomltext.decoded(within(answer_s, lambda: _read(path)))
+    except TimeoutError:
+        why = f"has not answered in {answer_s:g} s; see whether its disk, or its network, is there"
+        raise _single(path, why) from None
     except OSError as error:
         raise _single(path, f"cannot be read: {error.strerror}; check the path") from None
     except tomltext.TomlError as error:
         raise _single(path, str(error), error.line) from None
+
+
+def _read(path: Path) -> bytes:
+    if path.stat().st_size > MAX_BYTES:
+        raise _single(path, f"larger than {MAX_BYTES // 1024**2} MiB; split the plan")
+    return path.read_bytes()
 
 
 def _parse_toml(path: Path, text: str) -> dict[str, Any]:

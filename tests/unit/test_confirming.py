@@ -1,4 +1,4 @@
-"""What is asked before much is changed: a no, Ctrl-D and Ctrl-C, at a terminal of the test's own."""
+"""What is asked before much is changed: a no, Ctrl-D and Ctrl-C, at a terminal of its own."""
 
 from __future__ import annotations
 

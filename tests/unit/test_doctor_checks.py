@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import sys
@@ -15,6 +16,7 @@ import pytest
 from agent.datacheck import check_data
 from agent.doctor import check_trainers
 from agent.gpucheck import check_gpu
+from agent.trainer.schema import SCHEMA_FILE, FeatureSchema, write_json
 from broker.ca import Authority
 from broker.checks import check_apart, check_clock, check_lock, check_state
 from broker.clock import Now
@@ -37,6 +39,55 @@ def test_a_disk_that_hangs_is_told_and_holds_nobody(tmp_path: Path) -> None:
     assert finding.level == "fail"
     assert f"{tmp_path}: the disk has not answered in 0.05 s" in finding.text
     assert finding.remedy
+
+
+class _Hanging(type(Path())):  # type: ignore[misc] # the class is the system's
+    """A path on a disk that answers nothing, whatever it is asked."""
+
+    over = threading.Event()
+
+    def stat(self, **_: Any) -> Any:
+        self.over.wait()
+
+
+def test_a_disk_that_hangs_is_not_even_asked_what_is_there() -> None:
+    """To look whether a folder is there may take for ever as well."""
+    try:
+        (finding,) = check_state(_Hanging("/somewhere"), timeout_s=0.05)
+    finally:
+        _Hanging.over.set()
+    assert finding.text == "/somewhere: the disk has not answered in 0.05 s"
+
+
+def _schema(folder: Path, digest: str) -> None:
+    """Write the schema of one file of prepared data."""
+    schema = FeatureSchema(
+        simulated=True, task="binary", window=2, stride=1, period_s=1.0, label_rule="any",
+        classes=(), class_counts={}, unlabelled_windows=0, windows=7, rows=8, hosts=("a",),
+        channels={}, features={}, files={"windows.parquet": digest},
+    )  # fmt: skip
+    write_json(folder / SCHEMA_FILE, schema)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such files")
+def test_prepared_data_that_hangs_is_told_and_holds_nobody(tmp_path: Path) -> None:
+    """Its schema may be at hand, and what it names be away."""
+    os.mkfifo(tmp_path / "windows.parquet")
+    _schema(tmp_path, "0" * 64)
+    found = check_data(tmp_path, answer_s=0.05)
+    assert found.level == "fail"
+    assert found.text == f"{tmp_path}: the disk has not answered in 0.05 s"
+    assert "cable or network" in found.remedy
+
+
+def test_prepared_data_is_read_whole(tmp_path: Path) -> None:
+    """Of more than one block, and of another content."""
+    whole = b"x" * 3_000_000
+    (tmp_path / "windows.parquet").write_bytes(whole)
+    _schema(tmp_path, hashlib.sha256(whole).hexdigest())
+    assert check_data(tmp_path).text.endswith("7 windows of 1 hosts, every file checked")
+    (tmp_path / "windows.parquet").write_bytes(whole[1:])
+    assert check_data(tmp_path).text.endswith("is not the file that the schema names")
 
 
 def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:
