@@ -28,7 +28,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from broker import certificates as certs
 from broker import identity as ids
 from broker import private
-from broker.clock import rfc3339
 from broker.errors import ConfigError
 from broker.identity import DAY_S
 from broker.lock import FolderLock
@@ -309,7 +308,7 @@ def alternative_names(certificate: x509.Certificate) -> list[str]:
 
 def describe(one: Issued) -> str:
     """Return a certificate in words: its serial number and its end."""
-    return f"serial {one.serial}, until {rfc3339(one.ends_s)[:10]}"
+    return f"serial {one.serial}, until {ids.day(one.ends_s)}"
 
 
 def _revoked(issued: Sequence[Issued], name: str, now_s: float) -> list[Issued]:

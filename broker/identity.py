@@ -226,8 +226,8 @@ def _role(name: str) -> str | None:
 
 
 def day(wall_s: float) -> str:
-    """Return seconds since the epoch as a date, in UTC."""
-    return datetime.fromtimestamp(wall_s, UTC).date().isoformat()
+    """Return seconds since the epoch as a date, by this machine's clock."""
+    return datetime.fromtimestamp(wall_s, UTC).astimezone().date().isoformat()
 
 
 def write_identity(

@@ -84,14 +84,16 @@ def _near_its_end(row: dict[str, Any]) -> list[str]:
 
     ends = str((row["capability"] or {}).get("certificate_expires_at"))
     try:
-        left_s = (datetime.fromisoformat(ends) - datetime.now(UTC)).total_seconds()
+        end = datetime.fromisoformat(ends)
+        left_s = (end - datetime.now(UTC)).total_seconds()
     except (TypeError, ValueError):  # none, or none that one can read, as without its zone
         return []
     if left_s > NEAR_S:
         return []
+    day = end.astimezone().date()
     if left_s <= 0:
-        return [f"its certificate ended on {ends[:10]}; `fleet enroll {row['host']} --replace`"]
-    return [f"its certificate ends on {ends[:10]}, in {render.span(left_s)}"]
+        return [f"its certificate ended on {day}; `fleet enroll {row['host']} --replace`"]
+    return [f"its certificate ends on {day}, in {render.span(left_s)}"]
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:

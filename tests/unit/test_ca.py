@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from broker import certificates as certs
 from broker import identity as ids
 from broker.acl import Principal
-from broker.ca import Authority, alternative_names, is_node
+from broker.ca import Authority, Issued, alternative_names, describe, is_node
 from broker.errors import ConfigError
 from broker.identity import DAY_S
+from coordinator.cli.workers import _near_its_end
 
 NOW_S = 1.8e9
 PUBLIC = certs.new_key().public_key()
@@ -262,3 +265,22 @@ def test_another_ca_is_another(authority: Authority, tmp_path: Path) -> None:
     assert other.certificate.subject != authority.certificate.subject
     with pytest.raises((InvalidSignature, ValueError)):
         _load(other.issue(PUBLIC, "pi", NOW_S)).verify_directly_issued_by(authority.certificate)
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone is the system's there")
+def test_the_end_of_a_certificate_is_told_by_this_machine_s_clock(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As every other time; half past eleven in the evening in Greenwich is tomorrow in Tokyo."""
+    late_s = datetime(2030, 5, 28, 23, 30, tzinfo=UTC).timestamp()
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert ids.day(late_s) == "2030-05-29"
+        assert describe(Issued("pi", "1", "", late_s)).endswith("until 2030-05-29")
+        row = {"host": "pi", "capability": {"certificate_expires_at": "2020-05-28T23:30:00Z"}}
+        (said,) = _near_its_end(row)
+        assert said.startswith("its certificate ended on 2020-05-29; ")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
