@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -200,11 +201,11 @@ def print_event(row: dict[str, Any]) -> None:
     place = "of" if row["event"] in {"enroll", "revoke"} else "on"  # done where the CA is
     on = [printable(part) for part in (row["name"], host and f"{place} {host}") if part]
     why = first_line(row["why"], 2000)
-    if len(on) > 1 and line.cell_len + GAP + len(" ".join(on)) > out.width:
+    if len(on) > 1 and line.cell_len + GAP + cell_len(" ".join(on)) > out.width:
         where = on.pop()
         why = f"{where}: {why}" if why else where
     line.append(f"  {' '.join(on)}" if on else "")
-    if why and line.cell_len + GAP + len(why) <= out.width:
+    if why and line.cell_len + GAP + cell_len(why) <= out.width:
         line.append(f"{' ' * GAP}{why}")
         why = ""
     out.print(line, no_wrap=True)

@@ -139,3 +139,20 @@ def test_a_host_is_enrolled_elsewhere(
          "name": None, "host": "pi", "why": ""}
     )  # fmt: skip
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "why", ["the disk of the old box is full, again", "古い箱のディスクが再び一杯"]
+)
+def test_why_goes_below_what_happened_where_it_does_not_fit_beside_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """By the columns that it takes on the screen; nothing of it is cut."""
+    monkeypatch.setenv("COLUMNS", "70")
+    render.print_event(
+        {"at": "2026-01-02T12:00:00Z", "who": "operator:al", "event": "drain", "outcome": "done",
+         "name": None, "host": "pi", "why": why}
+    )  # fmt: skip
+    first, below = capsys.readouterr().out.splitlines()
+    assert first.rstrip().endswith("on pi")
+    assert below.strip() == why
