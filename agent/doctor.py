@@ -142,10 +142,10 @@ def _session(word: contact.Word | None, who: str, name: str) -> Finding:
 def check_owner(settings: AgentSettings, sources: tuple[list[str], list[str]]) -> Finding:
     """Tell how this host finds out whether somebody uses it: `agent.usage.sources`."""
     known, unknown = sources
-    text = f"that somebody uses this host is told by {', '.join(known)}"
+    text = f"that its owner uses this host shows in {' and '.join(known)}"
     if not unknown:
         return ok("owner", text)
-    text += f"; {' and '.join(unknown)} cannot be known here"
+    text += f", not in {' and '.join(unknown)}, of which nothing here tells"
     if not settings.idle_only:
         return ok("owner", text)
     remedy = "idle_only goes by the rest; use quiet_hours, or `fleet snooze --here`, beside it"

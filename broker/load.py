@@ -9,6 +9,10 @@ from broker.messages import BrokerLoad
 BUSY: Final = 0.6  # of the one core that it can use: beyond it, peaks wait
 LATE_S: Final = 0.25
 CROWDED: Final = 0.8  # of the connections that it takes
+HELD_UP: Final = (
+    "something holds it up: see what else its machine does, and whether the broker, or the "
+    "machine, was stopped for a while"
+)
 REMEDY: Final = "move to mosquitto, which bears more: docs/brokers.md"
 
 
@@ -34,5 +38,5 @@ def strain(load: BrokerLoad) -> Strain | None:
         return Strain(f"near its limit: {', and '.join(reasons)}", REMEDY)
     if load.lag_p99_s >= LATE_S:
         what = f"late by up to {load.lag_p99_s:.1f} s, though it takes {load.busy:.0%} of a core"
-        return Strain(what, "its machine has too much else to do: give it less, or more cores")
+        return Strain(what, HELD_UP)
     return None

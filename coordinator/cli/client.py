@@ -101,14 +101,14 @@ class OperatorClient:
         where = text_of(self._addresses)
         why = f"{where}: no answer in {self.timeout_s:g} s"
         connected = False
-        refusals, answered = 0, False
+        refusals, answered, denied = 0, False, False
         while not connected and (left_s := deadline_s - time.monotonic()) > 0:
             for event in self._mailbox.take(left_s):
                 if isinstance(event, Connected):
                     connected = True
                 elif isinstance(event, Disconnected):
                     refusals += 1
-                    why, answered = event.why, event.answered
+                    why, answered, denied = event.why, event.answered, event.denied
                     if not self._patient and refusals >= len(self._addresses):
                         deadline_s = 0.0
                 else:
@@ -120,7 +120,7 @@ class OperatorClient:
         threading.Thread(target=self._link.stop, name="fleet-give-up", daemon=True).start()
         if not answered and "url" not in self._settings.model_fields_set:
             self._check_whose_machine()
-        raise Unreachable(self._absence(why, answered=answered))
+        raise Unreachable(self._absence(why, answered=answered, denied=denied))
 
     def _check_whose_machine(self) -> None:
         """Raise `ConfigError` where only a host has joined: its broker is not this machine's."""
@@ -132,8 +132,10 @@ class OperatorClient:
                 "CA's machine and `fleet join` here, or ask there"
             )
 
-    def _absence(self, why: str, *, answered: bool) -> str:
+    def _absence(self, why: str, *, answered: bool, denied: bool) -> str:
         """Say that there is no connection, and what may help."""
+        if denied and (root := self._named_root()):
+            return f"the broker answers, but does not serve this command under {root}\n{why}"
         if answered:
             return (
                 f"the broker answers, but does not serve this command ({why})\n"
@@ -144,6 +146,13 @@ class OperatorClient:
         if not known:
             remedy = "is it running? start one with `fleet up`, or name yours with --broker"
         return f"the broker is not reachable ({why})\n{remedy}"
+
+    def _named_root(self) -> str:
+        """Return which topic root somebody has named, and what to do if it is not the fleet's."""
+        if "topic_root" not in self._settings.model_fields_set:
+            return ""
+        remedy = "is that the fleet's? else name its own, by --root or [broker] topic_root"
+        return f"the topic root {self.topics.root!r}: {remedy}"
 
     def __exit__(self, *_: object) -> None:
         self._link.stop()
@@ -224,7 +233,8 @@ class OperatorClient:
     def _missing(self) -> str:
         """Say which of the two does not answer, and what may help."""
         if self._lost is not None:
-            return self._absence(self._lost.why, answered=self._lost.answered)
+            lost = self._lost
+            return self._absence(lost.why, answered=lost.answered, denied=lost.denied)
         since_s = self._silent_since_s
         return self._silence(0.0 if since_s is None else time.monotonic() - since_s)
 
@@ -234,9 +244,12 @@ class OperatorClient:
         broker = f"the broker {text_of(self._addresses)} answers"
         nobody = f"{broker}, but no coordinator did in {span(silent_s)}"
         if found is None:
+            root = self._named_root()
+            under = f" under {root}" if root else ""
             return (
-                f"{nobody}\ndoes one run? it may be coming back to this broker still, and its log "
-                "says what keeps it, such as a full disk; else start one with `fleet coordinator`"
+                f"{nobody}{under}\ndoes one run? it may be coming back to this broker still, and "
+                "its log says what keeps it, such as a full disk; else start one with "
+                "`fleet coordinator`"
             )
         if found.state == "offline":
             how, then = "it was stopped", "start it again with `fleet coordinator`"

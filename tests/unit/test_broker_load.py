@@ -44,11 +44,13 @@ def test_who_nears_the_limit_is_sent_to_mosquitto(load: dict[str, Any], words: l
 
 
 def test_a_machine_that_is_busy_with_other_things_is_told_apart() -> None:
-    """Another broker would be as late there."""
+    """Another broker would be as late there; it, or the machine, may have been stopped, too."""
     found = strain(BrokerLoad(**FINE | {"lag_p99_s": 0.8}))
     assert found is not None
     assert "late by up to 0.8 s, though it takes 2% of a core" in found.what
     assert "mosquitto" not in found.remedy
+    assert found.remedy.startswith("something holds it up: see what else its machine does")
+    assert "was stopped for a while" in found.remedy
 
 
 class Clocks:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from agent.datacheck import check_data
-from agent.doctor import check_trainers
+from agent.doctor import check_owner, check_trainers
 from agent.gpucheck import check_gpu
+from agent.settings import AgentSettings
 from agent.trainer.schema import SCHEMA_FILE, FeatureSchema, write_json
 from broker.ca import Authority
 from broker.checks import check_apart, check_clock, check_lock, check_state
@@ -254,3 +255,14 @@ def test_trainers_that_start_are_one_list() -> None:
     ]
     (alone,) = [one for one in check_trainers(none, {"a": own["a"]}) if one.level == "ok"]
     assert alone.text == "a starts"
+
+
+def test_how_a_host_knows_of_its_owner_is_told_in_words() -> None:
+    """A warning only where the settings go by what cannot be known."""
+    shows, load = "that its owner uses this host shows in", (["load"], ["keyboard and mouse"])
+    found = check_owner(AgentSettings(host="pi"), (["keyboard and mouse (logind)", "load"], []))
+    assert found.text == f"{shows} keyboard and mouse (logind) and load"
+    found = check_owner(AgentSettings(host="pi"), load)
+    words = f"{shows} load, not in keyboard and mouse, of which nothing here tells"
+    assert (found.level, found.text) == ("ok", words)
+    assert check_owner(AgentSettings(host="pi", idle_only=True), load).level == "warn"

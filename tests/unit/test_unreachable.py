@@ -37,7 +37,9 @@ def test_a_broker_without_a_coordinator_is_told(where: BrokerSettings) -> None:
     began_s = time.monotonic()
     with OperatorClient(where, 1.0) as client, pytest.raises(Unreachable) as gone:
         client.ask(AskStatus(id=new_id()))
-    assert "answers, but no coordinator did" in str(gone.value)
+    first = str(gone.value).splitlines()[0]
+    assert "answers, but no coordinator did" in first
+    assert f"under the topic root {where.topic_root!r}: is that the fleet's?" in first
     assert "`fleet coordinator`" in str(gone.value)
     assert "its log says what keeps it" in str(gone.value)  # it may be there, with a full disk
     assert "it may be coming back to this broker still" in str(gone.value)
@@ -192,6 +194,9 @@ def test_a_broker_that_refuses_is_not_called_unreachable(
         broker.end()
     assert "the broker answers, but" in str(gone.value)
     assert "--root" in str(gone.value)
+    first = str(gone.value).splitlines()[0]
+    named = "the topic root 'other': is that the fleet's? else name its own, by --root"
+    assert (named in first) is (topic_root == "other")
     assert "fleet up" not in str(gone.value)
 
 
