@@ -154,7 +154,7 @@ class EmbeddedBroker(Distribution):
                 Reason.SLOW, f"client {client_id!r} does not keep up with its messages"
             )
 
-        outbox = Outbox(arrival.wire, self._settings, self._mail, slow)
+        outbox = Outbox(arrival.wire, self._settings, self._mail, self.queued, slow)
         client = Client(arrival, outbox, self._loop.time())
         self._clients[client_id] = client
         return client

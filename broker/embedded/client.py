@@ -56,6 +56,14 @@ class Client:
         """Its client id; with an identity, that of its name's own."""
         return self.arrival.session.client_id
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How much is kept for it: what it is yet to read, and what it is yet to end."""
+        held = sum(len(message.payload) for message, _ in self.held.values())
+        arrival = self.arrival
+        begun = arrival.cutter.waiting_bytes + arrival.wire.undecoded_bytes
+        return self.outbox.unsent_bytes + begun + held
+
     def is_silent(self, now_s: float) -> bool:
         """Tell whether nothing has come in 1.5 times the keepalive (MQTT 3.1.1, 3.1.2.10)."""
         keepalive_s = self.arrival.session.keepalive_s

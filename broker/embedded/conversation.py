@@ -75,6 +75,7 @@ class Conversation:
             return
         try:
             self._cutter.feed(self._wire.decode(data))
+            self._broker.queued(len(data))
         except (MalformedPacketError, OversizePacketError) as error:
             self._fail(error)
             return

@@ -23,6 +23,7 @@ from broker.embedded.subscriptions import Subscriptions, is_deep, is_filter
 
 REFUSED: Final = 0x80  # in a SUBACK
 SCAN_AT_ONCE: Final = 1_000  # retained topics, before others have their turn
+QUEUED_SHARE: Final = 8  # of the limit on what is queued: after so much more it is summed up
 
 
 def may_publish(gate: Gate | None, topic: str) -> bool:
@@ -54,6 +55,7 @@ class Distribution(Broker):
         self._subscribed: Subscriptions[Client] = Subscriptions()
         self._retained = Retained()
         self._mail = Mail(self._loop)
+        self._queued_bytes = 0  # since it was last summed up
         self._meter = Meter(self._loop.time, time.process_time)
 
     @property
@@ -99,6 +101,33 @@ class Distribution(Broker):
             gate = client.arrival.gate
             if gate is None or gate.may_receive(topic):
                 client.outbox.send(message, min(qos, granted))
+
+    def queued(self, size_bytes: int) -> None:
+        """Take note that so much more may wait, for a client or of one; keep the sum bounded.
+
+        What waits grows less without a word, and 10,000 connections take milliseconds to ask. So
+        they are asked now and then, and brought so far below the limit that it holds until then.
+        """
+        limit_bytes = self._settings.max_queued_bytes
+        self._queued_bytes += size_bytes
+        if self._queued_bytes * QUEUED_SHARE > limit_bytes:
+            self._queued_bytes = 0
+            self._relieve(limit_bytes - limit_bytes // QUEUED_SHARE)
+
+    def _relieve(self, most_bytes: int) -> None:
+        """Disconnect those for whom most waits, until no more than `most_bytes` do in all."""
+        there = (client for client in self._clients.values() if not client.arrival.wire.is_cut)
+        waiting = [(client.waiting_bytes, client) for client in there]
+        total_bytes = sum(size_bytes for size_bytes, _ in waiting)
+        if total_bytes <= most_bytes:
+            return
+        for size_bytes, client in sorted(waiting, key=lambda one: one[0], reverse=True):
+            held = f"it has {size_bytes} of the {total_bytes} bytes that wait in all"
+            self._refusals.add(Reason.MEMORY, f"client {client.id!r} was disconnected: {held}")
+            client.arrival.wire.cut()
+            total_bytes -= size_bytes
+            if total_bytes <= most_bytes:
+                return
 
     def subscribe(self, client: Client, filter_: str, qos: int) -> int:
         """Subscribe and return the code for the SUBACK; the caller counts what is refused.

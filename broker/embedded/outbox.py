@@ -51,11 +51,17 @@ class Outbox:
     """
 
     def __init__(
-        self, wire: Wire, settings: ServerSettings, mail: Mail, on_slow: Callable[[], None]
+        self,
+        wire: Wire,
+        settings: ServerSettings,
+        mail: Mail,
+        on_queued: Callable[[int], None],
+        on_slow: Callable[[], None],
     ) -> None:
         self._wire = wire
         self._settings = settings
         self._mail = mail
+        self._on_queued = on_queued
         self._on_slow = on_slow
         self._parts: list[Bytes] = []
         self._parts_bytes = 0
@@ -84,6 +90,7 @@ class Outbox:
             if not self.is_closed:
                 self._on_slow()
             return False
+        self._on_queued(size_bytes)
         if not qos and not retain and size_bytes <= SMALL_BYTES:
             self._put(message.plain())
             return True

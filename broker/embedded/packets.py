@@ -75,6 +75,11 @@ class Cutter:
         self._more: list[bytes | bytearray] = []
         self._missing_bytes = 0
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of a packet that is not complete is held."""
+        return len(self._data) + sum(map(len, self._more))
+
     def feed(self, data: bytes) -> None:
         """Take what came next."""
         self._missing_bytes -= len(data)

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     RETAINED = "retained"  # too much retained: delivered, but not kept
     SILENT = "silent"  # nothing in 1.5 times the keepalive
     SLOW = "slow"  # a message for somebody who does not keep up
+    MEMORY = "memory"  # too much waits for all together: who has the most of it is disconnected
 
 
 class Refusals:

@@ -38,6 +38,7 @@ class ServerSettings:
     max_connect_bytes: int = 16 * 1024  # the first packet, of somebody yet unknown
     max_unsent_bytes: int = 64 * 1024 * 1024  # what waits for one client
     max_unsent: int = 20_000
+    max_queued_bytes: int = 256 * 1024 * 1024  # what waits for all clients, and of them, together
     max_filters: int = 1_000
     connect_timeout_s: float = 10.0  # from accept to the last byte of CONNECT
     max_connections: int = 10_000

@@ -49,15 +49,18 @@ class WebsocketWire(Wire):
         """
         protocol = self.protocol
         request: object = None
-        data = b""
+        data, size_bytes, limit_bytes = b"", 0, self._settings.max_connect_bytes
         while request is None:
             heard, data = bool(data), await self.line.read()
             if not data and not heard:
                 raise LeftError
+            size_bytes += len(data)
             protocol.receive_data(data)
             if not data or protocol.handshake_exc is not None:
                 raise HandshakeError("no request for a websocket")
             request = next(iter(protocol.events_received()), None)
+            if request is None and size_bytes > limit_bytes:
+                raise HandshakeError(f"a request of more than {limit_bytes} bytes")
         if not isinstance(request, Request):
             raise HandshakeError("no request for a websocket")
         origin = request.headers.get("Origin")
@@ -69,6 +72,29 @@ class WebsocketWire(Wire):
         self.flush()
         if protocol.handshake_exc is not None:
             raise HandshakeError(str(protocol.handshake_exc))
+
+    async def read(self) -> bytes:
+        """Return what has come, nothing at the end: for what comes before a client is let in.
+
+        Raises `OversizePacketError` for a frame that is larger than a CONNECT may be.
+        """
+        limit_bytes = self._settings.max_connect_bytes + PACKET_HEADER_BYTES
+        while data := await self.line.read():
+            if found := self.decode(data):
+                return found
+            if self.has_ended:
+                break
+            # Not by `max_size`: what a client sends in one with its CONNECT may be larger.
+            if self.undecoded_bytes > limit_bytes:
+                raise OversizePacketError(
+                    f"a frame of more than {limit_bytes} bytes before the CONNECT"
+                )
+        return b""
+
+    @property
+    def undecoded_bytes(self) -> int:
+        """See `Wire`."""
+        return len(self.protocol.reader.buffer)
 
     @property
     def has_ended(self) -> bool:

@@ -31,6 +31,11 @@ class Wire:
         """How much waits to be sent."""
         return self._transport.get_write_buffer_size()
 
+    @property
+    def undecoded_bytes(self) -> int:
+        """How much has come of what `decode` cannot return yet."""
+        return 0
+
     def secured(self) -> None:
         """Take note that TLS has begun."""
         self._transport = cast("asyncio.Transport", self._writer.transport)

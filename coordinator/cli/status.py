@@ -61,6 +61,7 @@ _BY_BROKER: Final[dict[str, _Words]] = {
     "retained": "retaining too much",
     "silent": "silent for too long",
     "slow": "too slow to read",
+    "memory": "with the most that waits, when too much did",
     "websocket": "with a websocket that made no sense, or of another site's page",
 }
 

@@ -240,6 +240,50 @@ def test_retained_messages_for_a_slow_subscriber_are_bounded(new_network: Make) 
     assert Reason.SLOW not in network.refused
 
 
+def test_what_waits_for_all_together_is_bounded(new_network: Make) -> None:
+    """Who has the most of it is disconnected; the others stay, and get everything."""
+    limit_bytes = 16_000_000
+    network = new_network(max_queued_bytes=limit_bytes)
+    for client_id, filters in (("most", ("fleet/#",)), ("less", ("fleet/+/heartbeat",))):
+        one = network.client("operator:alice", client_id)
+        for filter_ in filters:
+            one.subscribe(filter_, 0)
+        one.paho.loop_stop()
+    awake, agent = network.client("operator:carol"), network.client("gaming-pc")
+    awake.subscribe("fleet/#", 0)
+    clients = network.running.broker.sessions
+    number = 0
+    while "operator:alice/most" in clients:
+        number += 1
+        assert number < 200, "nobody is disconnected"
+        for topic in (f"fleet/gaming-pc/artifact/a/chunk/{number}", "fleet/gaming-pc/heartbeat"):
+            agent.publish(topic, b"z" * 200_000)
+            assert awake.next()[0] == topic
+        waiting = [client.outbox.unsent_bytes for client in list(clients.values())]
+        assert sum(waiting) <= limit_bytes
+    assert "operator:alice/less" in clients
+    assert network.refused == {Reason.MEMORY: 1}
+
+
+def test_what_is_not_released_counts_for_all_together(new_network: Make) -> None:
+    """A name may have many connections, each with 20 messages of a megabyte, and half a one."""
+    network = new_network(max_queued_bytes=20_000_000)
+    topic, numbers = "fleet/gaming-pc/status", range(1, 9)
+    held = b"".join(publish(topic, bytes(1_000_000), qos=2, number=one) for one in numbers)
+    half = publish(topic, bytes(1_000_000))[:-1]
+    with contextlib.ExitStack() as stack:
+        for number in range(5):
+            connection = wire(network.port, network.tls("gaming-pc"))
+            stack.enter_context(connection)
+            connection.sendall(connect(f"hoarder-{number}"))
+            assert heard(connection, 4) == ACCEPTED
+            with contextlib.suppress(OSError):  # it may be this one that goes
+                connection.sendall(held + half)
+        until(lambda: Reason.MEMORY in network.refused, "nobody is disconnected")
+        clients = list(network.running.broker.sessions.values())
+        assert sum(client.waiting_bytes for client in clients) <= 20_000_000
+
+
 def test_a_client_that_takes_nothing_can_be_ended(network: Any) -> None:
     """By a takeover, a revocation or a stop: nobody waits for it to read."""
     sleepy = network.client("operator:alice", "sleepy")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from websockets.exceptions import ConnectionClosedError
@@ -263,6 +264,51 @@ def test_what_is_no_mqtt_ends_the_websocket(local: Callable[..., Local]) -> None
 def _frame(kind: int, data: bytes) -> bytes:
     """A browser's frame of less than 126 bytes, whose mask is zero."""
     return bytes([0x80 | kind, 0x80 | len(data)]) + bytes(4) + data
+
+
+REQUEST = (
+    b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+    b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
+LARGE = b"\x82\xff" + (1 << 20).to_bytes(8, "big") + bytes(4)  # the head of a frame of 1 MiB
+
+
+@contextlib.contextmanager
+def _opened(port: int) -> Iterator[tuple[socket.socket, BinaryIO]]:
+    """A browser's websocket, by hand, and what it reads."""
+    with socket.create_connection(("127.0.0.1", port), 10) as browser:
+        browser.sendall(REQUEST + b"\r\n")
+        with browser.makefile("rb") as answers:
+            while answers.readline() != b"\r\n":
+                pass
+            yield browser, answers
+
+
+def test_nobody_takes_much_memory_before_a_connect(local: Callable[..., Local]) -> None:
+    """What is begun and larger than a CONNECT may be ends the connection, not the wait for it."""
+    broker = local(connect_timeout_s=600.0)
+    with _opened(broker.port) as (browser, _):
+        browser.sendall(LARGE + bytes(100_000))
+        broker.refuses(Reason.OVERSIZE)
+    broker = local(connect_timeout_s=600.0)
+    with socket.create_connection(("127.0.0.1", broker.port), 10) as browser:
+        lines = (b"X-%d: %s\r\n" % (number, b"x" * 8_000) for number in range(12))
+        browser.sendall(REQUEST + b"".join(lines))
+        broker.refuses(Reason.WEBSOCKET)
+
+
+def test_what_comes_in_one_with_the_connect_may_be_large(local: Callable[..., Local]) -> None:
+    """A client need not wait for the CONNACK (MQTT 3.1.1, 3.1.4)."""
+    broker = local()
+    with _opened(broker.port) as (browser, answers):
+        body = b"\0\1a" + bytes(300_000)
+        size = bytes((len(body) & 0x7F | 0x80, len(body) >> 7 & 0x7F | 0x80, len(body) >> 14))
+        publish = b"\x30" + size + body
+        frame = b"\x82\xff" + len(publish).to_bytes(8, "big") + bytes(4) + publish
+        browser.sendall(_frame(2, CONNECT) + frame + _frame(2, PINGREQ))
+        assert answers.read(6) == b"\x82\x04\x20\x02\0\0"
+        assert answers.read(4) == b"\x82\x02" + PINGRESP
 
 
 def test_answers_to_pings_that_nobody_reads_do_not_pile_up(local: Callable[..., Local]) -> None:
