@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import errno
 import hmac
 import json
 import secrets
@@ -48,6 +49,7 @@ MAX_CONNECTIONS: Final = 16
 MAX_LINE_BYTES: Final = 32 * 1024
 CONNECTION_S: Final = 10.0
 ACCEPT_S: Final = 0.2
+_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,10 @@ class Enrolment:
                 connection, _ = listener.accept()
             except TimeoutError:
                 continue
-            except OSError:
-                continue  # it has left before it was taken
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    time.sleep(ACCEPT_S)  # it waits still, and would be refused again at once
+                continue  # else it has left before it was taken
             threads = [thread for thread in threads if thread.is_alive()]
             if not self._free.acquire(blocking=False):
                 connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import socket
 import ssl
@@ -536,3 +537,24 @@ def test_an_identity_that_was_renewed_is_the_same_one(authority: Authority, tmp_
     (tmp_path / "gpu" / "client.crt").write_bytes(renewed)
     assert not install(first, tmp_path / "gpu")
     assert (tmp_path / "gpu" / "client.crt").read_bytes() == renewed
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOBUFS])
+def test_a_machine_without_room_for_a_connection_is_not_asked_all_the_time(
+    number: int, authority: Authority
+) -> None:
+    """Whoever waits at the door would keep a core busy until there is a file descriptor again."""
+
+    class Full(socket.socket):
+        """A listening socket of a machine that has no descriptor left."""
+
+        asked = 0
+
+        def accept(self) -> tuple[socket.socket, Any]:
+            self.asked += 1
+            raise OSError(number, "no room")
+
+    offer = Offer(authority, ID, URL, new_token(authority), 1.0)
+    with Full() as listener:
+        assert Enrolment(offer, time.monotonic, time.time).serve(listener) is End.EXPIRED
+    assert listener.asked < 20
