@@ -22,6 +22,7 @@ from broker.meant import did_you_mean
 from broker.settings import find_config, read_section
 
 MAX_TRAINERS: Final = 32
+MAX_LEVELS: Final = 64  # of a schema; an agent announces no deeper one
 MAX_SCHEMA_BYTES: Final = 16 * 1024
 MAX_SCHEMAS_BYTES: Final = 192 * 1024  # the capability message has to hold all of them
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -91,6 +92,8 @@ def _trainer(path: Path, where: str, table: object) -> OwnTrainer:
     except ValidationError as error:
         lines = [f"{where} {_words(fault)}" for fault in error.errors(include_url=False)]
         raise ConfigError("\n".join(lines)) from None
+    if _is_deep(trainer.hyper_schema, MAX_LEVELS):
+        raise ConfigError(f"{where} schema: is nested more than {MAX_LEVELS} levels deep")
     closed = {**trainer.hyper_schema, "additionalProperties": False}
     return trainer.model_copy(update={"hyper_schema": closed})
 
@@ -102,8 +105,17 @@ def _read_schema(path: Path, where: str) -> Any:
     except OSError as error:
         text = f"{where} schema: {path}: {error.strerror}; name a file, relative to this one"
         raise ConfigError(text) from None
-    except ValueError as error:
-        raise ConfigError(f"{where} schema: {path}: is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else f"not JSON: {error}"
+        raise ConfigError(f"{where} schema: {path}: is {what}") from None
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    """Tell whether more than `levels` lists or tables lie in each other: messages bear no more."""
+    if not isinstance(value, dict | list):
+        return False
+    within = value.values() if isinstance(value, dict) else value
+    return not levels or any(_is_deep(one, levels - 1) for one in within)
 
 
 def _words(fault: Any) -> str:

@@ -78,6 +78,18 @@ def test_a_fault_is_told_with_its_place_and_remedy(
     assert str(tmp_path) in str(found.value)
 
 
+@pytest.mark.parametrize("depth", [100, 900, 5_000, 200_000])
+def test_a_schema_that_is_nested_deeply_is_told_as_any_other_fault(
+    depth: int, tmp_path: Path
+) -> None:
+    """With the file's name, at whatever depth it is too much for whom."""
+    values = "[" * depth + "]" * depth
+    deep = f'{{"type": "object", "properties": {{"a": {{"enum": {values}}}}}}}'
+    (tmp_path / "deep.json").write_text(deep, "utf-8")
+    with pytest.raises(ConfigError, match=r"\[trainers.a\]"):
+        load(tmp_path, '[trainers.a]\ncommand = ["sh"]\nschema = "deep.json"\n')
+
+
 def test_all_schemas_fit_into_one_message(tmp_path: Path) -> None:
     """A coordinator drops a larger one unread: nobody would know what the host is."""
     large = {"type": "object", "properties": {"a": {"enum": ["x" * 15_000]}}}
