@@ -2,7 +2,7 @@
 
     <state>/checkpoints/<job id>/files/      the trainer's own
     <state>/checkpoints/<job id>/attempt     the attempt that was given the folder last
-    <state>/checkpoints/<sha256>.fetching    a checkpoint that is on its way here
+    <state>/checkpoints/<job id>.<attempt>.fetching    one that is on its way here
 
 Every name is built from ids that a message model has checked.
 """
@@ -44,7 +44,7 @@ class Checkpoints:
         self._bundler = bundler
         self._unpacker = unpacker
         self._root = state / "checkpoints"
-        self._fetching: dict[str, IO[bytes]] = {}
+        self._fetching: dict[Path, IO[bytes]] = {}
         self._disk.make_folder(self._root)
         for path in self._disk.glob(self._root, "*.fetching"):
             self._disk.unlink(path)
@@ -76,19 +76,23 @@ class Checkpoints:
         self._disk.replace(making, spool / f"{info.artifact_id}.tar.zst")
         return info
 
-    def write(self, artifact_id: str, offset: int, data: bytes) -> None:
-        """Put a piece of a checkpoint that is being fetched in its place."""
-        file = self._fetching.get(artifact_id)
+    def write(self, job_id: str, attempt: int, offset: int, data: bytes) -> None:
+        """Put a piece of the checkpoint that an attempt fetches in its place."""
+        part = self._part(job_id, attempt)
+        file = self._fetching.get(part)
         if file is None:
-            file = self._fetching[artifact_id] = self._disk.open(self._part(artifact_id), "w+b")
+            file = self._fetching[part] = self._disk.open(part, "w+b")
         file.seek(offset)
         file.write(data)
 
-    def install(self, job_id: str, artifact_id: str, made_by: int) -> None:
-        """Make a fetched checkpoint the job's. Raises `BadStream` when it is not what was meant."""
-        part, digest = self._part(artifact_id), hashlib.sha256()
+    def install(self, job_id: str, attempt: int, artifact_id: str, made_by: int) -> None:
+        """Make what an attempt has fetched the job's checkpoint, of the attempt `made_by`.
+
+        Raises `BadStream` when it is not what was meant.
+        """
+        part, digest = self._part(job_id, attempt), hashlib.sha256()
         try:
-            with contextlib.closing(self._fetching.pop(artifact_id)) as file:
+            with contextlib.closing(self._fetching.pop(part)) as file:
                 file.seek(0)
                 while block := file.read(_BLOCK_BYTES):
                     digest.update(block)
@@ -101,12 +105,13 @@ class Checkpoints:
         finally:
             self._disk.unlink(part)
 
-    def give_up(self, artifact_id: str) -> None:
-        """Forget a checkpoint that is being fetched."""
-        if (file := self._fetching.pop(artifact_id, None)) is not None:
+    def give_up(self, job_id: str, attempt: int) -> None:
+        """Forget the checkpoint that an attempt fetches."""
+        part = self._part(job_id, attempt)
+        if (file := self._fetching.pop(part, None)) is not None:
             with contextlib.suppress(OSError):
                 file.close()
-        self._disk.unlink(self._part(artifact_id))
+        self._disk.unlink(part)
 
     def drop(self, job_id: str) -> None:
         """Delete a job's checkpoint."""
@@ -135,5 +140,6 @@ class Checkpoints:
     def _marker(self, job_id: str) -> Path:
         return self._root / job_id / "attempt"
 
-    def _part(self, artifact_id: str) -> Path:
-        return self._root / f"{artifact_id}.fetching"
+    def _part(self, job_id: str, attempt: int) -> Path:
+        # Not by the artifact: two jobs may have left off at the same bytes.
+        return self._root / f"{job_id}.{attempt}.fetching"

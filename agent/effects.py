@@ -67,7 +67,6 @@ class WriteFetched:
 
     job_id: str
     attempt: int
-    artifact_id: str
     offset: int
     data: bytes
 
@@ -84,9 +83,10 @@ class InstallCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpFetch:
-    """Forget a checkpoint that was being fetched."""
+    """Forget the checkpoint that an attempt was fetching."""
 
-    artifact_id: str
+    job_id: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def on_timer(state: State, job_id: str, now: Now) -> None:
     if now.mono_s - run.fetch.idle_since < FETCH_IDLE_S:
         _perform(state, run, run.fetch.on_timer(now.mono_s), b"")
         return
-    state.do(GiveUpFetch(run.assign.checkpoint.artifact_id))
+    state.do(GiveUpFetch(run.job_id, run.attempt))
     _go_without(state, run, f"nothing came for {FETCH_IDLE_S:.0f} s", now)
 
 
@@ -79,7 +79,7 @@ def on_installed(state: State, event: CheckpointInstalled, now: Now) -> None:
     run = _fetching(state, event.job_id, event.attempt)
     if run is not None and run.assign.checkpoint is not None:
         if event.error:
-            state.do(GiveUpFetch(run.assign.checkpoint.artifact_id))
+            state.do(GiveUpFetch(run.job_id, run.attempt))
             _go_without(state, run, event.error, now)
         else:
             _start(state, run)
@@ -90,7 +90,7 @@ def end(state: State, run: Run) -> None:
     if run.fetch is not None and run.assign.checkpoint is not None:
         run.fetch = None
         state.timers.cancel(("fetch", run.job_id))
-        state.do(GiveUpFetch(run.assign.checkpoint.artifact_id))
+        state.do(GiveUpFetch(run.job_id, run.attempt))
 
 
 def _start(state: State, run: Run) -> None:
@@ -123,7 +123,7 @@ def _perform(state: State, run: Run, effects: Sequence[object], data: bytes) -> 
                 state.publish(state.topics.checkpoint_grant(host, artifact_id), grant)
             case WriteChunk(_, offset, begin, end):
                 piece = data[begin:end]
-                state.do(WriteFetched(run.job_id, run.attempt, artifact_id, offset, piece))
+                state.do(WriteFetched(run.job_id, run.attempt, offset, piece))
             case Complete():
                 run.fetch = None
                 state.timers.cancel(("fetch", run.job_id))

@@ -227,16 +227,16 @@ class Shell:
                 self._around.background(partial(self._install, effect))
             case BundleCheckpoint(job_id, attempt):
                 self._around.background(partial(self._bundle_checkpoint, job_id, attempt))
-            case GiveUpFetch(artifact_id):
+            case GiveUpFetch(job_id, attempt):
                 with _logged("checkpoint"):
-                    self._checkpoints.give_up(artifact_id)
+                    self._checkpoints.give_up(job_id, attempt)
             case DropCheckpoint(job_id):
                 with _logged("checkpoint"):
                     self._checkpoints.drop(job_id)
 
     def _write_fetched(self, effect: WriteFetched) -> None:
         try:
-            self._checkpoints.write(effect.artifact_id, effect.offset, effect.data)
+            self._checkpoints.write(effect.job_id, effect.attempt, effect.offset, effect.data)
         except OSError as error:
             log.error("checkpoint: %s", plain(error))
             self._around.put(CheckpointInstalled(effect.job_id, effect.attempt, plain(error)))
@@ -244,7 +244,9 @@ class Shell:
     def _install(self, effect: InstallCheckpoint) -> None:
         error = ""
         try:
-            self._checkpoints.install(effect.job_id, effect.artifact_id, effect.made_by)
+            self._checkpoints.install(
+                effect.job_id, effect.attempt, effect.artifact_id, effect.made_by
+            )
         except (OSError, FleetError, LookupError) as problem:
             error = f"{type(problem).__name__}: {plain(problem)}"
             about = self._about(effect.job_id, effect.attempt)

@@ -22,6 +22,7 @@ from agent.effects import (
     SendChunk,
     Shutdown,
     StartTrainer,
+    Vitals,
     WriteFetched,
 )
 from agent.shell import Shell, Surroundings
@@ -301,9 +302,9 @@ def test_a_checkpoint_travels_from_one_disk_to_another(tmp_path: Path) -> None:
     assert info is not None
     data = (tmp_path / "spool" / f"{info.artifact_id}.tar.zst").read_bytes()
     assert not here.is_here(JOB, 1)
-    here.write(info.artifact_id, 5, data[5:])
-    here.write(info.artifact_id, 0, data[:5])
-    here.install(JOB, info.artifact_id, 1)
+    here.write(JOB, 2, 5, data[5:])
+    here.write(JOB, 2, 0, data[:5])
+    here.install(JOB, 2, info.artifact_id, 1)
     assert here.is_here(JOB, 1)
     assert not here.is_here(JOB, 2), "a later attempt has left off elsewhere since"
     assert here.begin(JOB, 2)
@@ -311,14 +312,58 @@ def test_a_checkpoint_travels_from_one_disk_to_another(tmp_path: Path) -> None:
     assert not list((tmp_path / "b" / "checkpoints").glob("*.fetching"))
 
 
+def test_two_jobs_that_left_off_at_the_same_bytes_both_go_on_there(tmp_path: Path) -> None:
+    """A host with two slots fetches them at once: the one's is not the other's to put away."""
+    made = Checkpoints(tmp_path / "there")
+    made.begin(JOB, 1)
+    (made.files(JOB) / "state.json").write_text("{}", "utf-8")
+    (tmp_path / "spool").mkdir()
+    info = made.bundle(JOB, tmp_path / "spool")
+    assert info is not None
+    data = (tmp_path / "spool" / f"{info.artifact_id}.tar.zst").read_bytes()
+    left_off = m.Checkpoint(
+        artifact_id=info.artifact_id, size_bytes=len(data), chunk_bytes=1024, attempt=1
+    )
+    agent, here = Agent(slots=2), Checkpoints(tmp_path / "here")
+    started: list[bool] = []
+    events: list[Any] = []
+    slow: list[Any] = []  # is done when a turn is over, as by another thread
+
+    def start(effect: StartTrainer) -> Any:
+        started.append(here.is_here(effect.assign.job_id, 1))
+        raise OSError("that is all that is asked")
+
+    around = Surroundings(
+        agent.topics, publish=lambda _: True, put=events.append, background=slow.append,
+        measure=lambda _: None, look=lambda _: None, start=start,
+    )  # fmt: skip
+    shell = Shell(agent.core, around, Spool(tmp_path / "here"), here)
+    for job_id in (JOB, "2c" * 32):
+        assign = m.Assign(
+            id=agent.new_id(), job_id=job_id, attempt=2, instance="i1", name="job", model="gbt",
+            mode="oracle", lease_s=60.0, checkpoint=left_off,
+        )  # fmt: skip
+        events.append(Incoming(agent.topics.request("pi"), m.encode(assign)))
+    events.append(Vitals(8 << 30, "d"))
+    chunk_topic = agent.topics.checkpoint_chunk("pi", info.artifact_id, 0)
+    for late in ([], [Incoming(chunk_topic, data)], []):
+        taken, events[:] = [*events, *late], []
+        shell.turn(taken, agent.now)
+        while slow:
+            slow.pop(0)()
+    shell.turn(list(events), agent.now)
+    assert started == [True, True]
+    assert not list((tmp_path / "here" / "checkpoints").glob("*.fetching"))
+
+
 def test_a_checkpoint_that_was_changed_on_its_way_is_refused(tmp_path: Path) -> None:
     """What lay there before stays."""
     kept = Checkpoints(tmp_path)
     kept.begin(JOB, 1)
     (kept.files(JOB) / "state.json").write_text("mine", "utf-8")
-    kept.write(HEX, 0, b"not what was meant")
+    kept.write(JOB, 3, 0, b"not what was meant")
     with pytest.raises(BadStream, match="hash"):
-        kept.install(JOB, HEX, 2)
+        kept.install(JOB, 3, HEX, 2)
     assert (kept.files(JOB) / "state.json").read_text("utf-8") == "mine"
 
 
