@@ -21,6 +21,7 @@ from typing import Final
 from agent.capability import measure, probe_capability
 from agent.certificate import Certificate, RequestMade, make_request
 from agent.checkpoints import Checkpoints
+from agent.coalesced import Coalesced
 from agent.command import Place, is_resumable, trainer_command, trainer_environment
 from agent.contact import Contact
 from agent.core import Core
@@ -98,9 +99,8 @@ class Service:
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
         # Neither a heartbeat nor the owner's word waits until a bundle is made, and what runs does
         # not wait for a driver or a disk.
-        self._measurer = ThreadPoolExecutor(1, thread_name_prefix="fleet-measure")
+        self._measurer = Coalesced("fleet-measure")
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="fleet-owner")
-        self._measuring_waits = threading.Event()
         self._busy = Busy()
         self._eyes = Eyes(settings.state)
         self._data = DataFolder(settings.data)
@@ -229,8 +229,9 @@ class Service:
             self._nursery.close()
         goodbye = self._shell.goodbye()
         self._link.stop([] if goodbye is None else [goodbye])
-        for pool in (self._workers, self._measurer, self._looker):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._measurer.close()
+        self._looker.shutdown(wait=False, cancel_futures=True)
+        self._workers.shutdown(wait=False, cancel_futures=True)
         self._spool.close()
         self._lock.release()
         self._manager.close()
@@ -249,16 +250,12 @@ class Service:
 
     def _measure(self, known: tuple[Gpu, ...]) -> None:
         def measured() -> None:
-            self._measuring_waits.clear()
             try:
                 self.mailbox.put(measure(self._busy, self._data, known))
             except Exception:  # the next heartbeat asks for it again
                 log.exception("the machine could not be measured")
 
-        # One that has not begun yet tells all that another would.
-        if not self._measuring_waits.is_set():
-            self._measuring_waits.set()
-            self._measurer.submit(measured)
+        self._measurer.ask(measured)
 
     def _look(self, wanted: Look) -> None:
         def look() -> None:
