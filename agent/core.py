@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
-from agent import output, owed, owner, resuming, runs
+from agent import output, owed, owner, resuming, runs, unbundled
 from agent.effects import (
     BundleChecked,
     BundleFailed,
@@ -30,6 +30,7 @@ from agent.effects import (
     TrainerExited,
     TrainerLine,
     TrainerStarted,
+    Unbundled,
     Vitals,
 )
 from agent.state import CoreSettings, State
@@ -63,13 +64,18 @@ _OF_THE_JOB = "the job is "  # how the coordinator says why an attempt is none o
 
 
 class Core:
-    """Decides; see the module. `spooled` are the reports that an earlier process still owed."""
+    """Decides; see the module.
+
+    `spooled` are the reports that an earlier process still owed, `left` the results that it has not
+    bundled.
+    """
 
     def __init__(
         self,
         settings: CoreSettings,
         topics: Topics,
         spooled: Sequence[Finished | Failed] = (),
+        left: Sequence[Unbundled] = (),
         *,
         rng: Randomness,
         new_id: Callable[[], str],
@@ -77,6 +83,7 @@ class Core:
         """Start with nothing running."""
         self.state = State(settings, topics, rng, new_id)
         owed.reload(self.state, list(spooled))
+        unbundled.reload(self.state, left)
 
     def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
@@ -202,6 +209,7 @@ class Core:
         state.leaving = True
         self._beat()  # so that what is released now is not given back to this host
         for run in list(state.runs.values()):
+            unbundled.keep(state, run)
             runs.stop(state, run, run.stopping or "released", "the agent was shut down", now)
         # Trainers get their grace; then what is noted is noted, the rest is found by its lease.
         patience_s = state.settings.stop_grace_s if state.runs else 0.0

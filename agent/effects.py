@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from pydantic import JsonValue
+
 from broker.messages import Assign, Capability, Failed, Finished, Gpu
 from broker.wire import Outgoing
 
@@ -50,6 +52,22 @@ class MakeBundle:
 
     job_id: str
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unbundled:
+    """A job whose trainer is done, and whose result is not bundled yet."""
+
+    assign: Assign
+    result: dict[str, JsonValue] | None
+    ran_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepUnbundled:
+    """Keep what the trainer wrote for the agent's next process, which is to bundle it."""
+
+    left: Unbundled
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +184,7 @@ Effect = (
     | StartTrainer
     | SignalTrainer
     | MakeBundle
+    | KeepUnbundled
     | FindCheckpoint
     | WriteFetched
     | InstallCheckpoint

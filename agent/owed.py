@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
+from agent import unbundled
 from agent.effects import (
     BundleChecked,
     BundleMade,
@@ -84,10 +85,13 @@ def reload(state: State, reports: list[Finished | Failed]) -> None:
 
 def results(state: State) -> tuple[OwedResult, ...]:
     """Return what waits here to be brought home, as much of it as a goodbye can say."""
-    found = (one.report for one in state.owed.values() if isinstance(one.report, Finished))
+    reports = (one.report for one in state.owed.values() if isinstance(one.report, Finished))
+    found = chain(
+        ((report.job_id, report.attempt) for report in reports),
+        ((run.job_id, run.attempt) for run in unbundled.kept(state)),
+    )
     return tuple(
-        OwedResult(job_id=report.job_id, attempt=report.attempt)
-        for report in islice(found, MAX_LISTED)
+        OwedResult(job_id=job_id, attempt=attempt) for job_id, attempt in islice(found, MAX_LISTED)
     )
 
 

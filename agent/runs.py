@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent import output, owed, resuming
+from agent import output, owed, resuming, unbundled
 from agent.effects import (
     BundleCheckpoint,
     BundleFailed,
@@ -158,7 +158,9 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
     if run.stopping == "cancelled":
         _cancelled(state, run, now)
     elif event.code == 0:
-        run.phase = "bundling"
+        run.phase, run.is_done = "bundling", True
+        if state.leaving:
+            unbundled.keep(state, run)
         state.do(MakeBundle(run.job_id, run.attempt))
         state.beat_soon(now)
     elif run.stopping == "released" or event.data_gone:

@@ -94,7 +94,8 @@ class Service:
         for work in self._spool.work_folders():
             end_orphan(work)
         spooled = self._spool.load()
-        self._spool.clear_work()
+        unbundled = self._spool.load_unbundled(spooled)
+        self._spool.clear_work(unbundled)
         self._checkpoints = Checkpoints(settings.state)
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
         # Neither a heartbeat nor the owner's word waits until a bundle is made, and what runs does
@@ -107,7 +108,7 @@ class Service:
         self._nursery = Nursery() if sys.platform == "linux" else None
         self.mailbox: Mailbox[Event | RequestMade] = Mailbox()
         self._stopped = threading.Event()
-        core = Core(self._core_settings(), topics, spooled, rng=rng, new_id=new_id)
+        core = Core(self._core_settings(), topics, spooled, unbundled, rng=rng, new_id=new_id)
         core.begin(system_clock())
         self._link = Link(
             LinkSettings(
@@ -231,7 +232,8 @@ class Service:
         self._link.stop([] if goodbye is None else [goodbye])
         self._measurer.close()
         self._looker.shutdown(wait=False, cancel_futures=True)
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        # A bundle that is being made: the next agent must not find its file half written.
+        self._workers.shutdown(wait=True, cancel_futures=True)
         self._spool.close()
         self._lock.release()
         self._manager.close()

@@ -31,6 +31,7 @@ from agent.effects import (
     FindCheckpoint,
     GiveUpFetch,
     InstallCheckpoint,
+    KeepUnbundled,
     Leave,
     Look,
     MakeBundle,
@@ -180,6 +181,8 @@ class Shell:
                 log.warning("%s", text)
             case Leave():
                 self.left = True
+            case KeepUnbundled():
+                self._keep_unbundled(effect)
             case MakeBundle() | CheckBundle() | SpoolReport() | ClearJob() | SendChunk():
                 self._perform_on_spool(effect, now)
             case _:
@@ -356,6 +359,19 @@ class Shell:
             log.error(said, plain(error))
             self._unkept[report.job_id] = effect
             self._disk_again_s = now.mono_s + DISK_AGAIN_S
+
+    def _keep_unbundled(self, effect: KeepUnbundled) -> None:
+        assign = effect.left.assign
+        about = self._about(assign.job_id, assign.attempt)
+        try:
+            self._spool.keep_unbundled(effect.left)
+        except OSError as error:
+            said = "job %s: its result is lost unless it is bundled before this agent ends: %s"
+            log.error(said, about, plain(error))
+        else:
+            log.info(
+                "job %s: what is not bundled when this agent ends, the next one bundles", about
+            )
 
     def _clear(self, effect: ClearJob, now: Now) -> None:
         try:

@@ -11,24 +11,32 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import IO, Annotated, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from agent.bundle import BundleInfo, make_bundle
+from agent.effects import Unbundled
 from broker.disk import Disk, RealDisk, read, write_atomically
 from broker.errors import BadMessage, plain
-from broker.messages import MAX_SMALL_BYTES, Failed, Finished, decode, encode
+from broker.messages import MAX_PAYLOAD_BYTES, MAX_SMALL_BYTES, Failed, Finished, decode, encode
 
 log = logging.getLogger("fleet.agent")
 
 _REPORT: Final[TypeAdapter[Finished | Failed]] = TypeAdapter(
     Annotated[Finished | Failed, Field(discriminator="type")], config=ConfigDict(defer_build=True)
 )
+UNBUNDLED_FILE: Final = "unbundled.json"  # in a work folder
 _BLOCK_BYTES: Final = 1024 * 1024
 MOST_OPEN: Final = 4
+
+
+@cache
+def _unbundled() -> TypeAdapter[Unbundled]:
+    return TypeAdapter(Unbundled)  # a dataclass, and few agents ever need it
 
 
 def _make_bundle(folder: Path, out: Path) -> BundleInfo:
@@ -87,6 +95,33 @@ class Spool:
             self._disk, self._report_path(report.job_id, report.attempt), encode(report)
         )
         self._disk.sync_folder(self._spool)
+
+    def keep_unbundled(self, left: Unbundled) -> None:
+        """Have what a trainer wrote outlive this process: the next one bundles it."""
+        work = self.work(left.assign.job_id, left.assign.attempt)
+        write_atomically(self._disk, work / UNBUNDLED_FILE, _unbundled().dump_json(left))
+        self._disk.sync_folder(work)
+        self._disk.sync_folder(self._work)
+
+    def load_unbundled(self, reports: Iterable[Finished | Failed]) -> list[Unbundled]:
+        """Return what an earlier process has not bundled, but for that of which there is a report.
+
+        Whatever is not usable is left out: the job is trained anew.
+        """
+        reported = {(report.job_id, report.attempt) for report in reports}
+        found: dict[str, Unbundled] = {}
+        for path in self._disk.glob(self._work, f"*/{UNBUNDLED_FILE}"):
+            try:
+                left = decode(_unbundled(), read(self._disk, path), 4 * MAX_PAYLOAD_BYTES)
+            except (OSError, BadMessage) as error:
+                log.warning("work folder %s is not usable: %s", path.parent.name, plain(error))
+                continue
+            key = (left.assign.job_id, left.assign.attempt)
+            older = found.get(key[0])
+            is_newest = older is None or older.assign.attempt < key[1]
+            if self.work(*key) == path.parent and key not in reported and is_newest:
+                found[key[0]] = left
+        return list(found.values())
 
     def drop_work(self, job_id: str, attempt: int) -> None:
         """Delete the work folder of an attempt whose report is kept."""
@@ -172,10 +207,12 @@ class Spool:
         while self._open:
             self._close(next(iter(self._open)))
 
-    def clear_work(self) -> None:
-        """Delete every work folder: nothing of an earlier process goes on."""
+    def clear_work(self, unbundled: Iterable[Unbundled] = ()) -> None:
+        """Delete the work folders of an earlier process, but for what is to be bundled still."""
+        kept = {self.work(left.assign.job_id, left.assign.attempt) for left in unbundled}
         for work in self.work_folders():
-            self._disk.remove_tree(work)
+            if work not in kept:
+                self._disk.remove_tree(work)
 
     def work_folders(self) -> list[Path]:
         """Return the work folders that an earlier process has left."""

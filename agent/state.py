@@ -97,6 +97,8 @@ class Run:
     error: str = ""
     tail: list[str] = field(default_factory=list)
     bundlings: int = 0
+    is_done: bool = False  # its trainer, and well: what it wrote is the result
+    is_kept: bool = False  # that, for another process of this agent
     heard_s: float = 0.0
     lines_at_s: float = 0.0
     lines: int = 0

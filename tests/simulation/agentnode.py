@@ -157,14 +157,15 @@ class AgentNode(Node):
             child.exits(-9)  # the orphans of an earlier agent, by their identity
         spooled = self.spool.load()
         self.run.checker.remembers(self, spooled)
-        self.spool.clear_work()
+        unbundled = self.spool.load_unbundled(spooled)
+        self.spool.clear_work(unbundled)
         new_id = self.run.id_maker(self.host.name)
         settings = AgentSettings(
             host=self.host.name, instance=new_id(), boot_id=machine.boot_id,
             heartbeat_s=HEARTBEAT_S, stop_grace_s=GRACE_S, leave_grace_s=5.0, chunk_bytes=1024,
             look_s=LOOK_S, owner=OwnerSettings(busy_grace_s=10.0),
         )  # fmt: skip
-        core = AgentCore(settings, TOPICS, spooled, rng=machine.rng, new_id=new_id)
+        core = AgentCore(settings, TOPICS, spooled, unbundled, rng=machine.rng, new_id=new_id)
         core.begin(now)
         around = AgentSurroundings(
             topics=TOPICS, publish=self.publish, put=self.put, background=self.background,
