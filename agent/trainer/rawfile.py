@@ -29,6 +29,7 @@ READ_BUFFER_BYTES: Final = 1 << 20  # of a column, however large its row group i
 MAX_CLASSES: Final = 1_000
 UNLABELLED: Final = -1
 _KEYS: Final = ("host", "episode", "t")
+_MISSING: Final = tuple(pa_csv.ConvertOptions().null_values)  # labels that a CSV lacks
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class RawFile:
 
     def _column_names(self) -> list[str]:
         with self._readable():
-            if self.path.suffix == ".csv":
+            if _is_csv(self.path):
                 with self._open_csv(None) as reader:
                     return list(reader.schema.names)
             return list(pq.read_schema(self.path).names)
@@ -134,14 +135,13 @@ class RawFile:
         return pa_csv.open_csv(
             self.path,
             read_options=pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
-            convert_options=pa_csv.ConvertOptions(
-                column_types=types, include_columns=columns, strings_can_be_null=True
-            ),
+            # Text is taken as it stands: a host may be called NA. What is no label is told below.
+            convert_options=pa_csv.ConvertOptions(column_types=types, include_columns=columns),
         )
 
     def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         with self._readable():
-            if self.path.suffix == ".csv":
+            if _is_csv(self.path):
                 with self._open_csv(columns) as reader:
                     yield from reader
             else:
@@ -158,6 +158,8 @@ class RawFile:
             return pa.nulls(batch.num_rows, pa.string())
         try:
             labels = _as_label_strings(batch.column(name))
+            if _is_csv(self.path):
+                labels = _without(labels, [one for one in _MISSING if one != str(unlabelled)])
         except pa.ArrowInvalid as error:
             raise self._fault(name, "is neither text nor whole numbers", "use classes") from error
         if unlabelled is None:
@@ -166,9 +168,7 @@ class RawFile:
             raise self._fault(
                 name, "a label is missing", f"give unlabelled rows the label {unlabelled!r}"
             )
-        return pa.compute.if_else(
-            pa.compute.equal(labels, str(unlabelled)), pa.scalar(None, pa.string()), labels
-        )
+        return _without(labels, [str(unlabelled)])
 
     def _values(self, batch: pa.RecordBatch) -> Floats:
         """Return the channels as (rows, channels) float32, all finite."""
@@ -188,6 +188,16 @@ class RawFile:
                     "fill the gap or cut the episode there",
                 )
         return out
+
+
+def _is_csv(path: Path) -> bool:
+    return path.suffix == ".csv"
+
+
+def _without(labels: pa.Array, values: Sequence[str]) -> pa.Array:
+    """Return labels with null for each that is among `values`."""
+    among = pa.compute.is_in(labels, value_set=pa.array(values, pa.string()))
+    return pa.compute.if_else(among, pa.scalar(None, pa.string()), labels)
 
 
 def _as_label_strings(column: pa.Array) -> pa.Array:
@@ -244,7 +254,8 @@ class _OutlineScan:
 
     def _strings(self, batch: pa.RecordBatch, key: str) -> Any:
         column = batch.column(key).cast(pa.string())
-        if column.null_count:
+        lacks = _is_csv(self._path) and pa.compute.any(pa.compute.equal(column, "")).as_py()
+        if column.null_count or lacks:
             raise BadInputError.at(self._path, key, "a value is missing", "name it in every row")
         return column.to_numpy(zero_copy_only=False)
 

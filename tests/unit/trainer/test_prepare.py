@@ -89,6 +89,31 @@ def test_csv_and_parquet_give_the_same(raw: Any) -> None:
     assert _files(raw.prepare(raw.write(rows, ".csv"))) == first
 
 
+@pytest.mark.parametrize("name", ["NA", "null", "NaN", "N/A", "nan"])
+def test_a_host_may_be_called_what_some_programs_take_for_nothing(raw: Any, name: str) -> None:
+    """An episode, too, and the label of those that have none; a CSV gives what parquet gives."""
+    raw.schema["unlabelled"] = name
+    rows = raw.episode(name, name, [0, 1] * 20) + raw.episode("b", "1", [name] * 30)
+    data = raw.prepare(raw.write(rows, ".csv"))
+    assert load_schema(data / "feature_schema_v1.json").hosts == tuple(sorted((name, "b")))
+    assert set(_labels(data)) == {1, -1}
+
+
+@pytest.mark.parametrize("nothing", ["", "NA", "null"])
+def test_what_stands_for_no_label_in_a_csv_is_none(raw: Any, nothing: str) -> None:
+    """Where the schema names no other word for it."""
+    raw.schema["unlabelled"] = None
+    data = raw.prepare(raw.write(raw.episode("a", "1", [0] * 20 + [nothing] * 20), ".csv"))
+    assert set(_labels(data)) == {0, -1}
+
+
+def test_a_host_without_a_name_is_refused_in_a_csv(raw: Any) -> None:
+    """In which a name is missing where nothing stands."""
+    rows = raw.episode("a", "1", [0] * 20) + raw.episode("", "1", [0] * 20)
+    with pytest.raises(BadInputError, match="host: a value is missing; name it in every row"):
+        raw.prepare(raw.write(rows, ".csv"))
+
+
 def test_the_same_input_gives_the_same_bytes_in_whatever_pieces_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
