@@ -4,7 +4,9 @@
 
 BUNDLE is what `fleet get JOB` brings, the archive or the folder it was unpacked to. FILE is raw
 telemetry (parquet or CSV: host, episode, t, channels); only the channels that the model takes are
-read, and labels are not. `--out` gets a row a window: host, episode, start (t), then
+read, and labels are not. Its rows have to be as far apart as those that the model was trained on: a
+schema that lies beside it (FILE's name, .schema.json) has to say the same `period_s`. `--out` gets
+a row a window: host, episode, start (t), then
 
 - `score`: how anomalous it is; of two classes, the probability of the positive one,
 - `p_<class>`: the classes' probabilities, where there are several, or of a linear probe,
@@ -18,6 +20,7 @@ terminal it is a line for people, unless `--json` is said.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from pydantic import BaseModel
 
 from agent.trainer.arguments import at_least, default_threads
 from agent.trainer.arrays import Floats
@@ -35,7 +39,7 @@ from agent.trainer.interruption import Interruption
 from agent.trainer.progress import Progress, as_json, claim_stdout, run_reported
 from agent.trainer.rawfile import RawFile
 from agent.trainer.run import bind_threads
-from agent.trainer.schema import Channel, RawSchema
+from agent.trainer.schema import Channel, RawSchema, read_json
 from agent.trainer.stored import Description, StoredModel, load_model
 from agent.trainer.windows import Labelling, cut_windows
 
@@ -45,6 +49,7 @@ _BATCH: Final = 512  # windows
 def predict(model: StoredModel, raw: Path) -> Iterator[pa.Table]:
     """Yield a table of scores for each block of rows in `raw`. Raises BadInputError."""
     told = model.description
+    _check_period(told, raw)
     channels = {name: Channel(name=name, modes=("oracle",)) for name in told.channels}
     schema = RawSchema(label=None, period_s=1, channels=channels)
     file = RawFile(raw, schema, others=True)
@@ -69,6 +74,24 @@ def predict(model: StoredModel, raw: Path) -> Iterator[pa.Table]:
             "start": pa.array(block.entry.start + block.starts),
         }
         yield pa.table(keys | scores | _verdicts(told, scores))
+
+
+class _Period(BaseModel):
+    """What is read of a schema beside telemetry that is to be scored."""
+
+    period_s: float | None = None
+
+
+def _check_period(told: Description, raw: Path) -> None:
+    """Refuse rows that are further apart than the model's, or closer, where that is known."""
+    path = raw.with_suffix(".schema.json")
+    if told.period_s is None or not path.is_file():
+        return
+    period_s = read_json(path, _Period).period_s
+    if period_s is not None and not math.isclose(period_s, told.period_s, rel_tol=1e-6):
+        problem = f"a row every {period_s:g} s, but the model was trained on one every"
+        remedy = "resample the telemetry, or take a model that was trained on such"
+        raise BadInputError.at(path, "period_s", f"{problem} {told.period_s:g} s", remedy)
 
 
 def _verdicts(told: Description, scores: dict[str, Floats]) -> dict[str, Any]:

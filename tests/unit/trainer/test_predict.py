@@ -101,6 +101,28 @@ def test_new_telemetry_needs_neither_labels_nor_what_the_model_does_not_see(
     assert not (tmp_path / "c.csv").exists()
 
 
+def test_telemetry_of_another_period_is_refused(
+    models: Path, simulated: Path, tmp_path: Path
+) -> None:
+    """Where a schema lies beside it: a window would span another time than in training."""
+    raw = Path(shutil.copy(raw_of(simulated), tmp_path / "new.parquet"))
+    schema = json.loads(raw_of(simulated).with_suffix(".schema.json").read_text())
+    beside = raw.with_suffix(".schema.json")
+    beside.write_text(json.dumps(schema))
+    assert len(scores(models / "gbt", raw, tmp_path / "a.csv"))
+    beside.write_text(json.dumps({"period_s": 10}))
+    with pytest.raises(BadInputError) as refused:
+        scores(models / "gbt", raw, tmp_path / "b.csv")
+    for word in ("new.schema.json: period_s: ", "a row every 10 s", f"{schema['period_s']:g} s; "):
+        assert word in str(refused.value)
+    assert not (tmp_path / "b.csv").exists()
+    told = json.loads((models / "gbt" / "model.json").read_text())
+    old = Path(shutil.copytree(models / "gbt", tmp_path / "old"))
+    del told["period_s"]
+    (old / "model.json").write_text(json.dumps(told))
+    assert len(scores(old, raw, tmp_path / "c.csv")), "a model that does not tell its own"
+
+
 def archive(path: Path, *entries: tuple[str, bytes, bytes]) -> Path:
     """A bundle of (name, content, type)."""
     plain = io.BytesIO()
