@@ -18,7 +18,13 @@ import pyarrow.parquet as pq
 
 from agent.trainer.arrays import Bools, Floats, Ints
 from agent.trainer.errors import BadInputError, plain
-from agent.trainer.schema import TENSORS_INDEX_FILE, FeatureSchema, TensorsIndex, read_json
+from agent.trainer.schema import (
+    TENSORS_INDEX_FILE,
+    FeatureSchema,
+    TensorsIndex,
+    read_json,
+    sha256_of,
+)
 
 UNLABELLED: Final = -1
 _CHUNK_ROWS: Final = 8_192
@@ -125,10 +131,14 @@ def _fill(out: Floats, file: pq.ParquetFile, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Series:
-    """The raw series that a mode may see: memory-mapped (rows, channels) float32 arrays."""
+    """The raw series that a mode may see: memory-mapped (rows, channels) float32 arrays.
+
+    `files` are what was read of the folder.
+    """
 
     channels: tuple[str, ...]
     parts: tuple[Floats, ...]
+    files: tuple[str, ...] = ()
 
 
 def open_series(folder: Path, schema: FeatureSchema, mode: str) -> Series:
@@ -153,7 +163,20 @@ def open_series(folder: Path, schema: FeatureSchema, mode: str) -> Series:
         for at in range(0, len(part), _CHUNK_ROWS):
             _check_finite(path, part[at : at + _CHUNK_ROWS], group.channels)
         parts.append(part)
-    return Series(channels, tuple(parts))
+    files = (TENSORS_INDEX_FILE, *(group.file for group in groups))
+    return Series(channels, tuple(parts), files)
+
+
+def check_whole(path: Path, name: str, schema: FeatureSchema) -> None:
+    """Raise BadInputError for a file that is not the one whose hash the schema has under `name`.
+
+    It may fit in every other way: of another preparation, say, or half copied over an older one.
+    """
+    with _readable(path):
+        found = sha256_of(path)
+    if found != schema.files.get(name):
+        problem = "is not the file that the schema was written with: its sha256 is another"
+        raise BadInputError.at(path, "file", problem, "copy or prepare the data anew")
 
 
 def _check_finite(path: Path, values: Floats, names: Sequence[str]) -> None:

@@ -10,14 +10,28 @@ import numpy as np
 
 from agent.trainer.arguments import Job
 from agent.trainer.arrays import Floats, Ints
-from agent.trainer.data import WindowIndex, load_index, load_schema
+from agent.trainer.data import (
+    Series,
+    WindowIndex,
+    check_whole,
+    load_features,
+    load_index,
+    load_schema,
+    open_series,
+)
 from agent.trainer.errors import BadInputError
 from agent.trainer.evaluate import Protocol
 from agent.trainer.interruption import Interruption
 from agent.trainer.keeper import Keeper
 from agent.trainer.metrics import Scored
 from agent.trainer.progress import Progress
-from agent.trainer.schema import FeatureSchema, sha256_of
+from agent.trainer.schema import (
+    SUMMARY_FILE,
+    TENSORS_DIR,
+    VALIDATION_FILE,
+    FeatureSchema,
+    sha256_of,
+)
 from agent.trainer.splits import TEST, TRAIN, VALIDATION, Splits, split
 
 
@@ -52,6 +66,21 @@ class Loaded:
         job = self.job
         return Protocol(self.schema.classes, job.target_fpr, job.n_resamples, job.seed)
 
+    def features(self) -> Floats:
+        """Read the features that the mode may see. Raises BadInputError."""
+        job = self.job
+        found = load_features(job.summary, self.schema, job.mode, len(self.index))
+        check_whole(job.summary, SUMMARY_FILE, self.schema)
+        return found
+
+    def series(self) -> Series:
+        """Map the series that the mode may see into memory. Raises BadInputError."""
+        job = self.job
+        found = open_series(job.tensors, self.schema, job.mode)
+        for name in found.files:
+            check_whole(job.tensors / name, f"{TENSORS_DIR}/{name}", self.schema)
+        return found
+
     def scored(self, windows: Ints, score: Floats, *, probable: bool = True) -> Scored:
         """Return labelled `windows` with what the model says of them."""
         return Scored(windows, self.index.label[windows], score, probable)
@@ -65,6 +94,7 @@ def load(job: Job) -> Loaded:
             job.schema, "channels", f"none may be seen in mode {job.mode}", "choose another mode"
         )
     index = load_index(job.validation, schema)
+    check_whole(job.validation, VALIDATION_FILE, schema)
     splits = split(index, job.split_recipe, job.train_hosts, job.seed)
     return Loaded(job, schema, sha256_of(job.schema), index, splits)
 

@@ -15,7 +15,6 @@ from agent.trainer.arrays import Floats, Ints
 from agent.trainer.batches import WindowBatches
 from agent.trainer.checkpoint import weights_to_bytes
 from agent.trainer.config import TransformerSslHyper
-from agent.trainer.data import open_series
 from agent.trainer.fit import LossOf, fit, over_batches, start_torch
 from agent.trainer.keeper import Keeper
 from agent.trainer.loading import Loaded
@@ -69,7 +68,7 @@ def pretrain(loaded: Loaded, progress: Progress, keeper: Keeper) -> Pretrained:
     job, hyper = loaded.job, loaded.job.hyper
     assert isinstance(hyper, TransformerSslHyper)  # noqa: S101 - run_ssl offers no other
     device = start_torch(job.threads, job.seed)
-    series = open_series(job.tensors, loaded.schema, job.mode)
+    series = loaded.series()
     batches = WindowBatches(series, loaded.index, device)
     size = encoder_size(hyper, len(series.channels), loaded.schema.window)
     network = MaskedAutoencoder(size).to(device)

@@ -90,7 +90,8 @@ class TensorsIndex(_File):
 class FeatureSchema(_File):
     """The `feature_schema_v1.json`: everything that a trainer knows about prepared data.
 
-    `files` holds the sha256 of each prepared file, so that the hash of this one names the data.
+    `files` holds the sha256 of each prepared file, which a run checks of those that it reads: so
+    the hash of this one names the data.
     """
 
     version: Literal[1] = 1

@@ -8,7 +8,6 @@ from typing import Any
 
 from agent.trainer import config
 from agent.trainer.arrays import Floats, Ints
-from agent.trainer.data import load_features, open_series
 from agent.trainer.keeper import Keeper
 from agent.trainer.loading import Loaded
 from agent.trainer.progress import Progress
@@ -37,15 +36,10 @@ def train(loaded: Loaded, progress: Progress, keeper: Keeper) -> Trained:
     return _train_network(loaded, loaded.job.hyper, progress, keeper)
 
 
-def _features(loaded: Loaded) -> Floats:
-    job = loaded.job
-    return load_features(job.summary, loaded.schema, job.mode, len(loaded.index))
-
-
 def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Trained:
     from agent.trainer.models.gbt import Part, train_gbt
 
-    features, label = _features(loaded), loaded.index.label
+    features, label = loaded.features(), loaded.index.label
     classes = len(loaded.schema.classes)
     weights = class_weights(label[loaded.train], classes, hyper.class_weight)
     progress.phase("train")
@@ -94,9 +88,9 @@ def _train_network(
     batches: Batches
     if isinstance(hyper, config.MlpHyper):
         inputs = schema.features_of(job.mode)
-        batches = FeatureBatches(_features(loaded), device)
+        batches = FeatureBatches(loaded.features(), device)
     else:
-        series = open_series(job.tensors, schema, job.mode)
+        series = loaded.series()
         inputs, batches = series.channels, WindowBatches(series, loaded.index, device)
     classes = len(schema.classes)
     built = build(job.model, hyper, len(inputs), classes, schema.window)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -137,6 +140,45 @@ def test_damaged_data_is_named_with_the_remedy(
         _read_everything(data)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def _relabelled(path: Path) -> None:
+    table = pq.read_table(path)
+    label = table["label"].to_numpy().copy()
+    first = int(np.flatnonzero(label == 0)[0])
+    label[first] = 1
+    place = table.column_names.index("label")
+    pq.write_table(table.set_column(place, "label", pa.array(label)), path)
+
+
+def _louder(path: Path) -> None:
+    table = pq.read_table(path)
+    name = table.column_names[0]
+    pq.write_table(table.set_column(0, name, pa.array(table[name].to_numpy() + 1)), path)
+
+
+def _louder_series(path: Path) -> None:
+    np.save(path, np.load(path) + 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "file", "exchange"),
+    [
+        ("gbt", "validation_v1.parquet", _relabelled),
+        ("gbt", "features_window_v1.parquet", _louder),
+        ("gru", "tensor_window_v1/series_oracle.npy", _louder_series),
+        ("transformer_ssl", "tensor_window_v1/series_oracle.npy", _louder_series),
+    ],
+)
+def test_a_run_reads_no_file_but_those_of_its_schema(
+    model: str, file: str, exchange: Callable[[Path], None], data: Path, tmp_path: Path,
+    run_job: Any,
+) -> None:  # fmt: skip
+    """Its report names the data by the schema: what fits only in form is of another preparation."""
+    exchange(data / file)
+    with pytest.raises(BadInputError, match=r"file: is not the file .*; copy or prepare") as told:
+        run_job(model, data, tmp_path / "out", "--epochs", "1", "--n-resamples", "0")
+    assert str(told.value).startswith(Path(file).name)
 
 
 def test_a_series_with_a_hole_is_refused_before_training(data: Path) -> None:
