@@ -23,6 +23,15 @@ from agent.trainer.progress import Progress
 # (network, windows (batch,), generator) -> loss (batch,); the generator is for masks and the like.
 LossOf = Callable[[nn.Module, Tensor, torch.Generator], Tensor]
 
+# What comes of facts and tensors that are not those of a training.
+_MISFITS: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 _FLOOR: Final = 0.01  # of the peak learning rate, where the cosine ends
 
 
@@ -261,8 +270,8 @@ class _Training:
         fresh = self.capture()
         try:
             self._restore(checkpoint)
-        except (KeyError, ValueError, TypeError, RuntimeError) as error:
-            keeper.misfit(error)
+        except _MISFITS as error:
+            keeper.misfit(f"{type(error).__name__}: {error}")
             self._restore(fresh)
 
     def _restore(self, checkpoint: Checkpoint) -> None:

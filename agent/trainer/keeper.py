@@ -68,13 +68,14 @@ class Keeper:
             facts = json.loads(line)
             same = facts["fingerprint"] == self._fingerprint
             whole = facts["sha256"] == hashlib.sha256(payload).hexdigest()
+            epoch = facts["epoch"]
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             self.misfit(f"it cannot be read: {plain(error)}")
             return None
         if not (same and whole):
             self.misfit("it is damaged" if same else "it is of another job, or of other data")
             return None
-        self._progress.log(f"going on from a checkpoint in epoch {facts['epoch']}")
+        self._progress.log(f"going on from a checkpoint in epoch {epoch}")
         return Checkpoint(facts, payload)
 
     def misfit(self, why: object) -> None:

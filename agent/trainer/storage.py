@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from pathlib import Path
+from typing import Final
 
 from agent.trainer.errors import BadInputError
+
+# Of a folder that is none, or is not ours to write to; a full disk may have room another time.
+_NOT_HERE: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -26,10 +43,17 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def check_folders(*folders: Path | None) -> None:
-    """Make the folders for the results, before hours are spent on them. Raises BadInputError."""
+    """Make the folders for the results, before hours are spent on them, and try to write there.
+
+    Raises BadInputError.
+    """
     for folder in filter(None, folders):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError, PermissionError) as error:
-            problem = error.strerror or "cannot be made"
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+            problem = error.strerror or "cannot be written to"
             raise BadInputError.at(folder, "folder", problem, "choose another") from error

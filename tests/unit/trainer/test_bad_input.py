@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,11 +155,18 @@ def _out_is_a_file(world: World) -> None:
     (world.folder / "made").write_text("in the way")
 
 
+def _out_is_not_for_writing(world: World) -> None:
+    if os.geteuid() == 0:
+        world.flags["--out-dir"] = "/proc/self"  # nobody may, not even root
+    else:
+        (world.folder / "made").mkdir(mode=0o555)
+
+
 def _nothing(_: World) -> None:
     """Leave the raw file as it is."""
 
 
-CASES: list[tuple[str, str, Callable[[World], None], str]] = [
+CASES: list[Any] = [
     (PREPARE, "", _truncated, "raw.parquet: file: "),
     (PREPARE, "", _empty, "raw.parquet: file: "),
     (PREPARE, "", _without_rows, "raw.parquet: file: holds no rows"),
@@ -182,6 +191,13 @@ CASES: list[tuple[str, str, Callable[[World], None], str]] = [
     (RUN, "gbt", _flag("--mode", "clairvoyant"), "--mode"),
     (RUN, "gbt", _flag("--train-hosts", "nobody"), "nobody"),
     (RUN, "gbt", _out_is_a_file, "made"),
+    pytest.param(
+        RUN,
+        "gbt",
+        _out_is_not_for_writing,
+        ": folder: ",
+        marks=pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's"),
+    ),
     (RUN_SSL, "transformer_ssl", _flag("--mask-fraction", "2"), "--mask-fraction"),
     (PREDICT, "", _nothing, "bundle"),
     (PREDICT, "", _flag("--out", "scores.txt"), "--out: is neither .csv nor .parquet"),

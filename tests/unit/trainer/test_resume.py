@@ -183,9 +183,26 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(
     assert files_of(out) == files_of(tmp_path / "whole")
 
 
+def _with_facts(**facts: Any) -> Callable[[bytes], bytes]:
+    """Spoil facts of a checkpoint that is whole otherwise; one that is none is taken out."""
+
+    def spoil(data: bytes) -> bytes:
+        line, _, payload = data.partition(b"\n")
+        told = json.loads(line) | facts
+        kept = {key: value for key, value in told.items() if value is not None}
+        return json.dumps(kept).encode() + b"\n" + payload
+
+    return spoil
+
+
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
+        (_with_facts(epoch=None), "cannot be read: 'epoch'"),
+        (_with_facts(epoch=float("inf")), "OverflowError"),
+        (_with_facts(environment=["cpu"]), "AttributeError"),
+        (_with_facts(curve=3), "TypeError"),
+        (_with_facts(at=None), "KeyError"),
         (lambda data: b"junk", "cannot be read"),
         (lambda data: data[:-10], "damaged"),
         (lambda data: data.replace(b'"fingerprint": "', b'"fingerprint": "0'), "another job"),
