@@ -85,10 +85,10 @@ mutants: $(STAMP) ## does the simulation find deliberate bugs?
 	@$(BIN)/python -m tests.simulation --mutants
 
 test: $(STAMP) ## the tests, without the slow ones
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-slow: $(STAMP) ## the slow tests alone
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 3 --dist loadfile
 
 BENCH ?=
 
