@@ -306,6 +306,18 @@ def test_what_is_left_of_a_history_still_gives_the_row(
     ledger.close()
 
 
+def test_a_job_that_was_lost_and_then_given_back_has_a_history_in_order() -> None:
+    """It stays pending, and lets go of its host."""
+    ledger, book = Ledger(":memory:"), JobBook()
+    job = book.add(spec(), NOW, "test")
+    for event in (Event.ASSIGNED, Event.LOST):
+        job = move(book, job, event)
+    assert job.host is not None
+    job = book.move(job, Event.CHANGED, NOW, "host:pi", "given back", host=None)
+    ledger.commit(book.take_changes())
+    assert contradiction(job, ledger.events(job.job_id)) == ""
+
+
 def test_a_clock_that_was_set_back_leaves_no_gap_in_a_history() -> None:
     """An event that looks old stays when one before it does not."""
     ledger, book = Ledger(":memory:"), JobBook()
