@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _BLOCK_BYTES: Final = 1024 * 1024
 ASK_AGAIN_S: Final = 10.0
 STALL_S: Final = 60.0
+LEFT_S: Final = 86_400.0  # a part file that nobody has written to for so long was left
+_PART: Final = re.compile(r"\.[0-9a-f]{64}\.[0-9a-f]{12}\.part")
 
 
 def _plain(name: str) -> str:
@@ -123,6 +126,7 @@ def fetch(
     """
     offer = ask(client, job, attempt)
     make_wanted(output)
+    _clear_left(output, time.time())
     name = offer.name if attempt is None else f"{offer.name}-attempt-{attempt}"
     target = output / (f"{name}.tar.zst" if raw else name)
     if target.exists():
@@ -147,6 +151,14 @@ def fetch(
     finally:
         part.unlink(missing_ok=True)
     return Got(offer, target, files, time.monotonic() - begun_s)
+
+
+def _clear_left(output: Path, now_s: float) -> None:
+    """Delete the part files of those who were killed while they fetched something into it."""
+    for path in output.glob(".*.part"):
+        with contextlib.suppress(OSError):
+            if _PART.fullmatch(path.name) and now_s - path.lstat().st_mtime > LEFT_S:
+                path.unlink()
 
 
 def ask(client: OperatorClient, job: str, attempt: int | None = None) -> Offer:

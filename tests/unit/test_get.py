@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,21 @@ def test_what_somebody_else_has_put_there_is_not_written_through(
     assert _fetch(where, out, "--raw") == 0
     assert precious.read_text() == "precious"
     assert (out / "gbt.tar.zst").read_bytes() == content
+
+
+def test_what_a_killed_one_has_left_is_cleared_away(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """A day later, by the next that fetches something there; nothing else is touched."""
+    peer(Shop(topics, says, b"x" * 1000))
+    names = [f".{'5a' * 32}.0123456789ab.part", f".{'5b' * 32}.0123456789ab.part", ".mine.part"]
+    left, under_way, mine = (tmp_path / name for name in names)
+    for path in (left, under_way, mine):
+        path.write_bytes(b"part")
+    for path in (left, mine):
+        os.utime(path, (time.time() - 100_000,) * 2)
+    assert _fetch(where, tmp_path, "--raw") == 0
+    assert {path.name for path in tmp_path.glob(".*.part")} == {under_way.name, mine.name}
 
 
 def test_two_that_fetch_the_same_do_not_spoil_each_other_s(
