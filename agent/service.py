@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,7 @@ from agent.supervisor import Trainer, end_orphan
 from agent.usage import Eyes, in_words
 from broker.access import AGENT, Access, open_access
 from broker.address import IS_IT_THERE
+from broker.ending import end_in_time
 from broker.errors import BadMessage, ConfigError, plain
 from broker.identity import Identity
 from broker.link import Link, LinkSettings, feed
@@ -58,6 +60,7 @@ from broker.wire import Connected, Disconnected, Outgoing
 
 log = logging.getLogger("fleet.agent")
 
+END_S: Final = 30.0  # when nothing runs any more; a service manager waits for longer
 TRAINER_WAIT_S: Final = 10.0
 LINE_RETRY_S: Final = 0.05
 
@@ -145,8 +148,11 @@ class Service:
         )
         self._shell = Shell(core, around, self._spool, self._checkpoints)
 
-    def run(self, ready: Callable[[], None]) -> None:
-        """Serve until the core says `Leave`; `ready` is called when the host is online."""
+    def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
+        """Serve until the core says `Leave`; `ready` is called when the host is online.
+
+        `ending` is called when it is to end, and no trainer is given more time.
+        """
         self._link.start()
         self._in_background(self._probe)
         pending = {"connected", "probed"}
@@ -165,6 +171,7 @@ class Service:
                 self._shell.turn([*ours, *renewed], system_clock())
                 self._manager.alive(system_clock().mono_s)
         finally:
+            ending()
             self._end()
 
     def _next_deadline(self) -> float | None:
@@ -344,7 +351,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(getattr(signal, name), lambda *_: service.mailbox.put(Shutdown()))
     end_with_parent(lambda: service.mailbox.put(Shutdown()))
     ready = {"event": "ready", "host": settings.host}
-    service.run(lambda: announce(ready, f"the agent of {settings.host} is ready"))
+    service.run(
+        lambda: announce(ready, f"the agent of {settings.host} is ready"),
+        # What is not bundled by then is kept; the next agent bundles it.
+        partial(end_in_time, END_S, log),
+    )
     log.info("the agent of %s has ended", settings.host)
     return 0
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ from broker.address import text_of
 from broker.auth import OperatorKey
 from broker.clock import Now, Randomness
 from broker.disk import RealDisk
+from broker.ending import end_in_time
 from broker.errors import ConfigError, StorageError, plain
 from broker.link import Link, LinkSettings, feed
 from broker.lock import FolderLock
@@ -52,7 +54,6 @@ from coordinator.effects import (
     ManifestRefused,
     ReloadAsked,
 )
-from coordinator.ending import end_in_time
 from coordinator.entrance import Entrance
 from coordinator.faces import metrics
 from coordinator.faces.tally import Tally
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fleet.coordinator")
 
+END_S: Final = 20.0  # a service manager waits for longer
 SWITCH_S: Final = 0.001
 BACKOFF_CAP_S: Final = 5.0  # it is one, no herd, and until it is back every verb waits for it
 GATHER_S: Final = 0.02  # for which what is patient waits for more: a turn costs as much as it does
@@ -419,7 +421,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_S)
     spare_what_is_loaded()
     try:
-        service.run(_say_ready_once(), end_in_time)
+        # What is durable is in the ledger; of what is not yet, everybody tells again.
+        service.run(_say_ready_once(), partial(end_in_time, END_S, log))
     except ConfigError as error:
         complain(str(error))
         return 2

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -19,7 +20,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 # It ends with the exit code that somebody writes into a pipe.
-TRAINER = "import sys; sys.exit(int(open(sys.argv[1]).read()))"
+TRAINER = """import pathlib, sys
+code = int(open(sys.argv[1]).read())
+(out,) = (pathlib.Path(one[10:]) for one in sys.argv if one.startswith("--out-dir="))
+out.mkdir(exist_ok=True)
+(out / "model").write_text("model")
+sys.exit(code)"""
 JOB = 'model = "waits"\nmode = "oracle"'
 
 
@@ -84,6 +90,23 @@ def test_a_disk_that_hangs_costs_nothing_else(training: Fleet) -> None:
     kept.replace(schema)
     os.close(held)
     wait_until(lambda: not barred(training), "a host with data")
+
+
+@pytest.mark.slow
+def test_a_disk_that_hangs_keeps_no_agent_from_ending(training: Fleet, ends_with: Path) -> None:
+    """It says why it does not wait any longer; the next one bundles the result."""
+    job_id = training.show("waits-oracle")["job_id"]
+    bundle = training.tmp / "pi" / "spool" / f"{job_id}.1.making.part"
+    os.mkfifo(bundle)
+    ends_with.write_text("0")
+    agent = training.programs[-1]
+    wait_until(lambda: "its trainer is done" in agent.said(), "the end of the trainer")
+    assert agent.end(signal.SIGTERM) == 1
+    assert "a disk has not answered for 30 s: ending without it" in agent.said()
+    assert training.client.list_workers()[0]["presence"] == "left"
+    training.agent()
+    training.until("waits-oracle", "completed")
+    assert training.show("waits-oracle")["attempt"] == 1
 
 
 def test_a_trainer_that_fails_for_want_of_its_data_costs_the_job_nothing(
