@@ -85,14 +85,11 @@ def _names_not_synced(patch: Patch) -> None:
 def _checkpoints_not_hashed(patch: Patch) -> None:
     real = Checkpoints.install
 
-    def install(kept: Any, job_id: str, artifact_id: str, made_by: int) -> None:
-        file = kept._fetching[artifact_id]
+    def install(kept: Any, job_id: str, attempt: int, _meant: str, made_by: int) -> None:
+        file = kept._fetching[kept._part(job_id, attempt)]
         file.seek(0)
         found = hashlib.sha256(file.read()).hexdigest()
-        kept._fetching[found] = kept._fetching.pop(artifact_id)
-        if found != artifact_id:
-            kept._disk.replace(kept._part(artifact_id), kept._part(found))
-        real(kept, job_id, found, made_by)
+        real(kept, job_id, attempt, found, made_by)
 
     patch(Checkpoints, "install", install)
 
