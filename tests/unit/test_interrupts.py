@@ -8,7 +8,7 @@ import itertools
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -20,7 +20,7 @@ from broker.messages import AskStatus
 from broker.settings import BrokerSettings
 from coordinator.cli import Unreachable, fleet, main
 from coordinator.cli.client import OperatorClient
-from tests.harness.brokers import BrokerProcess, embedded
+from tests.harness.brokers import BrokerProcess
 
 END_S = 2.0  # less than any wait that is given up
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,15 +28,6 @@ WITH_LOCKS = {str(ROOT / "broker" / name) for name in ("connection.py", "link.py
 WITH_LOCKS |= {str(ROOT / "broker" / "packets.py"), threading.__file__}
 # After these Python looks whether a signal has come.
 LOOKS_AFTER = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD", "RESUME"}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    """A broker, with no coordinator that would answer."""
-    running = embedded()
-    running.start()
-    yield running
-    running.end()
 
 
 class CtrlC:
@@ -97,10 +88,13 @@ def _asks(client: OperatorClient) -> None:
     assert broken is None or isinstance(broken.__context__, KeyboardInterrupt)
 
 
-def test_wherever_it_falls_the_client_ends(broker: BrokerProcess) -> None:
-    """The threads of its connection wait for no lock that the interrupted one has kept."""
+def test_wherever_it_falls_the_client_ends(embedded_broker: BrokerProcess) -> None:
+    """The threads of its connection wait for no lock that the interrupted one has kept.
+
+    No coordinator answers there.
+    """
     root = f"t{new_id()[:8]}"
-    settings = BrokerSettings(url=f"mqtt://127.0.0.1:{broker.port}", topic_root=root)
+    settings = BrokerSettings(url=f"mqtt://127.0.0.1:{embedded_broker.port}", topic_root=root)
     interrupt = CtrlC()
     there_are_more = True
     while there_are_more:
