@@ -16,7 +16,7 @@ SET ?= servers
 # What is long is broken between words, as all that the fleet says.
 SAY := $(BIN)/python -m broker.prose
 
-.PHONY: sim chaos fuzz mutants help setup demo demo-real test test-slow lint types imports check generate bench clean
+.PHONY: sim chaos kill fuzz mutants help setup demo demo-real test test-slow lint types imports check generate bench clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,9 @@ STRIKES ?= 150
 
 chaos: $(STAMP) ## real trainings while plugs are pulled: make chaos JOBS=100 STRIKES=150, on both brokers
 	@$(BIN)/python -m tests.chaos --jobs $(JOBS) --strikes $(STRIKES)
+
+kill: $(STAMP) ## jobs of seconds while each connection is struck: make kill JOBS=200 STRIKES=200 [SEED=1]
+	@$(BIN)/python -m tests.chaos --kills --jobs $(JOBS) --strikes $(STRIKES) --seed $(or $(SEED),1)
 
 MESSAGES ?= 1000000
 

@@ -24,7 +24,7 @@ from agent.settings import AgentSettings, default_host
 from broker.errors import ConfigError
 from broker.identity import CERTIFICATE_FILE
 from broker.lock import holder
-from broker.settings import find_config, read_section, state_home
+from broker.settings import config_in, read_section, state_home
 
 MODULE: Final = "agent.service"
 # Another user may not see in what environment an agent was started: most likely by the installers.
@@ -162,7 +162,7 @@ def _section(
 ) -> Mapping[str, Any] | None:
     """Return its section of its configuration file, empty without one; none if it is hidden."""
     try:
-        path = find_config(Path(given) if given else None, environment, folder)
+        path = config_in(folder, Path(given) if given else None, environment)
         return {} if path is None else read_section(path, AgentSettings.section)
     except (OSError, ConfigError):
         return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
+from broker.contents import Contents
 from broker.errors import StorageError
 
 LEVEL: Final = 6
@@ -56,11 +57,11 @@ def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
     """Bundle the regular files under `folder` into the file `out`, atomically.
 
     It is durable, unless it has no more than `unsynced_bytes`: then that is the caller's to see to.
-    Raises `StorageError` when there is nothing to bundle, or something that is no regular file;
-    OSError when the disk refuses. Nothing is left of it then. Memory is bounded, whatever the
-    files' sizes.
+    Raises `StorageError` when there is nothing to bundle, or something that no bundle may hold
+    (`broker.contents`); OSError when the disk refuses. Nothing is left of it then. Memory is
+    bounded, whatever the files' sizes.
     """
-    sizes_bytes = dict(sorted(_sizes(folder)))
+    sizes_bytes = dict(sorted(_checked(folder)))
     if not sizes_bytes:
         raise StorageError(f"{folder}: the trainer wrote nothing")
     making = out.with_name(out.name + ".part")
@@ -92,6 +93,15 @@ def _write(folder: Path, sizes_bytes: Mapping[str, int], file: IO[bytes]) -> Bun
     # Never after a fault, as by `with`: told the size, it would hide that by one of its own.
     stream.close()
     return hashing.info()
+
+
+def _checked(folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield what `_sizes` does, as long as all of it may be in a bundle."""
+    contents = Contents()
+    for name, size_bytes in _sizes(folder):
+        if objection := contents.objection(name, size_bytes):
+            raise StorageError(objection)
+        yield name, size_bytes
 
 
 def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
@@ -136,10 +146,7 @@ def _header(name: str, size_bytes: int) -> bytes:
     entry = tarfile.TarInfo(name)
     entry.size = size_bytes
     entry.mode = _MODE
-    try:
-        return entry.tobuf(tarfile.USTAR_FORMAT)
-    except ValueError as error:
-        raise StorageError(f"{name}: does not fit into a tar: {error}") from error
+    return entry.tobuf(tarfile.USTAR_FORMAT)
 
 
 def _copy(source: IO[bytes], size_bytes: int, stream: IO[bytes]) -> None:

@@ -9,7 +9,6 @@ import json
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -130,15 +129,8 @@ def measure(busy: figures.Busy, data: DataFolder, known: tuple[Gpu, ...]) -> Vit
         cpu_percent=busy.percent(),
         load_1m=figures.load_1m(),
         gpus=_measure_gpus(known) if known else (),
-        suspended_s=_suspended_s(),
+        suspended_s=figures.suspended_s(),
     )
-
-
-def _suspended_s() -> float | None:
-    """For how long the machine has slept since it booted, where the system tells."""
-    if not hasattr(time, "CLOCK_BOOTTIME"):
-        return None
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())
 
 
 def probe_torch() -> dict[str, Any]:
@@ -217,7 +209,9 @@ def _trainers(found: Mapping[str, Any]) -> dict[str, TrainerInfo]:
 
 def _of(own: Mapping[str, OwnTrainer]) -> dict[str, TrainerInfo]:
     return {
-        name: TrainerInfo(hyper_schema=clean_schema(trainer.hyper_schema))
+        name: TrainerInfo(
+            hyper_schema=clean_schema(trainer.hyper_schema), resumable=trainer.resumable
+        )
         for name, trainer in own.items()
     }
 

@@ -67,6 +67,15 @@ class Checkpoints:
             return False
         return newest >= made_by and self._has_files(job_id)
 
+    def was_at(self, job_id: str, attempt: int) -> bool:
+        """Whether this attempt was the last to be given the folder, and has left something."""
+        try:
+            return int(read(self._disk, self._marker(job_id))) == attempt and self._has_files(
+                job_id
+            )
+        except (OSError, ValueError):
+            return False
+
     def bundle(self, job_id: str, spool: Path) -> BundleInfo | None:
         """Bundle a job's checkpoint into the folder `spool`, by its hash; none if there is none."""
         if not self._has_files(job_id):

@@ -22,6 +22,14 @@ from broker.trainers import OwnTrainer
 
 PACKAGE_ROOT: Final = Path(__file__).resolve().parent.parent
 _PRIVATE: Final = "FLEET_"  # settings and credentials of the fleet are no business of a trainer
+# Where libraries keep what they work out; unless told, in the home of whoever runs them. Not in the
+# job's work folder, where each job would pay for it: matplotlib looks at every font of the system.
+_CACHES: Final = {
+    "CUDA_CACHE_PATH": "cuda",
+    "MPLCONFIGDIR": "matplotlib",
+    "PYTORCH_KERNEL_CACHE_PATH": "torch",
+    "TRITON_CACHE_DIR": "triton",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +107,13 @@ def _own_hyper(assign: Assign, trainer: OwnTrainer) -> list[str]:
 
 
 def trainer_environment(
-    inherited: Mapping[str, str], gpu: int | None, threads: int
+    inherited: Mapping[str, str], gpu: int | None, threads: int, caches: Path
 ) -> dict[str, str]:
-    """Return the environment: the slot's CUDA device alone, its threads, nothing of the fleet's."""
-    environment = {
+    """Return the environment: the slot's CUDA device alone, its threads, nothing of the fleet's.
+
+    `caches` is the folder for what libraries keep; who runs the agent may have named others.
+    """
+    environment = {name: str(caches / folder) for name, folder in _CACHES.items()} | {
         name: value
         for name, value in inherited.items()
         if not name.startswith(_PRIVATE) and (name, value) != NO_PLUGINS

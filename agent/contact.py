@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.clock import Now
+from broker.disk import RealDisk, write_atomically
 
 NAME: Final = "connection.json"
 MAX_BYTES: Final = 8 * 1024
@@ -55,11 +56,9 @@ class Contact:
         if word == said:
             return
         self._said = word
-        # Not `write_atomically`, which waits for the disk: after a power cut nobody asks for it.
-        making = self._path.with_name(f"{NAME}.making")
+        data = json.dumps(asdict(word)).encode()
         try:
-            making.write_text(json.dumps(asdict(word)), "utf-8")
-            making.replace(self._path)
+            write_atomically(RealDisk(), self._path, data, durable=False)
         except OSError:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)

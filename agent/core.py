@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
-from agent import output, owed, owner, resuming, runs, unbundled
+from agent import leases, output, owed, owner, resuming, runs, unbundled
 from agent.effects import (
     BundleChecked,
     BundleFailed,
@@ -49,6 +49,7 @@ from broker.messages import (
     Finished,
     Gpu,
     Heartbeat,
+    Lease,
     Noted,
     Rebirth,
     Release,
@@ -67,7 +68,8 @@ class Core:
     """Decides; see the module.
 
     `spooled` are the reports that an earlier process still owed, `left` the results that it has not
-    bundled.
+    bundled, `interrupted` the jobs and attempts that it ran when it was killed, and that have a
+    checkpoint here.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Core:
         topics: Topics,
         spooled: Sequence[Finished | Failed] = (),
         left: Sequence[Unbundled] = (),
+        interrupted: Sequence[tuple[str, int]] = (),
         *,
         rng: Randomness,
         new_id: Callable[[], str],
@@ -84,6 +87,7 @@ class Core:
         self.state = State(settings, topics, rng, new_id)
         owed.reload(self.state, list(spooled))
         unbundled.reload(self.state, left)
+        runs.reload(self.state, interrupted)
 
     def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
@@ -141,11 +145,10 @@ class Core:
         match event:
             case Connected(session):
                 state.session, state.connected = session, True
-                for run in state.runs.values():
-                    state.timers.cancel(("lease", run.job_id))
                 self._birth(now)
             case Disconnected():
-                self._on_disconnected(now)
+                state.connected = state.listening = False
+                owed.on_disconnected(state)
             case Probed(capability):
                 gpus: list[int | None] = [gpu.index for gpu in capability.gpus] or [None]
                 state.slots = tuple(gpus[slot % len(gpus)] for slot in range(capability.slots))
@@ -153,13 +156,15 @@ class Core:
                 state.do(Measure())
             case Vitals(data_id=data_id):
                 self._has_data(data_id)
+                leases.on_suspended(state, event.suspended_s, now)
                 judged = bool(state.waiting)
                 runs.on_vitals(state, event, now)
                 if not judged or ("beat-soon",) not in state.timers:
-                    self._beat()  # else one follows soon, and tells of all that was started
+                    self._beat(now)  # else one follows soon, and tells of all that was started
             case Looked():
+                leases.on_suspended(state, event.suspended_s, now)
                 if owner.on_looked(state, event, now):
-                    self._beat()  # first, so that what is given back does not come here again
+                    self._beat(now)  # first, so that what is given back does not come here again
                 owner.give_back(state, now)
             case Shutdown():
                 self._on_shutdown(now)
@@ -193,21 +198,12 @@ class Core:
             case BundleUnread():
                 owed.on_unread(self.state, event, now)
 
-    def _on_disconnected(self, now: Now) -> None:
-        state = self.state
-        state.connected = state.listening = False
-        owed.on_disconnected(state)
-        for run in state.runs.values():
-            key = ("lease", run.job_id)
-            if run.assign.on_lost == "stop" and key not in state.timers:
-                state.timers.set(key, now.mono_s + run.assign.lease_s)
-
     def _on_shutdown(self, now: Now) -> None:
         state = self.state
         if state.leaving:
             return
         state.leaving = True
-        self._beat()  # so that what is released now is not given back to this host
+        self._beat(now)  # so that what is released now is not given back to this host
         for run in list(state.runs.values()):
             unbundled.keep(state, run)
             runs.stop(state, run, run.stopping or "released", "the agent was shut down", now)
@@ -262,7 +258,7 @@ class Core:
             topic = state.topics.capability(state.settings.host)
             state.publish(topic, capability, retain=True)
 
-    def _beat(self) -> None:
+    def _beat(self, now: Now) -> None:
         state, vitals = self.state, self.state.vitals
         if not state.connected or vitals is None:
             return
@@ -281,6 +277,7 @@ class Core:
             rules=state.rules_digest,
             suspended_s=vitals.suspended_s,
         )
+        state.sent(str(beat.seq), now)
         state.publish(state.topics.heartbeat(state.settings.host), beat, qos=0)
 
     def _refuses(self) -> str:
@@ -322,9 +319,7 @@ class Core:
             case "kill":
                 runs.on_kill_timer(state, job_id)
             case "lease":
-                if (run := state.runs.get(job_id)) is not None:
-                    why = "the coordinator could not be reached for a whole lease"
-                    runs.stop(state, run, run.stopping or "released", why, now)
+                leases.on_timer(state, job_id, now)
 
     def begin(self, now: Now) -> None:
         """Start the heartbeat, and look whose the machine is."""
@@ -369,6 +364,8 @@ class Core:
                 self.state.drop("assign", "meant for another process of this agent")
             case Assign():
                 runs.on_assign(self.state, request, now)
+            case Lease():
+                leases.on_lease(self.state, request, now)
             case Cancel():
                 runs.on_cancel(self.state, request, now)
             case Release():

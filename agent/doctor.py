@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -198,7 +199,9 @@ def _fault(command: Sequence[str], *, own: bool) -> str:
     """
     timeout_s = OWN_START_S if own else START_S
     try:
-        done = answer_of(command, timeout_s, trainer_environment(os.environ, None, 1))
+        with tempfile.TemporaryDirectory() as caches:
+            environment = trainer_environment(os.environ, None, 1, Path(caches))
+            done = answer_of(command, timeout_s, environment)
     except TimeoutError:
         return f"did not answer --help in {timeout_s:.0f} s"
     except OSError as error:

@@ -221,11 +221,11 @@ class Vitals:
 class Snooze:
     """The owner wants the machine: until then by its own clock (none: until that is ended).
 
-    `finish`: what runs may be finished.
+    `now`: what runs is given back at once.
     """
 
     until: datetime | None = None
-    finish: bool = False
+    now: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +233,9 @@ class Looked:
     """What was seen of the machine; `local` is the time on its clock, without a time zone.
 
     `input_idle_s`: since when nobody has touched keyboard or mouse; `gpu_users`: other programs
-    that work on its GPUs; `others_percent`: how much of all cores other programs use. None where
-    that cannot be known, or was not asked for.
+    that work on its GPUs; `others_percent`: how much of all cores other programs use;
+    `suspended_s`: for how long it has slept since it booted. None where that cannot be known, or
+    was not asked for.
     """
 
     local: datetime
@@ -242,6 +243,7 @@ class Looked:
     input_idle_s: float | None = None
     gpu_users: tuple[str, ...] = ()
     others_percent: float | None = None
+    suspended_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +260,7 @@ class TrainerStarted:
     job_id: str
     attempt: int
     pid: int
+    resumes: bool = False  # from a checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import os
 import re
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -74,6 +75,13 @@ def load_1m() -> float:
 
 
 @functools.cache  # they are counted in a file for each
+def suspended_s() -> float | None:
+    """Return for how long the machine has slept since it booted, where the system tells."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())
+
+
 def physical_cores() -> int:
     """Return the physical cores, or what can be known of them."""
     if sys.platform == "linux":

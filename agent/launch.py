@@ -4,27 +4,33 @@
     python -I -S agent/launch.py nursery   with a socket of `agent.nursery` as standard input
 
 It is the leader of the trainer's process group. Its standard input is held open by the agent for
-as long as that lives: the input's end, however the agent has ended, ends the whole group by
-SIGKILL. On Linux the trainer gets a parent-death signal besides, for the case that the keeper is
-killed. The keeper ends as the trainer has ended, by its exit code or its signal.
+as long as the trainer is to run: the input's end, also that of a killed agent, ends all of it by
+SIGKILL. Where the trainer ends by itself, the keeper ends as that has ended, by its exit code or
+its signal.
+
+On Linux it takes in whatever of its trainer has lost its parent, in whatever session and with
+whatever environment (PR_SET_CHILD_SUBREAPER), and ends all of that before it ends itself. The
+trainer gets a parent-death signal besides, for the case that the keeper is killed. Other systems
+have neither: there the keeper ends the process group, and `agent.orphans` looks for the rest.
 
 For POSIX. It is a program of its own, imports nothing but a few modules of Python's, and leaves
 the command out of its own command line, so that a trainer is seen once in a list of processes.
 
 An interpreter's start is most of what a small job costs. On Linux a nursery therefore waits from
-one trainer to the next, and forks the keepers. Such a keeper also takes in whatever its trainer
-leaves behind, wherever that has gone (PR_SET_CHILD_SUBREAPER), and so knows when it left nothing:
-then it may keep another. Its standard input is a socket, by which it is told what to start.
+one trainer to the next, and forks the keepers. Such a keeper may keep another trainer once nothing
+is left of the one before. Its standard input is a socket, by which it is told what to start.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import struct
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 
 TYPE_CHECKING = False  # the module `typing` would take longer than all of these
 if TYPE_CHECKING:
@@ -38,6 +44,8 @@ WORD: Final = struct.Struct("!ci")  # to the agent: what, and process id, errno 
 KEEPER, REAP, START = b"K", b"R", b"S"
 STARTED, REFUSED, ENDED, ENDED_CLEAN = b"s", b"e", b"x", b"c"
 NOT_STARTED = 127  # what a shell returns for a command that it cannot start
+END_S = 5.0  # until a trainer's processes have ended; one that waits for a driver may take longer
+_LOOK_S = 0.05
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PASSED_ON: Final = tuple(  # the group gets them, not us alone
@@ -52,7 +60,6 @@ def main() -> None:
     """Serve as a nursery; or read the command, start it, and end with it or with the agent."""
     control = _process_control()
     if sys.argv[1] == "nursery":
-        import contextlib
         import socket
 
         with contextlib.suppress(ConnectionError):  # the agent is gone, in the middle of a word
@@ -63,7 +70,9 @@ def main() -> None:
         sys.exit(NOT_STARTED)  # the agent was gone before it had said what to start
     keeper = _Keeper(control)
     keeper.start(command, os.environb)
-    _end_like(keeper.outcome())
+    status = keeper.outcome()
+    keeper.end_family()
+    _end_like(status)
 
 
 class _Keeper:
@@ -71,6 +80,8 @@ class _Keeper:
 
     def __init__(self, control: Callable[[int, int], object]) -> None:
         self._control = control
+        is_told = os.path.exists(f"/proc/{os.getpid()}/stat")  # noqa: PTH110 - a light module
+        self._takes_in = is_told and control(_PR_SET_CHILD_SUBREAPER, 1) == 0
         self._trainer = -1
         self._wake, woken = os.pipe()
         os.set_blocking(woken, False)
@@ -100,7 +111,7 @@ class _Keeper:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 
     def outcome(self) -> int:
-        """Wait for the trainer's end and return its wait status; the agent's end ends the group."""
+        """Wait for the trainer's end and return its wait status; the input's end ends all of it."""
         while True:
             ended = -1
             while ended:
@@ -111,14 +122,27 @@ class _Keeper:
             if self._wake in readable:
                 os.read(self._wake, _BLOCK_BYTES)
             if 0 in readable and not os.read(0, _BLOCK_BYTES):
+                self.end_family()
                 os.killpg(0, signal.SIGKILL)
 
-    def serve(self, agent: socket.socket) -> None:
-        """Keep one trainer after the other, until the agent is gone or one has left something.
+    def end_family(self) -> bool:
+        """End the trainer and what has come of it, wherever that is; tell whether all has ended.
 
-        What it left is the agent's to end, and this process with it.
+        Where this process takes in nobody it does nothing, and cannot tell.
         """
-        takes_in = self._control(_PR_SET_CHILD_SUBREAPER, 1) == 0
+        deadline_s = time.monotonic() + END_S
+        while self._takes_in and time.monotonic() < deadline_s:
+            if _has_nobody():
+                return True
+            for child in _children():  # those of a child that ends are this process's next
+                with contextlib.suppress(OSError):  # it has another user's rights, by sudo
+                    os.kill(child, signal.SIGKILL)
+            if select.select([self._wake], [], [], _LOOK_S)[0]:
+                os.read(self._wake, _BLOCK_BYTES)
+        return False
+
+    def serve(self, agent: socket.socket) -> None:
+        """Keep one trainer after the other, until the agent is gone or something does not end."""
         priority = _priority()
         while (request := _request(agent)) is not None:
             _, body, output = request
@@ -135,7 +159,7 @@ class _Keeper:
             agent.sendall(WORD.pack(STARTED, self._trainer))
             code = os.waitstatus_to_exitcode(self.outcome())
             # A trainer may change its whole group's priority, and with it that of the next one.
-            is_clean = _has_nobody() and takes_in and _priority() == priority
+            is_clean = self.end_family() and _priority() == priority
             agent.sendall(WORD.pack(ENDED_CLEAN if is_clean else ENDED, code))
 
 
@@ -208,6 +232,16 @@ def _has_nobody() -> bool:
     except ChildProcessError:
         return True
     return False
+
+
+def _children() -> Iterator[int]:
+    """Yield the process ids of this process's children. For Linux."""
+    me = os.getpid()
+    for name in os.listdir("/proc"):  # noqa: PTH208 - likewise
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                if int(file.read().rpartition(b")")[2].split()[1]) == me:
+                    yield int(name)
 
 
 def _end_like(status: int) -> NoReturn:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +25,7 @@ LAUNCH: Final = Path(__file__).with_name("launch.py")
 KILLED: Final = -9
 MOST_IDLE: Final = 8
 _PATIENCE_S: Final = 30.0
+_END_S: Final = 2 * launch.END_S  # of a keeper that was told to end
 _PRIVATE: Final = "FLEET_"
 
 
@@ -71,13 +74,23 @@ class Keeper:
         what, number = launch.WORD.unpack(word)
         return what, number
 
+    def await_end(self) -> None:
+        """Wait for its end, which is that of its trainer's processes; end it where it hangs."""
+        with contextlib.suppress(OSError):  # it has ended, and nobody has its id
+            ended = os.pidfd_open(self.pid)
+            try:
+                if not _is_readable(ended, _END_S) and not self.is_lost:
+                    os.killpg(self.pid, signal.SIGKILL)
+            finally:
+                os.close(ended)
+
     def lose(self) -> None:
         """Nobody reaps it any more: it is to end."""
         self.is_lost = True
         self.end()
 
     def end(self) -> None:
-        """Have it end, and its group with it; whoever waits for a word waits no more."""
+        """Have it end all that it keeps, and itself; whoever waits for a word waits no more."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -109,12 +122,14 @@ class Kept:
     def await_end(self) -> None:
         """Wait for its end."""
         said = self._keeper.word()
-        if said is not None:
+        if said is None:
+            self._keeper.await_end()
+        else:
             what, self._code = said
             self.is_clean = what == launch.ENDED_CLEAN
 
     def let_go(self) -> None:
-        """End what is left of it."""
+        """Have its keeper end all of it."""
         if not self.is_clean:
             self._keeper.end()
 
@@ -122,6 +137,12 @@ class Kept:
         """Let its id be used again; return its exit code, negative for a signal."""
         self._nursery.take_back(self._keeper, usable=self.is_clean)
         return self._code
+
+
+def _is_readable(descriptor: int, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 class _Process:

@@ -1,7 +1,9 @@
-"""What trainers leave behind: found by identity, never by name, and ended.
+"""What trainers leave behind where no keeper has ended it: found by identity, never by name.
 
-Two things tell a process of ours: the process id and birth that are on record in its work folder,
-and that folder's path in its environment, which grandchildren inherit wherever they have gone.
+Two things tell a process of ours: the keeper that is on record in its work folder, by process id
+and birth, or is above it; and that folder's path in its environment, which grandchildren inherit
+wherever they have gone. Neither is needed unless the keeper was killed or stopped, or the system
+has no subreaper.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from broker.disk import RealDisk, write_atomically
 from broker.errors import plain
 from broker.machine import boot_id
 
@@ -35,11 +38,13 @@ def end_orphan(work: Path) -> bool:
 
     Its attempt is over, so that nothing is asked for: SIGKILL.
     """
-    found = end_marked(work)
     leader = _recorded(work)
+    found = [] if leader is None else _family(leader)
+    for process in found:  # who is above them last: until then it takes them in
+        _kill(process)
     if leader is not None:
-        signal_group(leader.pid, kill=True)
-        found.append(leader)
+        signal_group(leader.pid, "end")
+    found += end_marked(work)
     deadline_s = time.monotonic() + WAIT_S
     for process in found:
         if _has_ended(process, deadline_s):
@@ -72,26 +77,47 @@ def mark_of(work: Path) -> str:
 def record(work: Path, pid: int) -> None:
     """Put on record what runs; a disk that refuses it leaves the mark."""
     try:
-        text = json.dumps({"pid": pid, "born": _born(pid)})
-        (work / IDENTITY_FILE).write_text(text, "utf-8")
+        data = json.dumps({"pid": pid, "born": _born(pid)}).encode()
+        write_atomically(RealDisk(), work / IDENTITY_FILE, data, durable=False)
     except OSError as error:
         log.warning(
             "%s: %s; the trainer can be found by its mark alone", IDENTITY_FILE, plain(error)
         )
 
 
-def signal_group(pid: int, *, kill: bool) -> None:
-    """Ask a process and what it has started to end, or end them; nothing if there is none."""
+def signal_group(pid: int, what: Literal["ask", "wake", "end"]) -> None:
+    """Ask a process and what it has started to end, or go on, or end them; nothing if none is."""
     if sys.platform != "win32":
+        numbers = {"ask": signal.SIGTERM, "wake": signal.SIGCONT, "end": signal.SIGKILL}
         with contextlib.suppress(OSError):
-            os.killpg(pid, signal.SIGKILL if kill else signal.SIGTERM)
-    else:
+            os.killpg(pid, numbers[what])
+    elif what != "wake":
         import psutil
 
         with contextlib.suppress(OSError, psutil.Error):
-            process = psutil.Process(pid)
-            for one in [*process.children(recursive=True), process]:
-                one.kill() if kill else one.terminate()
+            for one in _family(psutil.Process(pid)):
+                one.kill() if what == "end" else one.terminate()
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    """Return what has come of a process, and then itself."""
+    import psutil
+
+    with contextlib.suppress(OSError, psutil.Error):
+        return [*process.children(recursive=True), process]
+    return [process]
+
+
+def _kill(process: psutil.Process) -> None:
+    import psutil
+
+    with contextlib.suppress(OSError, psutil.Error):
+        process.kill()
+
+
+def runs_in(work: Path) -> bool:
+    """Whether the trainer of a work folder runs now."""
+    return _recorded(work) is not None
 
 
 def _recorded(work: Path) -> psutil.Process | None:

@@ -82,7 +82,7 @@ def _holds(own: OwnerSettings, manifest: HostRules, seen: Looked) -> Iterator[Ho
     snooze = seen.snooze
     if snooze is not None:
         left = "" if snooze.until is None else f" {told(snooze.until, seen.local)}"
-        yield Hold("snoozed", f"snoozed{left} by its owner", release=not snooze.finish)
+        yield Hold("snoozed", f"snoozed{left} by its owner", release=snooze.now)
     for rules, whose in ((own.rules, "its owner"), (manifest, "the manifest")):
         release = rules.on_busy == "release"
         until = quiet_until(_parsed(rules), seen.local)

@@ -85,6 +85,13 @@ def on_installed(state: State, event: CheckpointInstalled, now: Now) -> None:
             _start(state, run)
 
 
+def start_if_leased(state: State, run: Run) -> None:
+    """Start the trainer, once all is here and the coordinator has granted a lease."""
+    if run.is_ready and run.lease_s:
+        run.is_ready = False
+        state.do(StartTrainer(run.assign, run.slot, run.gpu))
+
+
 def end(state: State, run: Run) -> None:
     """The run is over before its trainer was started."""
     if run.fetch is not None and run.assign.checkpoint is not None:
@@ -95,9 +102,9 @@ def end(state: State, run: Run) -> None:
 
 def _start(state: State, run: Run) -> None:
     run.fetch = None
-    run.phase = "starting"
+    run.phase, run.is_ready = "starting", True
     state.timers.cancel(("fetch", run.job_id))
-    state.do(StartTrainer(run.assign, run.slot, run.gpu))
+    start_if_leased(state, run)
 
 
 def _go_without(state: State, run: Run, why: str, now: Now) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from agent import output, owed, resuming, unbundled
@@ -44,6 +45,7 @@ BUNDLE_BASE_S: Final = 5.0
 BUNDLE_CAP_S: Final = 300.0
 SIGKILL: Final = -9  # the exit code of who was ended by it; Windows has no such signal
 EXIT_USAGE: Final = 2  # of a trainer: bad hyperparameters or data; another attempt is no better
+INTERRUPTED: Final = "the agent was killed while it ran"
 MAX_BUNDLINGS: Final = 300  # about a day of a full disk
 
 
@@ -51,7 +53,7 @@ def on_assign(state: State, assign: Assign, now: Now) -> None:
     """An assignment: answer what is known at once, else judge it by fresh figures."""
     run = state.runs.get(assign.job_id)
     if run is not None and run.attempt == assign.attempt:
-        _accept(state, assign)
+        _accept(state, assign, now)
         if run.pid:
             _say_started(state, run)
         return
@@ -96,6 +98,8 @@ def objections(state: State, assign: Assign) -> tuple[str, ...]:
         found.append(state.refuses)
     if assign.job_id in state.runs:
         found.append(f"attempt {state.runs[assign.job_id].attempt} of it is still stopping here")
+    if assign.job_id in state.interrupted:
+        found.append("the checkpoint of an earlier attempt of it is being bundled here")
     if assign.model not in capability.trainers:
         found.append(f"has no trainer for {assign.model!r}")
     if capability.data_id is None:
@@ -115,7 +119,7 @@ def on_started(state: State, event: TrainerStarted, now: Now) -> None:
     run = _run(state, event.job_id, event.attempt)
     if run is None:
         return
-    run.pid, run.began_s = event.pid, now.mono_s
+    run.pid, run.resumes, run.began_s = event.pid, event.resumes, now.mono_s
     if run.stopping:
         state.do(SignalTrainer(run.job_id, run.attempt, kill=False))
         return
@@ -140,7 +144,10 @@ def on_line(state: State, event: TrainerLine, now: Now) -> None:
     run.error = line.error or run.error
     run.result = line.result if line.result is not None else run.result
     if line.progress is not None or line.phase is not None:
-        run.progress |= line.progress or {"phase": line.phase}
+        # How long it would take was said of the phase before.
+        run.progress |= line.progress or {"phase": line.phase, "eta_s": None}
+        if run.progress.get("first_epoch") is None:
+            run.progress["first_epoch"] = run.progress.get("epoch")
         _say_progress(state, run)
     output.say(state, run, line.text, now)
 
@@ -192,6 +199,7 @@ def on_checkpoint_bundled(state: State, event: CheckpointBundled, now: Now) -> N
     """The job is given back, with what its trainer left off at."""
     run = _run(state, event.job_id, event.attempt)
     if run is None:
+        _interrupted(state, event, now)
         return
     if run.stopping == "cancelled":
         _cancelled(state, run, now, event.artifact_id)
@@ -199,6 +207,27 @@ def on_checkpoint_bundled(state: State, event: CheckpointBundled, now: Now) -> N
     _release(state, run, now, event.artifact_id, event.size_bytes)
     if event.artifact_id is not None and state.leaving:
         state.timers.set(("leave",), now.mono_s + state.settings.handover_grace_s)
+
+
+def reload(state: State, interrupted: Iterable[tuple[str, int]]) -> None:
+    """Hand over where the trainers were that an earlier process ran when it was killed."""
+    for job_id, attempt in interrupted:
+        state.interrupted[job_id] = attempt
+        state.end(job_id, attempt)
+        state.do(BundleCheckpoint(job_id, attempt))
+
+
+def _interrupted(state: State, event: CheckpointBundled, now: Now) -> None:
+    """The checkpoint of an interrupted attempt is in the spool: give the job back with it."""
+    if state.interrupted.get(event.job_id) != event.attempt:
+        owed.clear(state, event.job_id, event.attempt, event.artifact_id)  # it was cancelled
+        return
+    del state.interrupted[event.job_id]
+    report = Released(
+        **state.about(event.job_id, event.attempt), reason=INTERRUPTED, interrupted=True,
+        artifact_id=event.artifact_id, size_bytes=event.size_bytes,
+    )  # fmt: skip
+    owed.owe(state, report, now)
 
 
 def _release(
@@ -245,6 +274,8 @@ def on_cancel(state: State, cancel: Cancel, now: Now) -> None:
     held = state.owed.get(cancel.job_id)
     if held is not None and held.report.attempt <= cancel.attempt and not cancel.keep_finished:
         owed.forget(state, cancel.job_id, cancel.why or "it was called off")
+    if state.interrupted.get(cancel.job_id, cancel.attempt + 1) <= cancel.attempt:
+        del state.interrupted[cancel.job_id]
     run = state.runs.get(cancel.job_id)
     done = run is not None and run.phase == "bundling" and cancel.keep_finished
     if run is None or run.attempt > cancel.attempt or done:
@@ -271,6 +302,8 @@ def on_release(state: State, release: Release, now: Now) -> None:
             stop(state, run, "released", release.why, now)
     elif held is not None and held.report.attempt == attempt:
         owed.send(state, job_id, now)
+    elif state.interrupted.get(job_id) == attempt:
+        pass  # it is given back anyway
     else:
         state.end(job_id, attempt)  # should its assignment still be on the way
         state.report(Released(**state.about(job_id, attempt), reason=release.why))
@@ -279,7 +312,7 @@ def on_release(state: State, release: Release, now: Now) -> None:
 def stop(state: State, run: Run, how: str, why: str, now: Now) -> None:
     """Ask a trainer to end, and end it after the grace."""
     already, run.stopping, run.why = run.stopping, how, why
-    if run.phase == "fetching":
+    if run.phase == "fetching" or run.is_ready:
         resuming.end(state, run)
         if how == "cancelled":
             _cancelled(state, run, now)
@@ -333,7 +366,7 @@ def _start(state: State, assign: Assign, now: Now) -> None:
         raise AssertionError("the objections have looked for a slot")
     gpu = state.slots[slot] if assign.use_cuda else None
     run = state.runs[assign.job_id] = Run(assign, slot, gpu)
-    _accept(state, assign)
+    _accept(state, assign, now)
     resuming.begin(state, run)
     state.beat_soon(now)
 
@@ -398,7 +431,7 @@ def _cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None)
 def _over(state: State, run: Run, now: Now) -> None:
     del state.runs[run.job_id]
     state.end(run.job_id, run.attempt)
-    for timer in ("kill", "bundle", "timeout", "stall"):
+    for timer in ("kill", "bundle", "timeout", "stall", "lease"):
         state.timers.cancel((timer, run.job_id))
     state.beat_soon(now)
 
@@ -431,9 +464,12 @@ def _error(run: Run, event: TrainerExited) -> str:
     return "\n".join([why, "what came before:", *said[:-1]]) if said[:-1] else why
 
 
-def _accept(state: State, assign: Assign) -> None:
-    about = state.about(assign.job_id, assign.attempt, assign.receipt)
-    state.report(Accepted(**about, request_id=assign.id))
+def _accept(state: State, assign: Assign, now: Now) -> None:
+    accepted = Accepted(
+        **state.about(assign.job_id, assign.attempt, assign.receipt), request_id=assign.id
+    )
+    state.sent(accepted.id, now)
+    state.report(accepted)
 
 
 def _refuse(state: State, assign: Assign, reasons: tuple[str, ...]) -> None:
@@ -452,7 +488,7 @@ def _say_refused(state: State, assign: Assign, reasons: tuple[str, ...]) -> None
 
 def _say_started(state: State, run: Run) -> None:
     about = state.about(run.job_id, run.attempt, run.assign.receipt)
-    state.report(Started(**about, slot=run.slot, pid=run.pid))
+    state.report(Started(**about, slot=run.slot, pid=run.pid, resumes=run.resumes))
 
 
 def _say_stopped(

@@ -10,7 +10,6 @@ import argparse
 import logging
 import os
 import random
-import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +38,7 @@ from agent.supervisor import Trainer, end_orphan
 from agent.usage import Eyes, in_words
 from broker.access import AGENT, Access, open_access
 from broker.address import IS_IT_THERE
-from broker.ending import end_in_time
+from broker.ending import end_in_time, on_signals
 from broker.errors import BadMessage, ConfigError, plain
 from broker.identity import Identity
 from broker.link import Link, LinkSettings, feed
@@ -98,8 +97,11 @@ class Service:
             end_orphan(work)
         spooled = self._spool.load()
         unbundled = self._spool.load_unbundled(spooled)
-        self._spool.clear_work(unbundled)
         self._checkpoints = Checkpoints(settings.state)
+        interrupted = self._spool.clear_work(unbundled, spooled, self._checkpoints.was_at)
+        for job_id, attempt in interrupted:
+            text = "job %s, attempt %d: it ran when this agent was killed; its checkpoint is kept"
+            log.warning(text, job_id[:12], attempt)
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
         # Neither a heartbeat nor the owner's word waits until a bundle is made, and what runs does
         # not wait for a driver or a disk.
@@ -108,10 +110,19 @@ class Service:
         self._busy = Busy()
         self._eyes = Eyes(settings.state)
         self._data = DataFolder(settings.data)
+        self._caches = settings.state.absolute() / "cache"
         self._nursery = Nursery() if sys.platform == "linux" else None
         self.mailbox: Mailbox[Event | RequestMade] = Mailbox()
         self._stopped = threading.Event()
-        core = Core(self._core_settings(), topics, spooled, unbundled, rng=rng, new_id=new_id)
+        core = Core(
+            self._core_settings(),
+            topics,
+            spooled,
+            unbundled,
+            interrupted,
+            rng=rng,
+            new_id=new_id,
+        )
         core.begin(system_clock())
         self._link = Link(
             LinkSettings(
@@ -275,7 +286,7 @@ class Service:
 
         self._looker.submit(look)
 
-    def _start(self, effect: StartTrainer) -> Trainer:
+    def _start(self, effect: StartTrainer) -> tuple[Trainer, bool]:
         assign, data = effect.assign, self._settings.data
         if data is None:
             raise BadMessage("this agent has no data folder")
@@ -286,14 +297,15 @@ class Service:
         # Not `resolve`, which would ask a disk that may hang.
         place = Place(data.absolute(), work, self._checkpoints.files(assign.job_id))
         resume = is_resumable(assign, self._own) and self._checkpoints.begin(*key)
-        return Trainer(
+        trainer = Trainer(
             trainer_command(assign, self._own, place, threads, resume=resume),
-            trainer_environment(self._environment, effect.gpu, threads),
+            trainer_environment(self._environment, effect.gpu, threads, self._caches),
             work,
             on_line=lambda line: self._put_line(TrainerLine(*key, line)),
             on_exit=lambda code: self._put_exit(key, code),
             nursery=self._nursery,
         )
+        return trainer, resume
 
     def _put_line(self, event: TrainerLine) -> None:
         # A full mailbox holds the trainer's pipe back; results must not be dropped.
@@ -346,10 +358,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, OSError) as error:
         complain(plain(error))
         return 2 if isinstance(error, ConfigError) else 1
-    for name in ("SIGTERM", "SIGINT"):
-        # The mailbox's lock is re-entrant, so a handler may put while its thread is in `take`.
-        signal.signal(getattr(signal, name), lambda *_: service.mailbox.put(Shutdown()))
-    end_with_parent(lambda: service.mailbox.put(Shutdown()))
+
+    def shut_down() -> None:
+        service.mailbox.put(Shutdown())
+
+    on_signals({"SIGTERM": shut_down, "SIGINT": shut_down})
+    end_with_parent(shut_down)
     ready = {"event": "ready", "host": settings.host}
     service.run(
         lambda: announce(ready, f"the agent of {settings.host} is ready"),

@@ -47,7 +47,7 @@ from agent.effects import (
     Warn,
     WriteFetched,
 )
-from agent.spool import Spool
+from agent.spool import REFUSED_KEPT_S, Spool
 from broker.clock import Now
 from broker.errors import FleetError, plain
 from broker.messages import MAX_SMALL_BYTES, Assign, Failed, Finished, Gpu, encode
@@ -86,7 +86,8 @@ class Surroundings:
     `publish` hands a message to the link; `put` brings a local event to the next turn; `background`
     has a slow function run elsewhere; `measure` has somebody take the machine's vitals, and bring
     `Vitals`; `look` has somebody look whose it is, and bring `Looked`; `start` starts a trainer
-    whose lines and exit come by `put`, and raises OSError or `FleetError` when it cannot.
+    whose lines and exit come by `put`, tells whether it goes on from a checkpoint, and raises
+    OSError or `FleetError` when it cannot.
     """
 
     topics: Topics
@@ -95,7 +96,7 @@ class Surroundings:
     background: Callable[[Callable[[], None]], object]
     measure: Callable[[tuple[Gpu, ...]], None]
     look: Callable[[Look], None]
-    start: Callable[[StartTrainer], Child]
+    start: Callable[[StartTrainer], tuple[Child, bool]]
 
 
 class Shell:
@@ -125,6 +126,8 @@ class Shell:
             self._collect_s = now.mono_s + COLLECT_EVERY_S
             with _logged("checkpoint"):
                 self._checkpoints.collect(now.wall_s, self.core.state.runs)
+            with _logged("spool"):
+                self._spool.collect_refused(now.wall_s)
         for event in events or [Tick()]:
             if isinstance(event, TrainerExited):
                 self._ended(event)
@@ -280,15 +283,16 @@ class Shell:
         key = (assign.job_id, assign.attempt)
         self._note_name(assign)
         try:
-            child = self._around.start(effect)
+            child, resumes = self._around.start(effect)
         except (OSError, FleetError) as error:
             text = f"the trainer could not be started: {plain(error)}"
             passing = isinstance(error, OSError)
             self._around.put(TrainerExited(*key, None, text, passing))
             return
-        log.info("job %s: started", self._about(*key))
+        whence = "from a checkpoint" if resumes else "from the beginning"
+        log.info("job %s: started %s", self._about(*key), whence)
         self._children[key] = child
-        self._around.put(TrainerStarted(*key, child.trainer_pid))
+        self._around.put(TrainerStarted(*key, child.trainer_pid, resumes))
 
     def _ended(self, event: TrainerExited) -> None:
         key = (event.job_id, event.attempt)
@@ -315,10 +319,13 @@ class Shell:
     def _bundle(self, job_id: str, attempt: int) -> None:
         try:
             made = self._made(job_id, attempt)
-        except (OSError, FleetError) as error:
+        except OSError as error:
             log.error("job %s: %s", self._about(job_id, attempt), plain(error))
-            passing = isinstance(error, OSError)
-            self._around.put(BundleFailed(job_id, attempt, plain(error), passing))
+            self._around.put(BundleFailed(job_id, attempt, plain(error), passing=True))
+        except FleetError as error:
+            reason = f"{error}{self._set_aside(job_id, attempt, str(error))}"
+            log.error("job %s: %s", self._about(job_id, attempt), reason)
+            self._around.put(BundleFailed(job_id, attempt, reason, passing=False))
         except Exception as error:  # the slot is taken until there is an answer
             about = self._about(job_id, attempt)
             log.exception("job %s: its result could not be bundled", about)
@@ -326,6 +333,15 @@ class Shell:
             self._around.put(BundleFailed(job_id, attempt, reason, passing=False))
         else:
             self._around.put(made)
+
+    def _set_aside(self, job_id: str, attempt: int, why: str) -> str:
+        """Keep what a trainer wrote that is no result; say where, if that can be."""
+        try:
+            kept = self._spool.set_aside(job_id, attempt, why)
+        except OSError as error:
+            return f"; what it wrote cannot be kept: {plain(error)}"
+        days = REFUSED_KEPT_S / 86_400
+        return f"; what it wrote is kept on this host for {days:.0f} days: {kept}"
 
     def _was_shared(self, made: BundleMade) -> bool:
         """Tell whether another job, with the very same result, has taken it away meanwhile."""

@@ -6,14 +6,16 @@ It needs neither broker nor coordinator, and neither can lift it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from agent import snoozefile
 from agent.loading import certified_host
+from agent.orphans import runs_in
 from agent.settings import AgentSettings
 from agent.state import LOOK_S
 from broker.errors import ConfigError, plain
@@ -27,10 +29,16 @@ _HEARD: Final = f"its agent sees it within {LOOK_S:g} seconds"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Begin or end a snooze; 0 when that is done, 1 when the folder refuses, 2 for wrong usage."""
+    """Begin or end a snooze; 0 when that is done, 2 for wrong usage.
+
+    1 when the folder refuses, or whoever was asked said no.
+    """
     arguments = _parser().parse_args(argv)
     try:
         state, whose = _agent(arguments)
+        if not _is_meant(state, arguments):
+            sys.stderr.write("nothing was changed\n")
+            return 1
         text = _end(state, whose) if arguments.end else _begin(state, whose, arguments)
     except ConfigError as error:
         complain(str(error))
@@ -47,9 +55,11 @@ def _begin(state: Path, whose: str, arguments: argparse.Namespace) -> str:
     until = None
     if arguments.time is not None:
         until = now + timedelta(seconds=seconds_until(arguments.time, now))
-    snoozefile.write(state, until, finish=arguments.finish)
+    snoozefile.write(state, until, at_once=arguments.now)
     left = "until `fleet resume --here`" if until is None else told(_bare(until), _bare(now))
-    what = "finishes what runs" if arguments.finish else "gives back what runs"
+    what = "finishes what runs (--now has it given back)"
+    if arguments.now:
+        what = "gives back what runs"
     said = f"{whose} takes no jobs {left}, and {what}"
     if holder(state) is None:
         return f"{said}; its agent does not run now"
@@ -61,6 +71,31 @@ def _end(state: Path, whose: str) -> str:
         raise ConfigError(f"{state}: this machine is not snoozed by its owner")
     said = f"{whose} takes jobs again"
     return said if holder(state) is None else f"{said}; {_HEARD}"
+
+
+def _is_meant(state: Path, arguments: argparse.Namespace) -> bool:
+    """Ask, at a terminal, whether jobs that keep no checkpoint are to begin again elsewhere."""
+    if not arguments.now or arguments.yes or not sys.stdin.isatty():
+        return True
+    lost = [*_without_checkpoint(state)]
+    if not lost:
+        return True
+    jobs = f"job {lost[0]} keeps" if len(lost) == 1 else f"jobs {', '.join(lost)} keep"
+    question = f"{jobs} no checkpoint, and would begin again elsewhere; give back? [y/N]: "
+    sys.stderr.write(laid_out(question, sys.stderr))
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _without_checkpoint(state: Path) -> Iterator[str]:
+    """Yield the short ids of jobs that run here whose trainers were given no checkpoint folder."""
+    for work in sorted((state / "work").glob("*.*")):
+        job_id, _, attempt = work.name.rpartition(".")
+        given = ""
+        with contextlib.suppress(OSError):
+            given = (state / "checkpoints" / job_id / "attempt").read_text("ascii")
+        if given != attempt and runs_in(work):
+            yield job_id[:12]
 
 
 def _bare(moment: datetime) -> datetime:
@@ -106,7 +141,8 @@ def _certified(arguments: argparse.Namespace) -> str | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet snooze --here", description=__doc__)
     parser.add_argument("--time", help="30m, 3h, 18:00; without one, until it is ended")
-    parser.add_argument("--finish", action="store_true", help="what runs may be finished")
+    parser.add_argument("--now", action="store_true", help="what runs is given back at once")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--end", action="store_true", help="end it")
     parser.add_argument("--state", type=Path, help="the agent's state folder")
     parser.add_argument("--host", help="the agent's name")

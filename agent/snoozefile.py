@@ -1,7 +1,7 @@
 """The owner's own snooze: a file in the agent's state folder, which nobody else can lift.
 
-It holds a time with its zone, or nothing for as long as it is there, and perhaps the word `finish`:
-what runs may be finished. `touch STATE/snooze` is as good as `fleet snooze --here`.
+It holds a time with its zone, or nothing for as long as it is there, and perhaps the word `now`:
+what runs is given back. `touch STATE/snooze` is as good as `fleet snooze --here`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agent.effects import Snooze
 from broker.disk import RealDisk, write_atomically
 
 NAME: Final = "snooze"
-FINISH: Final = "finish"
+AT_ONCE: Final = "now"
 MAX_BYTES: Final = 200
 
 
@@ -33,25 +33,28 @@ def read(folder: Path, now: datetime) -> Snooze | None:
         return None
     except OSError:
         return Snooze()
-    finish = FINISH in words
+    at_once = AT_ONCE in words
     try:
-        times = [datetime.fromisoformat(word) for word in words if word != FINISH]
+        times = [datetime.fromisoformat(word) for word in words if word != AT_ONCE]
         until = times[0].astimezone(now.tzinfo) if times else None
     except (ValueError, OverflowError):  # such as the end of 9999 elsewhere, which is 10000 here
-        return Snooze(finish=finish)
+        return Snooze(now=at_once)
     if until is None:
-        return Snooze(finish=finish)
+        return Snooze(now=at_once)
     if until > now:
-        return Snooze(until.replace(tzinfo=None), finish)
+        return Snooze(until.replace(tzinfo=None), at_once)
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
     return None
 
 
-def write(folder: Path, until: datetime | None, *, finish: bool) -> None:
-    """Begin a snooze, until then or until it is ended. Raises OSError."""
+def write(folder: Path, until: datetime | None, *, at_once: bool) -> None:
+    """Begin a snooze, until then or until it is ended. Raises OSError.
+
+    `at_once`: what runs is given back now, rather than finished.
+    """
     words = [until.isoformat(timespec="seconds")] if until else []
-    text = " ".join([*words, *([FINISH] if finish else [])])
+    text = " ".join([*words, *([AT_ONCE] if at_once else [])])
     write_atomically(RealDisk(), folder / NAME, f"{text}\n".encode())
     (folder / NAME).chmod(0o644)  # the agent may be another user
 

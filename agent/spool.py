@@ -9,6 +9,7 @@ Every file name is built from ids that a message model has checked.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import logging
 from collections.abc import Callable, Iterable
@@ -32,6 +33,9 @@ _REPORT: Final[TypeAdapter[Finished | Failed]] = TypeAdapter(
 UNBUNDLED_FILE: Final = "unbundled.json"  # in a work folder
 _BLOCK_BYTES: Final = 1024 * 1024
 MOST_OPEN: Final = 4
+REFUSED_KEPT_S: Final = 7 * 86_400.0
+MOST_REFUSED: Final = 10
+WHY_FILE: Final = "why.txt"
 
 
 @cache
@@ -44,7 +48,11 @@ def _make_bundle(folder: Path, out: Path) -> BundleInfo:
 
 
 class Spool:
-    """The folder `spool/` (reports and bundles) and the folder `work/` (one folder an attempt)."""
+    """The folders of an agent's results.
+
+    `spool/` has reports and bundles, `work/` a folder an attempt, `refused/` those of them that no
+    bundle can be made of, for their owner.
+    """
 
     def __init__(
         self,
@@ -60,6 +68,7 @@ class Spool:
         self._bundler = bundler
         self._spool = state / "spool"
         self._work = state / "work"
+        self._refused = state / "refused"
         self._disk.make_folder(self._spool)
         self._disk.make_folder(self._work)
         self._open: dict[str, IO[bytes]] = {}  # bundles that are being handed over
@@ -122,6 +131,28 @@ class Spool:
             if self.work(*key) == path.parent and key not in reported and is_newest:
                 found[key[0]] = left
         return list(found.values())
+
+    def set_aside(self, job_id: str, attempt: int, why: str) -> Path:
+        """Keep the work folder of an attempt of which no bundle can be made; return where it is.
+
+        It stays for `REFUSED_KEPT_S`, unless there are more than `MOST_REFUSED`.
+        """
+        work = self.work(job_id, attempt)
+        kept = self._refused / work.name
+        self._disk.make_folder(self._refused)
+        self._disk.replace(work, kept)
+        self.collect_refused()
+        with contextlib.suppress(OSError):
+            write_atomically(self._disk, kept / WHY_FILE, f"{why}\n".encode())
+        return kept
+
+    def collect_refused(self, now_wall_s: float = 0.0) -> None:
+        """Delete what was set aside long ago, and all but the newest few."""
+        disk = self._disk
+        folders = sorted(disk.glob(self._refused, "*"), key=disk.modified_s, reverse=True)
+        for at, folder in enumerate(folders):
+            if at >= MOST_REFUSED or now_wall_s - disk.modified_s(folder) > REFUSED_KEPT_S:
+                disk.remove_tree(folder)
 
     def drop_work(self, job_id: str, attempt: int) -> None:
         """Delete the work folder of an attempt whose report is kept."""
@@ -207,12 +238,29 @@ class Spool:
         while self._open:
             self._close(next(iter(self._open)))
 
-    def clear_work(self, unbundled: Iterable[Unbundled] = ()) -> None:
-        """Delete the work folders of an earlier process, but for what is to be bundled still."""
+    def clear_work(
+        self,
+        unbundled: Iterable[Unbundled] = (),
+        reports: Iterable[Finished | Failed] = (),
+        was_at: Callable[[str, int], bool] = lambda _job_id, _attempt: False,
+    ) -> list[tuple[str, int]]:
+        """Delete the work folders of an earlier process, but for what is to be handed over still.
+
+        That is what is to be bundled, and the attempts that ran when that process was killed: there
+        is no report of them, and `was_at` knows a checkpoint. Returns their jobs and attempts.
+        """
+        reported = {self.work(report.job_id, report.attempt) for report in reports}
         kept = {self.work(left.assign.job_id, left.assign.attempt) for left in unbundled}
+        interrupted: list[tuple[str, int]] = []
         for work in self.work_folders():
-            if work not in kept:
+            job_id, _, attempt = work.name.rpartition(".")
+            if work in kept:
+                continue
+            if work not in reported and attempt.isdecimal() and was_at(job_id, int(attempt)):
+                interrupted.append((job_id, int(attempt)))
+            else:
                 self._disk.remove_tree(work)
+        return interrupted
 
     def work_folders(self) -> list[Path]:
         """Return the work folders that an earlier process has left."""

@@ -29,6 +29,7 @@ from broker.topics import Topics
 from broker.wire import Outgoing
 
 MAX_ENDED: Final = 4096
+MAX_SENT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,9 @@ class Run:
     slot: int
     gpu: int | None
     phase: Phase = "starting"
+    is_ready: bool = False  # all that its trainer needs is here, and it is not started yet
+    lease_s: float = 0.0  # how long the newest lease is; 0: the coordinator has yet to grant one
+    lease_until_s: float = 0.0  # its end (monotonic)
     pid: int = 0
     began_s: float | None = None  # when its trainer began (monotonic)
     ran_s: float | None = None  # how long that ran, once it has ended
@@ -105,6 +109,7 @@ class Run:
     left_out: int = 0
     said: int = 0  # lines that have been numbered
     fetch: Receiver | None = None
+    resumes: bool = False  # its trainer goes on from a checkpoint
 
     @property
     def job_id(self) -> str:
@@ -166,6 +171,10 @@ class State:
     owed: dict[str, Owed] = field(default_factory=dict)
     # Of each attempt the number of its last line, and the last lines that nobody has heard.
     kept: dict[tuple[str, int], tuple[int, list[bytes]]] = field(default_factory=dict)
+    # Attempts that ran when an earlier process was killed; their checkpoints are being bundled.
+    interrupted: dict[str, int] = field(default_factory=dict)
+    sent_s: OrderedDict[str, float] = field(default_factory=OrderedDict)  # what a lease may answer
+    suspended_s: float = 0.0  # for how long the machine has slept since it booted
     waiting: list[Assign] = field(default_factory=list)
     ended: OrderedDict[str, int] = field(default_factory=OrderedDict)
     refused: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
@@ -209,6 +218,12 @@ class State:
             "receipt": receipt,
         }
 
+    def sent(self, name: str, now: Now) -> None:
+        """Note when something was sent that a lease may answer: an acceptance, a heartbeat."""
+        self.sent_s[name] = now.mono_s
+        while len(self.sent_s) > MAX_SENT:
+            self.sent_s.popitem(last=False)
+
     def end(self, job_id: str, attempt: int) -> None:
         """Remember that an attempt is over here: a late assignment must not start it again."""
         self.ended[job_id] = max(attempt, self.ended.pop(job_id, 0))
@@ -234,7 +249,11 @@ class State:
             )
             for owed in self.owed.values()
         ]  # fmt: skip
-        return tuple((runs + owed)[:MAX_LISTED])
+        interrupted = [
+            HeldJob(job_id=job_id, attempt=attempt, phase="bundling")
+            for job_id, attempt in self.interrupted.items()
+        ]
+        return tuple((runs + interrupted + owed)[:MAX_LISTED])
 
     def beat_soon(self, now: Now) -> None:
         """Have a heartbeat follow what has changed, at most about one a second."""

@@ -1,7 +1,7 @@
 """Trainers as child processes: one process group each, output read line by line, TERM then KILL.
 
-No trainer outlives its agent, however that ends: on POSIX a keeper (`agent/launch.py`) ends its
-group, on Windows a job object does. What both may miss, the next agent ends (`agent.orphans`).
+No trainer outlives its agent, however that ends: on POSIX a keeper (`agent/launch.py`) ends all of
+it, on Windows a job object does. What both may miss, the next agent ends (`agent.orphans`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Started(Protocol):
         ...
 
     def let_go(self) -> None:
-        """End all of it, as our own end does."""
+        """Have all of it ended, as our own end does; `await_end` waits for that."""
         ...
 
     def reap(self) -> int:
@@ -108,10 +108,14 @@ class Trainer:
         self._watcher.start()
 
     def send_signal(self, *, kill: bool) -> None:
-        """Ask the whole process group to end, or end it; nothing once it has ended."""
+        """Ask the process group to end, or end it and who has left it; nothing once all has."""
         with self._reaping:
-            if not self._is_reaped and not self._started.is_lost:  # else the id may be another's
-                signal_group(self.pid, kill=kill)
+            if self._is_reaped:
+                return
+            if kill:
+                self._started.let_go()
+            if not self._started.is_lost:  # else the id may be another's
+                signal_group(self.pid, "wake" if kill else "ask")
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the end of the process and of its output."""
@@ -119,10 +123,10 @@ class Trainer:
 
     def _watch(self) -> None:
         self._started.await_end()
-        if not self._started.is_clean:
-            self.send_signal(kill=True)  # what the trainer has started itself goes with it
         self._started.let_go()
         if not self._started.is_clean:
+            if not self._started.is_lost:
+                signal_group(self.pid, "end")  # its keeper was killed, or cannot take others in
             self._end_strays()
         self._drain()
         with self._reaping:

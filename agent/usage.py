@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -45,12 +46,16 @@ class Eyes:
     def look(self, *, idle: bool) -> Looked:
         """Return what is to be seen; with `idle` whether somebody uses the machine as well."""
         now = datetime.now().astimezone()
-        seen = Looked(now.replace(tzinfo=None), snoozefile.read(self._state, now))
+        snooze = snoozefile.read(self._state, now)
+        seen = Looked(now.replace(tzinfo=None), snooze, suspended_s=figures.suspended_s())
         if not idle:
             return seen
         self._ask()
-        return Looked(
-            seen.local, seen.snooze, self._input_idle_s, self._gpu_users, self._others_percent
+        return replace(
+            seen,
+            input_idle_s=self._input_idle_s,
+            gpu_users=self._gpu_users,
+            others_percent=self._others_percent,
         )
 
     def _ask(self) -> None:

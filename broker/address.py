@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -98,6 +98,17 @@ def parse_address(url: str, source: str = "broker address") -> Address:
         unquote(parts.password) if parts.password else None,
         parts.scheme == "mqtts",
     )
+
+
+def machine_of(address: str) -> str:
+    """Return who an address is: with IPv6, everything in one /64 is one machine."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+        return f"{int(parsed) >> 64:x}/64"
+    return str(parsed)
 
 
 def why_not_here(error: BaseException | None) -> str:

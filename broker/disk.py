@@ -7,13 +7,16 @@ may undo either. The simulation's disk does undo them.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from broker.errors import ConfigError
+from broker.errors import ConfigError, StorageError
+
+_SEAL: Final = b"\n# sha256 of what is above: "
 
 
 class Disk(Protocol):
@@ -160,10 +163,30 @@ def read(disk: Disk, path: Path) -> bytes:
     return data
 
 
-def write_atomically(disk: Disk, path: Path, data: bytes) -> None:
-    """Put `data` at `path`, whole or not at all; its name is durable after `sync_folder`."""
+def write_atomically(disk: Disk, path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Put `data` at `path`, whole or not at all; its name is durable after `sync_folder`.
+
+    What nobody asks for after a power cut need not be `durable`, and waits for no disk.
+    """
     making = path.with_name(path.name + ".making")
     with naming(making), disk.open(making, "wb") as file:
         file.write(data)
-        disk.sync(file)
+        if durable:
+            disk.sync(file)
     disk.replace(making, path)
+
+
+def write_sealed(disk: Disk, path: Path, data: bytes) -> None:
+    """Put text at `path` as `write_atomically`, with a comment's line behind it, its sha256."""
+    write_atomically(disk, path, data + _SEAL + hashlib.sha256(data).hexdigest().encode() + b"\n")
+
+
+def read_sealed(disk: Disk, path: Path) -> bytes:
+    """Return what `write_sealed` has put there.
+
+    Raises `StorageError` when it is not that any more, and OSError.
+    """
+    data, seal, digest = read(disk, path).rpartition(_SEAL)
+    if not seal or digest.strip().decode("ascii", "replace") != hashlib.sha256(data).hexdigest():
+        raise StorageError(f"{path}: is not as it was written; it is not used")
+    return data

@@ -4,10 +4,14 @@ A broker ends a connection when another one with the same client id comes (MQTT 
 Hosts and the coordinator have ids that follow from root and name, so whoever has the CA can take
 their place for a moment. Whoever stays away then is out: the broker knows what was revoked. Where
 a name may have other client ids too (RabbitMQ, NATS), a connection under one of those goes on.
+
+The end of a connection publishes its will. A presence that is `online` after all is that of another
+connection, as on the other listener of a broker which has several.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import random
 import tempfile
@@ -22,10 +26,12 @@ from broker import certificates as certs
 from broker import identity as ids
 from broker.address import Address
 from broker.ca import Authority
+from broker.errors import BadMessage
 from broker.link import Link, LinkSettings
 from broker.machine import new_id
+from broker.messages import STATUS, decode
 from broker.topics import Topics
-from broker.wire import Connected, Disconnected, LinkEvent
+from broker.wire import Connected, Incoming, LinkEvent
 
 HOLD_S: Final = 4.0  # a host that is let in comes back within a second
 AGAIN_S: Final = 4.0  # at most, until the place is taken again: or its host would wait longer, too
@@ -39,6 +45,7 @@ class Outcome(Enum):
 
     OUT = auto()  # it has no connection under its usual client id, and did not get another
     BACK = auto()  # the broker lets it in still
+    ELSEWHERE = auto()  # it is connected, and not where its place was taken
     UNREACHABLE = auto()
 
 
@@ -57,7 +64,7 @@ def expel(
         ids.write_identity(place, authority.pem, made, certs.key_pem(key))
         identity = ids.Identity(place, name, now_s, now_s + LASTS_S)
         settings = LinkSettings(
-            addresses, topics.client_id(name), [],
+            addresses, topics.client_id(name), [(topics.status(name), 1)],
             backoff_base_s=AGAIN_S, backoff_cap_s=AGAIN_S, tls=identity.context,
         )  # fmt: skip
         events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
@@ -87,17 +94,29 @@ def _hold(events: queue.SimpleQueue[LinkEvent], addresses: int) -> tuple[Outcome
     """
     deadline_s = time.monotonic() + PATIENCE_S
     connected, refused, lost, why = False, 0, 0, f"no answer in {PATIENCE_S:.0f} s"
-    while (left_s := deadline_s - time.monotonic()) > 0:
+    held_s, online = 0.0, False  # until when it is to be held (monotonic)
+    while (left_s := (held_s if connected else deadline_s) - time.monotonic()) > 0:
         try:
-            event = events.get(timeout=HOLD_S if connected else left_s)
+            event = events.get(timeout=left_s)
         except queue.Empty:
             break
-        if isinstance(event, Disconnected):
+        if isinstance(event, Incoming):
+            online = _is_online(event.payload)
+        elif isinstance(event, Connected):
+            connected, held_s = True, time.monotonic() + HOLD_S
+        else:
             why = event.why
             lost, refused = lost + connected, refused + (not connected)
-        connected = isinstance(event, Connected)
+            connected = online = False
         if lost >= MAX_LOST or (not lost and refused >= addresses):
             break
     if connected:
-        return Outcome.OUT, ""
+        return (Outcome.ELSEWHERE if online else Outcome.OUT), ""
     return (Outcome.BACK if lost else Outcome.UNREACHABLE), why
+
+
+def _is_online(payload: bytes) -> bool:
+    """Tell whether a presence is that of a connection; what cannot be read is none."""
+    with contextlib.suppress(BadMessage):
+        return decode(STATUS, payload).state == "online"
+    return False

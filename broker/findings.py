@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final, TextIO
 
-from broker.prose import counted, laid_out, nobody_reads
+from broker.prose import counted, json_text, laid_out, nobody_reads
 
 EXIT_FINE: Final = 0
 EXIT_FAILS: Final = 1
@@ -118,7 +117,7 @@ def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) 
     if as_json:
         checks = [asdict(finding) for finding in found]
         told = {"role": role, "ok": fine, "checks": checks, "summary": text}
-        out.write(json.dumps(told) + "\n")
+        out.write(json_text(told) + "\n")
     else:
         out.write(laid_out(text, out) + "\n")
     return EXIT_FINE if fine else EXIT_FAILS

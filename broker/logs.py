@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.errors import ConfigError
+from broker.prose import printable
 
 
 def setup(level: str = "INFO") -> None:
@@ -37,7 +38,7 @@ class _Lines(logging.Formatter):
         if at != self._second[0]:
             self._second = (at, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)))
         text = f"{self._second[1]}.{int(record.msecs):03d}Z"
-        return f"{text} {record.levelname:7} {record.name}: {record.message}"
+        return f"{text} {record.levelname:7} {record.name}: {printable(record.message)}"
 
 
 def announce(event: Mapping[str, Any], words: str) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from broker.clock import Now
 
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE_ID_FILE: Final = Path("/etc/machine-id")
 
 
 def system_clock() -> Now:
@@ -36,6 +37,14 @@ def boot_id() -> str:
 
         booted_s = round(psutil.boot_time() / 10)
         return hashlib.sha256(f"{platform.node()} {booted_s}".encode()).hexdigest()[:32]
+
+
+def machine_id() -> str:
+    """Return what tells this machine from others of the same name."""
+    try:
+        return _MACHINE_ID_FILE.read_text("ascii").strip() or f"{uuid.getnode():x}"
+    except (OSError, ValueError):
+        return f"{uuid.getnode():x}"
 
 
 def machine_name() -> str:

@@ -19,4 +19,9 @@ def is_plain(name: str) -> bool:
     No path, no stream of a file (`a:b`), no device (`aux.txt`), no dot or space at its end, which
     Windows leaves off.
     """
-    return bool(_PLAIN.fullmatch(name)) and name[-1] not in ". " and not _DEVICE.fullmatch(name)
+    return bool(_PLAIN.fullmatch(name)) and name[-1] not in ". " and not is_device(name)
+
+
+def is_device(name: str) -> bool:
+    """Tell whether Windows takes `name` for a device (`aux.txt`), in whatever folder."""
+    return bool(_DEVICE.fullmatch(name))

@@ -16,15 +16,21 @@ LEAST: Final = 20  # columns; a narrower window breaks lines by itself
 HANG: Final = 2  # blanks; so much further in a complaint goes on
 _HELD: Final = "\N{NO-BREAK SPACE}"  # where no line may be broken, while lines are
 _COMMAND: Final = re.compile(r"`[^`\n]+`")
+# What moves a cursor, sets a title or turns the writing round: C0 but for tabs and line ends, DEL,
+# C1, and the line ends and directions of Unicode.
+_CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+_CONTROLS: Final = re.compile(_CONTROL)
+_SEQUENCES: Final = re.compile(rf"(?:\x1b\[|\x9b)[0-9;?]*[ -/]*[@-~]|{_CONTROL}")
 _AMOUNT: Final = re.compile(r"\b\d[\d.,]* (?=(?:ms|s|min|h|d|B|[KMGT]i?B|W|GHz|%)(?![\w%]))")
 
 
 def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> str:
-    """Return text as it is to be written to `out`: for a program, a line stays a line.
+    """Return text as it is to be written to `out`, printable; for a program, a line stays a line.
 
     On a terminal what does not fit goes on in the next line, `indent` blanks further in than it
     begins; a window that has fewer than `least` columns is taken to have as many.
     """
+    text = printable(text)
     if not out.isatty():
         return text
     import shutil
@@ -45,6 +51,25 @@ def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> 
         )
         lines.append(broken.replace(_HELD, " "))
     return "\n".join(lines)
+
+
+def printable(text: str) -> str:
+    """Return text that came from elsewhere without control characters, but for line ends and tabs.
+
+    A host's words may be shown; they may not move the cursor, or set the window's title.
+    """
+    return _SEQUENCES.sub("", text)
+
+
+def json_text(data: object, indent: int | None = None) -> str:
+    """Return JSON that does nothing to a terminal either: control characters are escaped, and kept.
+
+    Raises TypeError for what JSON has no form for.
+    """
+    import json
+
+    text = json.dumps(data, indent=indent, ensure_ascii=False)
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def complain(text: str) -> None:
@@ -83,6 +108,15 @@ def rounded(value: float) -> str:
 def is_figure(value: object) -> TypeGuard[float]:
     """Whether it is a number as people write figures: JSON has whole ones that no float holds."""
     return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+
+
+def size(count_bytes: float) -> str:
+    """Return a number of bytes in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count_bytes < 1024:
+            return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
+        count_bytes /= 1024
+    return f"{count_bytes:.1f} TiB"
 
 
 def span(seconds: float) -> str:

@@ -20,11 +20,13 @@ from broker.address import DEFAULT_URL, parse_addresses
 from broker.auth import MAX_CHARS, OperatorKey
 from broker.errors import ConfigError
 from broker.meant import did_you_mean
+from broker.ownership import check_own
 from broker.topics import Topics
 
 OPERATOR_KEY: Final = "FLEET_OPERATOR_KEY"
 _HOME: Final = "USERPROFILE" if os.name == "nt" else "HOME"
 _HERE: Final = Path()
+_LOCAL: Final = "fleet.toml"  # in the working folder
 _MACHINES: Final = Path("/etc/fleet/fleet.toml")
 SECTIONS: Final = ("broker", "coordinator", "homeassistant", "agent", "trainers")
 
@@ -55,9 +57,13 @@ def _folder(environment: Mapping[str, str], variable: str, usual: str) -> Path:
 
 
 def usual_config() -> Path:
-    """Return the configuration file that is there for this user, or that it is best to make."""
+    """Return the configuration file that is there for this user, or that it is best to make.
+
+    Raises as `find_config` does.
+    """
+    found = find_config(None, os.environ)
     try:
-        return find_config(None, os.environ) or config_home() / "fleet.toml"
+        return found or config_home() / "fleet.toml"
     except ConfigError:  # who has no home
         return _MACHINES
 
@@ -70,10 +76,20 @@ def expanded(path: Path) -> Path:
         raise ConfigError(f"{path}: nobody here is called so; write the whole path") from None
 
 
-def find_config(
-    given: Path | None, environment: Mapping[str, str], folder: Path = _HERE
-) -> Path | None:
-    """Return the configuration file that a program in `folder` uses.
+def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """Return the configuration file that this program uses, see `config_in`.
+
+    Raises `ConfigError` for one that nobody has named and that lies in the working folder, unless
+    it is this user's own: it says which commands are run. OSError: one may not even look for it.
+    """
+    found = config_in(_HERE, given, environment)
+    if found == _HERE / _LOCAL and not (given or environment.get("FLEET_CONFIG")):
+        check_own(found, f"name it with --config {_LOCAL} if it is to be obeyed")
+    return found
+
+
+def config_in(folder: Path, given: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """Return the configuration file that is meant in `folder`, whoever has written it.
 
     It is the one given, else the one that the environment names, else the first that exists. Raises
     OSError where one may not even look for it.
@@ -81,9 +97,11 @@ def find_config(
     named = given or environment.get("FLEET_CONFIG")
     if named:
         return folder / named
-    usual = [Path("fleet.toml"), _MACHINES]
+    usual = [Path(_LOCAL)]
     with contextlib.suppress(ConfigError):  # who has no home has no file there
-        usual.insert(1, config_home(environment) / "fleet.toml")
+        usual.append(config_home(environment) / "fleet.toml")
+    if os.name != "nt":  # where anybody may make that folder
+        usual.append(_MACHINES)
     return next((path for one in usual if (path := folder / one).is_file()), None)
 
 

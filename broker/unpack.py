@@ -1,35 +1,28 @@
 """Unpacks a bundle that came from somewhere else, trusting nothing in it.
 
-Only regular files with plain relative names are taken. The archive is read as a stream; how many
-entries and how many bytes it may hold is bounded, so that neither a tar bomb nor a zstandard bomb
-can fill a disk. Either everything is unpacked, or nothing is left behind.
+Only regular files are taken that whoever bundles would have taken (`broker.contents`). The archive
+is read as a stream; how many entries and how many bytes it may hold is bounded, so that neither a
+tar bomb nor a zstandard bomb can fill a disk. Either everything is unpacked, or nothing is left
+behind.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Final
 
 import zstandard
 
+from broker.contents import LIMITS, Contents, Limits, StoredNames, System
 from broker.errors import BadStream
-from broker.names import is_plain
 
 _BLOCK_BYTES: Final = 1024 * 1024
 _MAX_WINDOW_BYTES: Final = 128 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much a bundle may hold."""
-
-    entries: int = 10_000
-    total_bytes: int = 64 * 1024**3
 
 
 class _Bounded:
@@ -48,9 +41,12 @@ class _Bounded:
         return data
 
 
-def unpack(bundle: Path, into: Path, limits: Limits = Limits()) -> list[Path]:
+def unpack(
+    bundle: Path, into: Path, limits: Limits = LIMITS, system: System | None = None
+) -> list[Path]:
     """Unpack `bundle` as the new folder `into` and return the files, in the archive's order.
 
+    What `system` cannot store is stored by another name; without one that is found out.
     Raises `BadStream` for a bundle that is damaged or holds what it must not, and OSError when the
     disk refuses or `into` exists; nothing is left behind then.
     """
@@ -59,7 +55,7 @@ def unpack(bundle: Path, into: Path, limits: Limits = Limits()) -> list[Path]:
     into.parent.mkdir(parents=True, exist_ok=True)
     making = Path(tempfile.mkdtemp(prefix=f".{into.name}.", dir=into.parent))
     try:
-        names = _unpack_into(bundle, making, limits)
+        names = _unpack_into(bundle, making, limits, system or _probed(making))
         making.chmod(0o755)
         making.rename(into)
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
@@ -71,9 +67,30 @@ def unpack(bundle: Path, into: Path, limits: Limits = Limits()) -> list[Path]:
     return [into / name for name in names]
 
 
-def _unpack_into(bundle: Path, folder: Path, limits: Limits) -> list[str]:
+def _probed(folder: Path) -> System:
+    """Return what an empty folder cannot store: the disk decides, and not only the system."""
+    windows = os.name == "nt" or not _stores(folder, "a:b?", "a:b?")
+    return System(
+        windows=windows,
+        folds=_stores(folder, "case", "CASE") or _stores(folder, "\u00e9", "e\u0301"),
+    )
+
+
+def _stores(folder: Path, name: str, asked: str) -> bool:
+    """Whether a file that is written as `name` is found as `asked`."""
+    path = folder / name
+    try:
+        path.touch(exist_ok=False)
+        found = (folder / asked).exists()
+        path.unlink()
+    except OSError:
+        return False
+    return found
+
+
+def _unpack_into(bundle: Path, folder: Path, limits: Limits, system: System) -> list[str]:
     names: list[str] = []
-    seen: set[str] = set()
+    contents, stored = Contents(limits), StoredNames(system)
     with bundle.open("rb") as file:
         decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
         stream = decompressor.stream_reader(file, read_across_frames=False)
@@ -81,9 +98,8 @@ def _unpack_into(bundle: Path, folder: Path, limits: Limits) -> list[str]:
         # Not by `tarfile.open`: it takes a header of any size into memory, and stumbles over some.
         while any(header := b"".join(_pieces(bounded, tarfile.BLOCKSIZE))):
             entry = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
-            name = _checked(entry, seen)
-            if len(seen) > limits.entries:
-                raise BadStream(f"more than {limits.entries} files in the bundle")
+            _check(entry, contents)
+            name = stored.of(entry.name)
             _write(bounded, entry.size, folder / name)
             names.append(name)
         while bounded.read(_BLOCK_BYTES):
@@ -91,19 +107,12 @@ def _unpack_into(bundle: Path, folder: Path, limits: Limits) -> list[str]:
     return names
 
 
-def _checked(entry: tarfile.TarInfo, seen: set[str]) -> str:
-    name = entry.name
+def _check(entry: tarfile.TarInfo, contents: Contents) -> None:
     # A sparse file is a regular one to tarfile; what it leaves out comes from nowhere, unbounded.
     if entry.type not in {tarfile.REGTYPE, tarfile.AREGTYPE} or entry.size < 0:
-        raise BadStream(f"{name[:80]!r} in the bundle is no regular file")
-    parts = PurePosixPath(name).parts
-    plain = name == "/".join(parts) and 0 < len(parts) <= 16 and all(map(is_plain, parts))
-    if not plain:
-        raise BadStream(f"{name[:80]!r} in the bundle is no plain relative name")
-    if name.casefold() in seen:
-        raise BadStream(f"{name[:80]!r} is in the bundle twice")
-    seen.add(name.casefold())
-    return name
+        raise BadStream(f"{entry.name[:80]!r} in the bundle is no regular file")
+    if objection := contents.objection(entry.name, entry.size):
+        raise BadStream(objection)
 
 
 def _write(stream: _Bounded, size_bytes: int, path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from broker.prose import size
+
 CAN: Final = "can take it"
 
 
@@ -22,6 +24,16 @@ def waits(waits_for: Mapping[str, Any], *, several: bool = False) -> str:
 def awaits(waits_for: Mapping[str, Any]) -> str:
     """Return that as it stands where a host would."""
     return f"awaits {waits_for['what']}"
+
+
+def no_room(lack: Mapping[str, Any], *, several: bool = False) -> str:
+    """Say that a result waits for the coordinator's disk, or several, and what that lacks."""
+    wait, need = ("wait", "they need") if several else ("waits", "it needs")
+    needed, free, reserve = (size(lack[f"{key}_bytes"]) for key in ("needed", "free", "reserve"))
+    return (
+        f"{wait} for room on the coordinator's disk: {need} {needed} beside a reserve of {reserve},"
+        f" and {free} is free"
+    )
 
 
 def wished(why: Mapping[str, Any]) -> tuple[str, list[str]]:

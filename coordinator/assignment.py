@@ -6,7 +6,7 @@ same rules of matchmaking over the same views.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from broker.clock import Now, backoff_s, rfc3339, until
 from broker.messages import (
@@ -39,9 +39,7 @@ RETRY_CAP_S: Final = 1800.0
 
 def settle(world: World, now: Now) -> None:
     """Give every pending job that can start now to the host that suits it."""
-    if world.sweep is not None:
-        bring_up_to_date(world, now)  # in parts as well
-    elif not world.fleet.paused:
+    if not world.fleet.paused:
         _settle(world, now)
     world.unsettled = False
 
@@ -126,7 +124,6 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
         n_resamples=spec.n_resamples,
         needs=spec.needs,
         use_cuda=cuda,
-        lease_s=world.settings.stale_after_s,
         timeout_s=spec.timeout_s,
         stall_timeout_s=spec.stall_timeout_s,
         on_lost=spec.on_lost,
@@ -208,7 +205,7 @@ def on_accepted(world: World, host: str, report: Accepted, now: Now) -> None:
         job = resume(world, job, host, report.attempt, report.instance, now)
     take_back(world, job)
     world.holdbacks.get(job.job_id, {}).pop(host, None)
-    world.renew_lease(job, now)
+    world.grant_leases(host, report.id, [job], now)
 
 
 def on_refused(world: World, host: str, report: Refused, now: Now) -> None:
@@ -232,8 +229,10 @@ def on_started(world: World, host: str, report: Started, now: Now) -> None:
         job = resume(world, job, host, report.attempt, report.instance, now)
     if job.state is JobState.CLAIMED:
         take_back(world, job)
+        whence = "goes on from a checkpoint" if report.resumes else "starts from the beginning"
+        why = f"{whence}; slot {report.slot}, pid {report.pid}"
         job = world.move(
-            job, Event.STARTED, now, f"host:{host}", f"slot {report.slot}, pid {report.pid}",
+            job, Event.STARTED, now, f"host:{host}", why,
             instance=report.instance, started_at=now.text(),
         )  # fmt: skip
     world.renew_lease(job, now)
@@ -301,14 +300,15 @@ def resume(world: World, job: Job, host: str, attempt: int, instance: str, now: 
     )  # fmt: skip
 
 
-def lose(world: World, job: Job, now: Now, who: str, why: str) -> None:
+def lose(world: World, job: Job, now: Now, who: str, why: str, **changes: Any) -> None:
     """An attempt is lost; after too many the job fails. Its host may still come back to it."""
     losses = job.losses + 1
     if losses >= world.settings.max_attempts:
         error = f"lost {losses} times, the last time on {job.host}: {why}"
-        world.move(job, Event.EXHAUSTED, now, who, why, error=error, losses=losses)
+        changes |= {"error": error, "losses": losses, "checkpoint": None}
+        world.move(job, Event.EXHAUSTED, now, who, why, **changes)
     else:
-        world.move(job, Event.LOST, now, who, why, losses=losses)
+        world.move(job, Event.LOST, now, who, why, losses=losses, **changes)
 
 
 def put_back(world: World, job: Job, now: Now, why: str) -> None:
@@ -327,7 +327,11 @@ def put_back(world: World, job: Job, now: Now, why: str) -> None:
 def on_lease_expired(world: World, job_id: str, now: Now) -> None:
     """No heartbeat has vouched for a held job for a whole lease."""
     job = world.book.get(job_id)
-    if job is not None and job.is_held:
+    if job is None or not job.is_held:
+        return
+    if not world.connected:
+        world.renew_lease(job, now)  # it is not the host that is silent
+    else:
         host = world.hosts.get(job.host or "")
         word = "" if host is None or host.online else f"; the host is {host.presence(now)}"
         lose(world, job, now, "coordinator", f"no heartbeat vouched for it in time{word}")
@@ -343,7 +347,8 @@ def on_claims_loaded(world: World, now: Now) -> None:
         world.renew_lease(job, now)
         if job.state is JobState.CLAIMED and job.host is not None:
             cuda = job.spec.needs.require_cuda or job.spec.needs.prefer_cuda
-            until_s = now.mono_s + 2 * world.settings.claim_timeout_s
+            # Its host may have accepted it, and been granted a lease, before the restart.
+            until_s = now.mono_s + world.lease_s(job.host)
             request = assign_request(world, job, cuda=cuda)
             world.claims[job.job_id] = Claim(request, job.host, until_s, 0)
             world.timers.set(("assign", job.job_id), now.mono_s + RESEND_BASE_S)

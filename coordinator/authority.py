@@ -14,7 +14,16 @@ from typing import Any, Final
 from broker import auth
 from broker.acl import may_change
 from broker.clock import Now
-from broker.messages import Ask, AskIdentity, AskPause, AskRun, Command, OperatorResponse
+from broker.messages import (
+    Ask,
+    AskEach,
+    AskIdentity,
+    AskPause,
+    AskRun,
+    AskSnooze,
+    Command,
+    OperatorResponse,
+)
 from broker.topics import is_host, user_of
 from coordinator.records import JOURNAL, Action, RequestKey
 from coordinator.world import MAX_ANSWERS, World
@@ -148,9 +157,10 @@ def _is_recorded(world: World, now: Now) -> bool:
 
 def _word(ask: Command) -> str:
     """Return what a command is called in the record."""
-    if isinstance(ask, AskIdentity):
+    if isinstance(ask, AskIdentity | AskEach):
         return ask.action
-    return "pause off" if isinstance(ask, AskPause) and ask.off else ask.type
+    ends = (isinstance(ask, AskPause) and ask.off) or (isinstance(ask, AskSnooze) and not ask.for_s)
+    return f"{ask.type} off" if ends else ask.type
 
 
 def _target(ask: Command) -> str:

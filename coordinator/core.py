@@ -34,8 +34,8 @@ from coordinator import (
     planning,
     presence,
     release,
+    room,
     stopping,
-    submit,
 )
 from coordinator.diff import in_words
 from coordinator.effects import (
@@ -154,6 +154,7 @@ class Core:
         """
         mine, theirs = self.world, other.world
         mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
+        mine.connected = theirs.connected
         mine.dropped, mine.refused = theirs.dropped, theirs.refused
         mine.broker_refused, mine.manifest_fault = theirs.broker_refused, theirs.manifest_fault
         mine.broker_load, mine.manifest_changed = theirs.broker_load, theirs.manifest_changed
@@ -180,11 +181,11 @@ class Core:
         self._returned |= isinstance(event, Disconnected) and world.session != ""
         match event:
             case Connected(session):
-                world.session = session
+                world.session, world.connected = session, True
                 # It may be another one; what it has retained comes.
                 world.broker_refused = world.broker_load = None
                 self._birth(now)
-                presence.on_connected(world)
+                presence.on_connected(world, now)
             case Collected(kept):
                 world.stored.update(kept)
             case ResultsFound():
@@ -197,7 +198,10 @@ class Core:
                 world.do(ReadManifest())
             case JournalRead():
                 identities.on_journal(world, event, now)
-            case Disconnected() | Tick():
+            case Disconnected():
+                world.connected = False
+                presence.on_disconnected(world, now)
+            case Tick():
                 pass
             case _:
                 self._on_disk(event, now)
@@ -210,8 +214,8 @@ class Core:
                 handover.on_part_opened(world, artifact_id, have, part, now)
             case PartWritten(artifact_id, part, length):
                 handover.on_part_written(world, artifact_id, part, length, now)
-            case PartFailed(artifact_id, part, reason, corrupt):
-                handover.on_part_failed(world, artifact_id, part, reason, corrupt=corrupt)
+            case PartFailed():
+                handover.on_part_failed(world, event, now)
             case PartStored(artifact_id, size_bytes):
                 handover.on_part_stored(world, artifact_id, size_bytes, now)
             case BundleFiled(artifact_id):
@@ -293,7 +297,7 @@ class Core:
                 handover.on_upload_timer(world, artifact_id, now)
             case ("download", client):
                 downloads.on_timer(world, client, now)
-            case ("rows" | "summary" | "sweep" | "collect" | "filed" | "unfiled" as what,):
+            case ("rows" | "summary" | "collect" | "filed" | "unfiled" as what,):
                 self._on_own_timer(what, now)
             case ("alone" | "holdback" | "retry" | "waiting", *_):
                 assignment.on_wait_over(world, key)
@@ -322,8 +326,6 @@ class Core:
                 self.world.announce_rest(now)
             case "summary":
                 self._publish_summary()
-            case "sweep":
-                submit.on_sweep_due(self.world, now)
             case "collect":
                 self._collect(now)
             case _:
@@ -334,7 +336,7 @@ class Core:
         hosts = {str(key): int(str(count)) for key, count in operators.host_counts(world).items()}
         summary = Summary(
             jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
-            paused=world.fleet.paused,
+            paused=world.fleet.paused, no_room=room.of_all(world), plan=world.plan_name(),
         )  # fmt: skip
         world.publish(world.topics.summary(), summary, retain=True)
 

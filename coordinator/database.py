@@ -10,6 +10,7 @@ import contextlib
 import errno
 import sqlite3
 from collections.abc import Iterator, Sequence
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +18,38 @@ from broker.disk import RealDisk
 from broker.errors import StorageError
 
 Database = sqlite3.Connection
+
+
+class Found(Enum):
+    """What lies where a database is to be opened."""
+
+    NOTHING = auto()  # no file, or an empty one
+    LIVE = auto()  # what is in it may be in the -wal beside it
+    WHOLE = auto()  # a copy that `back_up` has made, or a file that nobody has written to yet
+
+
 IN_MEMORY: Final = ":memory:"
 RESTORE: Final = (
     "restore a backup: move it away with the -wal and -shm beside it, put the file that "
     "`fleet backup` made in its place, and start again"
 )
 _WAIT_S: Final = 5.0
+_OF_WAL: Final = b"\2\2"  # what the header of a file in WAL mode says from byte 18
 _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SHUT: Final = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 _IN_USE: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+def found_at(path: Path) -> Found:
+    """Tell what is there, by the file's header. Raises OSError when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(20)
+    except FileNotFoundError:
+        return Found.NOTHING
+    if not header:
+        return Found.NOTHING
+    return Found.LIVE if header[18:] == _OF_WAL else Found.WHOLE
 
 
 def open_file(path: str, scripts: Sequence[str]) -> Database:

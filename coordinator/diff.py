@@ -182,12 +182,13 @@ def difference(
     plan: Plan,
     policies: Mapping[str, HostPolicy],
     grace_s: float | None = None,
+    name: str | None = None,
 ) -> Difference:
     """Return what it takes to make `plan` the running one.
 
     `policies` are those in force, also of hosts that nobody has heard of; whoever is not named
     there, or by `plan`, has the defaults. `grace_s` is the `prefer_cuda_grace_s` in force; none
-    where no plan can change it.
+    where no plan can change it. `name` is that of the plan in force; none where there is none.
     """
     by_id = {one.spec.job_id: one for one in known}
     specs = {spec.job_id: spec for spec in plan.jobs}
@@ -211,9 +212,12 @@ def difference(
         if (found := policy_changes(_of(policies, name), _of(plan.hosts, name)))
     }
     after_s = plan.prefer_cuda_grace_s
-    is_same = grace_s is None or grace_s == after_s
-    settings = () if is_same else (("prefer_cuda_grace_s", grace_s, after_s),)
-    return Difference(tuple(steps), hosts, settings)
+    settings: list[Change] = []
+    if name is not None and name != plan.name:
+        settings.append(("name", name or None, plan.name or None))
+    if grace_s is not None and grace_s != after_s:
+        settings.append(("prefer_cuda_grace_s", grace_s, after_s))
+    return Difference(tuple(steps), hosts, tuple(settings))
 
 
 def _of(policies: Mapping[str, HostPolicy], name: str) -> HostPolicy:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from broker.loglines import LogLines
-from broker.messages import AskFetch, AskIdentity
+from broker.messages import AskFetch, AskIdentity, NoRoom, Progress
 from broker.ranges import RangeSet
 from broker.wire import Outgoing
 from coordinator.manifest import Problem
@@ -103,10 +103,28 @@ class AppendIndex:
 
 @dataclass(frozen=True, slots=True)
 class AppendLog:
-    """Append lines of a trainer's output to the job's bounded log."""
+    """Append lines of a trainer's output, heard at `at_s` (since the epoch), to the job's log."""
 
     job_id: str
     said: LogLines
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPoint:
+    """Add what a trainer has told of its losses to the job's curve."""
+
+    job_id: str
+    told: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWithCurves:
+    """Answer an operator's `curves` with what is kept of these jobs."""
+
+    client: str
+    request_id: str
+    job_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +178,7 @@ class AnswerWithLog:
     client: str
     request_id: str
     job_id: str
+    name: str
     attempt: int
     lines: int
     others: list[JsonValue]
@@ -223,6 +242,8 @@ Effect = (
     | LeavePart
     | AppendIndex
     | AppendLog
+    | KeepPoint
+    | AnswerWithCurves
     | AnswerWithEvents
     | FindResults
     | AnswerWithStory
@@ -256,12 +277,16 @@ class PartWritten:
 
 @dataclass(frozen=True, slots=True)
 class PartFailed:
-    """The part file could not be opened, written or finished. `corrupt`: its hash is wrong."""
+    """The part file could not be opened, written or finished.
+
+    `corrupt`: its hash is wrong; `no_room`: what the disk lacks, where that is why.
+    """
 
     artifact_id: str
     part: int
     reason: str
     corrupt: bool = False
+    no_room: NoRoom | None = None
 
 
 @dataclass(frozen=True, slots=True)

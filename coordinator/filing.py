@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
+from pydantic import JsonValue
+
 from broker.clock import Now
+from coordinator import room
 from coordinator.effects import FileBundles, StoreBundle
 from coordinator.jobs import Job
 from coordinator.records import BundleKept, BundlesFiled
@@ -71,20 +74,19 @@ def on_timer(world: World, what: str, now: Now) -> None:
         world.filed.clear()
 
 
-def fault(world: World, now: Now) -> str:
-    """Say what is wrong with the disk of the store, by what it does with small artifacts."""
+def fault(world: World, now: Now) -> dict[str, JsonValue] | None:
+    """Return what is wrong with the disk of the store, as a `code` with its figures; or none.
+
+    `hangs`: it has not answered for `silent_s`; `refuses`: it takes none of the `small` results,
+    which wait in the ledger; `low`: it has no room for those of `jobs`, which wait at their hosts.
+    """
+    small = len(world.unfiled)
     since_s = next(iter(world.filing_s.values()), now.mono_s)
-    if (hangs_s := now.mono_s - since_s) >= HANGS_S:
-        return (
-            f"the disk of the store has not answered for {hangs_s:.0f} s, and {len(world.unfiled)} "
-            "small results wait for it in the ledger"
-        )
-    if ("unfiled",) in world.timers:
-        return (
-            f"the disk of the store refuses, as the coordinator's log says; {len(world.unfiled)} "
-            "small results wait for it in the ledger"
-        )
-    return ""
+    if (silent_s := now.mono_s - since_s) >= HANGS_S:
+        return {"code": "hangs", "silent_s": round(silent_s), "small": small}
+    if (lack := room.of_all(world)) is not None:
+        return {"code": "low", **lack.model_dump()}
+    return {"code": "refuses", "small": small} if ("unfiled",) in world.timers else None
 
 
 def _file(world: World, count: int, now: Now) -> None:

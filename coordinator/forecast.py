@@ -36,7 +36,7 @@ Verdict = Literal["running", "starts", "absent", "stuck"]
 class Held:
     """A job that a host is at. `uses_slot`: false once only its result is on the way.
 
-    `earlier` is what an attempt before had left of it.
+    `earlier` is what an attempt before had left of it. `is_stuck`: its result waits for somebody.
     """
 
     spec: JobSpec
@@ -46,6 +46,7 @@ class Held:
     eta_s: float | None = None
     uses_slot: bool = True
     earlier: Earlier | None = None
+    is_stuck: bool = False
 
     def left(self, history: History) -> Estimate:
         """Return for how much longer it runs."""
@@ -145,7 +146,7 @@ def forecast(
         now = Span(0.0, 0.0, 0.0)
         away = one.host in hosts and not hosts[one.host].online  # nobody may be at work on it
         outlooks[one.spec.job_id] = Outlook(
-            one.spec, "running", one.host, now, left.span, left, vague=away
+            one.spec, "running", one.host, now, left.span, left, vague=away or one.is_stuck
         )
     for job, fate in fates:
         outlooks[job.spec.job_id] = (

@@ -86,6 +86,7 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
         jobs = ledger.load()
         report.sizes.update(ledger.bundle_sizes())
         report.findings += _histories(ledger, jobs)
+        brought = None if folder.running else ledger.brought()
     finally:
         ledger.close()
     if missing := _missing(bundles, jobs, report):
@@ -98,7 +99,7 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
         _is_missing(job) for job in jobs.values() if job.artifact_id in missing - bundles.keys()
     ]
     report.findings += _bundles(folder, bundles, jobs, report)
-    index = Index(folder.disk, folder.root, report.sizes, frozenset(report.unread))
+    index = Index(folder.disk, folder.root, report.sizes, frozenset(report.unread), brought)
     indexed, found = index.compare(_settled(folder, jobs), running=folder.running)
     report.findings += found
     report.findings += _unreferenced(folder, bundles, jobs, report, indexed)

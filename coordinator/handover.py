@@ -20,22 +20,24 @@ from broker.messages import AgentResponse, Finished, Offer, Rejected, Released, 
 from broker.ranges import RangeSet
 from broker.stream import WINDOW_BYTES, Complete, Receiver, SendGrant
 from broker.stream import WriteChunk as Write
-from coordinator import believing, filing, health
-from coordinator.assignment import resume, take_back
+from coordinator import believing, filing, health, room
+from coordinator.assignment import lose, resume, take_back
 from coordinator.effects import (
     AppendIndex,
     DropPart,
     FinishPart,
     LeavePart,
     OpenPart,
+    PartFailed,
     VerifyStored,
     Warn,
     WriteChunk,
 )
 from coordinator.jobs import Job, StoredCheckpoint
 from coordinator.plan import CHECKPOINTS
+from coordinator.receipts import is_receipt
 from coordinator.states import FINAL, Event, JobState
-from coordinator.stopping import is_late
+from coordinator.stopping import is_late, tell_to_stop
 from coordinator.world import Expected, Upload, World
 
 MAX_UPLOADS: Final = 24
@@ -51,15 +53,17 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
         same = job.artifact_id == report.artifact_id
         world.note(host, report, "stored" if same else "superseded")
         return
-    late = is_late(job, host, report.attempt)
-    if job is None or (job.state in FINAL and not late) or not job.is_at(host, report.attempt):
+    if job is None or not _may_finish(world, job, host, report):
         world.note(host, report, "superseded")
         return
-    if job.state is JobState.PENDING:
-        job = resume(world, job, host, report.attempt, report.instance, now)
-    if job.is_held:
-        take_back(world, job)
-        world.renew_lease(job, now)
+    if job.is_at(host, report.attempt):
+        if job.state is JobState.PENDING:
+            job = resume(world, job, host, report.attempt, report.instance, now)
+        if job.is_held:
+            take_back(world, job)
+            world.renew_lease(job, now)
+    elif _awaits_newer(world, job, report.attempt):
+        return  # it is repeated; should the newer result not come, this one is taken
     world.expect(
         report.artifact_id,
         Expected(job.job_id, report.attempt, host, report.size_bytes, report.metrics, report),
@@ -76,6 +80,24 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
         on_part_stored(world, report.artifact_id, len(data), now)
     else:
         world.note(host, report, "wanted")
+
+
+def _may_finish(world: World, job: Job, host: str, report: Finished) -> bool:
+    """Whether a result is taken: of the newest attempt, or of an earlier one that was lost.
+
+    That an earlier attempt was this host's is known by the receipt alone.
+    """
+    if job.is_at(host, report.attempt):
+        return job.state not in FINAL or is_late(job, host, report.attempt)
+    known = is_receipt(
+        world.settings.receipt_key, report.receipt, host, job.job_id, report.attempt
+    )  # fmt: skip
+    return known and is_late(job, host, report.attempt)
+
+
+def _awaits_newer(world: World, job: Job, attempt: int) -> bool:
+    awaited = world.expected.get(world.awaits.get(job.job_id, ""))
+    return awaited is not None and not awaited.is_checkpoint and awaited.attempt > attempt
 
 
 def _bundle(report: Finished) -> bytes | None:
@@ -112,7 +134,9 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         return
     if report.artifact_id is None:
         ran_s = believing.ran_s(world, report, now)
-        if job.is_held:
+        if job.is_held and report.interrupted:
+            lose(world, job, now, f"host:{host}", report.reason, host=None)
+        elif job.is_held:
             world.move(
                 job, Event.RELEASED, now, f"host:{host}", report.reason, host=None, ran_s=ran_s
             )
@@ -175,6 +199,7 @@ def on_part_opened(
     if upload is None:
         world.do(DropPart(artifact_id))
     elif upload.part == part:
+        room.has(world, artifact_id, now)
         upload.receiver = Receiver(upload.size_bytes, upload.chunk_bytes, have)
         _share_window(world)
         _perform(world, upload, upload.receiver.on_offer(now.mono_s))
@@ -187,17 +212,18 @@ def on_part_written(world: World, artifact_id: str, part: int, length: int, now:
         _perform(world, upload, upload.receiver.on_written(length, now.mono_s))
 
 
-def on_part_failed(
-    world: World, artifact_id: str, part: int, reason: str, *, corrupt: bool
-) -> None:  # fmt: skip
+def on_part_failed(world: World, failed: PartFailed, now: Now) -> None:
     """The disk refused, or the hash was wrong: the agent is to check its bundle and try again."""
+    artifact_id = failed.artifact_id
     upload = world.uploads.get(artifact_id)
-    if upload is None or upload.part != part:
+    if upload is None or upload.part != failed.part:
         return  # it was opened again since
     del world.uploads[artifact_id]
+    if failed.no_room is not None:
+        room.lacks(world, artifact_id, failed.no_room, now)
     _share_window(world)
     world.timers.cancel(("upload", artifact_id))
-    what = "the bytes do not hash to the artifact's id" if corrupt else reason
+    what = "the bytes do not hash to the artifact's id" if failed.corrupt else failed.reason
     world.publish(
         world.topics.grant(upload.host, artifact_id), Rejected(reason=what[:2000], final=False)
     )
@@ -251,9 +277,9 @@ def wanted(world: World, artifact_id: str) -> Job | None:
     if expected is None:
         return None
     job = world.book.get(expected.job_id)
-    if job is not None and job.is_at(expected.host, expected.attempt):
-        late = is_late(job, expected.host, expected.attempt)
-        if late or job.state not in FINAL:
+    if job is not None:
+        newest = job.is_at(expected.host, expected.attempt) and job.state not in FINAL
+        if newest or is_late(job, expected.host, expected.attempt):
             return job
     world.unexpect(artifact_id)
     return None
@@ -278,11 +304,15 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
             size_bytes=world.stored[artifact_id],
         )  # fmt: skip
         return
+    earlier = None if job.is_at(expected.host, expected.attempt) else expected.attempt
+    if earlier is not None and job.is_held and job.host is not None:
+        why = f"the result of attempt {earlier} has come"
+        tell_to_stop(world, job.host, job.job_id, job.attempt, why, now)
     job = world.move(
-        job, Event.COMPLETED, now, f"host:{expected.host}", "",
-        artifact_id=artifact_id, metrics=expected.metrics,
-        host=expected.host, attempt=expected.attempt, ran_s=ran_s,
-        size_bytes=world.stored[artifact_id],
+        job, Event.COMPLETED, now, f"host:{expected.host}",
+        "" if earlier is None else f"with the result of attempt {earlier}, which was lost",
+        artifact_id=artifact_id, metrics=expected.metrics, host=expected.host, ran_s=ran_s,
+        size_bytes=world.stored[artifact_id], by_attempt=earlier,
     )  # fmt: skip
     health.note_success(world, job, now)
     world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
@@ -297,9 +327,14 @@ def _take_checkpoint(
     who = f"host:{expected.host}"
     ran_s = believing.ran_s(world, expected.report, now)
     changes = {"checkpoint": left_off, "ran_s": ran_s, "host": None}
+    before = job.checkpoint
     if job.is_held:
         why = f"{expected.report.reason}; its checkpoint is kept"
-        world.move(job, Event.RELEASED, now, who, why, **changes)
+        if expected.report.interrupted and before and before.artifact_id == artifact_id:
+            # It got no further: what kills the agent may be the job.
+            lose(world, job, now, who, why, host=None, checkpoint=left_off)
+        else:
+            world.move(job, Event.RELEASED, now, who, why, **changes)
     elif job.state is JobState.PENDING:
         world.move(job, Event.CHANGED, now, who, "a checkpoint has come", **changes)
 

@@ -62,9 +62,9 @@ def on_message(world: World, topic: Topic, message: Incoming, now: Now) -> None:
         case Kind.RESPONSE:
             _on_report(world, topic.host, decode(AGENT_RESPONSE, payload), message, now)
         case Kind.PROGRESS:
-            presence.on_progress(world, topic.host, topic.job_id, decode(PROGRESS, payload))
+            presence.on_progress(world, topic.host, topic.job_id, decode(PROGRESS, payload), now)
         case Kind.LOG:
-            _on_log(world, topic, payload)
+            _on_log(world, topic, payload, now)
         case Kind.BROKER_REFUSED:
             world.broker_refused = decode(BROKER_REFUSED, payload).refused
         case Kind.BROKER_LOAD:
@@ -128,9 +128,9 @@ def _on_report(
             handover.on_finished(world, host, report, now)
 
 
-def _on_log(world: World, topic: Topic, payload: bytes) -> None:
+def _on_log(world: World, topic: Topic, payload: bytes, now: Now) -> None:
     job = world.book.get(topic.job_id)
     said = decode_lines(payload)
     # Also of an attempt that is over: its last lines may come after its report.
     if job is not None and job.is_at(topic.host, said.attempt):
-        world.do(AppendLog(job.job_id, said))
+        world.do(AppendLog(job.job_id, said, now.wall_s))

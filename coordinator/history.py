@@ -32,7 +32,7 @@ def contradiction(job: Job, events: Sequence[Mapping[str, Any]]) -> str:
         if wrong:
             return f"event {number} of {len(events)} ({event['event']}, {event['at']}): {wrong}"
         before = event
-    return _end(job, events[-1])
+    return _end(job, events)
 
 
 def _step(before: Mapping[str, Any] | None, event: Mapping[str, Any]) -> str:
@@ -53,7 +53,8 @@ def _follows(before: Mapping[str, Any], word: Event, event: Mapping[str, Any]) -
     if event["from"] != before["to"]:
         return f"comes out of {event['from']}, the event before led to {before['to']}"
     grown = event["attempt"] - before["attempt"]
-    if grown < 0 or (word is Event.ASSIGNED and grown != 1):
+    # The result of an earlier attempt may complete a job.
+    if (grown < 0 and word is not Event.COMPLETED) or (word is Event.ASSIGNED and grown != 1):
         return f"attempt {event['attempt']} after {before['attempt']}"
     # What nobody works on any more may let go of its host: that has given it back.
     lets_go = event["host"] is None and JobState(event["to"]) is JobState.PENDING
@@ -62,8 +63,11 @@ def _follows(before: Mapping[str, Any], word: Event, event: Mapping[str, Any]) -
     return ""
 
 
-def _end(job: Job, last: Mapping[str, Any]) -> str:
-    ended = (last["to"], last["attempt"], last["host"])
+def _end(job: Job, events: Sequence[Mapping[str, Any]]) -> str:
+    last = events[-1]
+    # The result of an earlier attempt completes a job that keeps its newest attempt.
+    newest = max(event["attempt"] for event in events[-2:])
+    ended = (last["to"], newest, last["host"])
     row = (job.state.value, job.attempt, job.host)
     if ended == row:
         return ""

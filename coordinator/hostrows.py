@@ -42,7 +42,7 @@ def remember(database: Database, record: HostRecord | FleetRecord) -> None:
         (
             record.host, int(record.drained), record.quarantine or None, record.at, record.who,
             int(record.drained_now), until, record.snoozed_by if until else None,
-            record.snooze_s if until else None, int(record.snooze_finish),
+            record.snooze_s if until else None, int(bool(until) and not record.snoozed_now),
         ),
     )  # fmt: skip
 
@@ -53,5 +53,5 @@ def _record(
 ) -> HostRecord:  # fmt: skip
     return HostRecord(
         host, bool(drained), quarantine or "", at, who, bool(drained_now), until or "",
-        snoozed_by or "", snooze_s or 0.0, bool(snooze_finish),
+        snoozed_by or "", snooze_s or 0.0, bool(until and not snooze_finish),
     )  # fmt: skip

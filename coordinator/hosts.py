@@ -13,12 +13,13 @@ from typing import Final
 from broker.clock import Now
 from broker.messages import Capability, Heartbeat, Progress, Status
 
-CRASH_WITHIN_S: Final = 40.0  # a beat of 30 s and some; by the keepalive it takes at least 45 s
 TWIN_WINDOW_S: Final = 180.0
 TWIN_RETURNS: Final = 2
 OVERLAP_S: Final = 1.0  # in which no agent that ended has started again and connected
 RETURN_WAIT_S: Final = 15.0  # an agent that was thrown off the broker is back in seconds
 MAX_EARLIER: Final = 16
+# A broker that ends may first say of all its clients that they are lost.
+LAST_WORDS_S: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class Host:
     last_seen_s: float | None = None
     last_seen_at: str | None = None
     progress: dict[str, Progress] = field(default_factory=dict)  # of the newest attempts alone
+    told_s: dict[str, float] = field(default_factory=dict)  # when each of these was heard
     boot_id: str | None = None
     absence: str = "unknown"
     arrival: str = "starting"
@@ -44,7 +46,6 @@ class Host:
     returns_s: list[float] = field(default_factory=list)
     ended_s: float | None = None
     replaced_alive_s: float | None = None
-    missing: dict[tuple[str, int], int] = field(default_factory=dict)  # by job and attempt
 
     def has_joined(self) -> bool:
         """Return whether its present process has said what it is, and what it holds.
@@ -58,8 +59,8 @@ class Host:
         """Return in one word how the host is: see docs/operations.md.
 
         Online: `online`, or until its first heartbeat `starting`, `restarted`, `rebooted`; or
-        `twins`, when two agents use its name. Offline: `left`, `crashed`, `asleep`, `cut-off`,
-        `silent`, or `unknown`.
+        `twins`, when two agents use its name. Offline: `left`, `asleep`, `cut-off`, `silent`, or
+        `unknown`.
         """
         if not self.online:
             return self.absence
@@ -113,7 +114,7 @@ class Host:
         elif self.session in {None, status.session}:
             self.online, self.offline_why = False, status.reason
             self.session, self.ended_s = status.session, now.mono_s
-            self.absence = "left" if status.reason == "goodbye" else self._why_lost(now)
+            self.absence = "left" if status.reason == "goodbye" else self._asleep_or("cut-off")
         return was != (self.online, self.session)
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: Now) -> bool:
@@ -139,17 +140,22 @@ class Host:
     def silent(self) -> None:
         """Nothing was heard for too long; the broker did not tell."""
         self.online, self.offline_why = False, "lost"
-        self.absence = "asleep" if self.may_sleep() else "silent"
+        self.absence = self._asleep_or("silent")
 
-    def _why_lost(self, now: Now) -> str:
-        """Judge a connection that ended without a goodbye.
+    def _asleep_or(self, word: str) -> str:
+        """Return how a host is that was lost without a goodbye: nobody knows more than that."""
+        return "asleep" if self.may_sleep() else word
 
-        The system closes the socket of a process that ends, so that the will follows the last sign
-        of life at once. When a machine sleeps or is cut off, the broker finds out by the keepalive.
+    def doubt(self, now: Now) -> bool:
+        """Our own connection has ended: a loss that was told just before says nothing of it.
+
+        Return whether it is there again.
         """
-        if self.last_seen_s is not None and now.mono_s - self.last_seen_s < CRASH_WITHIN_S:
-            return "crashed"
-        return "asleep" if self.may_sleep() else "cut-off"
+        is_lost = not self.online and self.offline_why == "lost" and self.ended_s is not None
+        is_doubtful = is_lost and now.mono_s - (self.ended_s or 0.0) < LAST_WORDS_S
+        if is_doubtful:
+            self.online, self.offline_why = True, ""
+        return is_doubtful
 
     def _replaced_by(self, status: Status, now: Now) -> None:
         if self.instance in {None, status.instance}:

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from broker.clock import Now, rfc3339, until
 from broker.messages import AskDrain, AskPause, AskResume, AskSnooze, OperatorResponse
 from broker.topics import user_of
-from coordinator import release
+from coordinator import howis, release
 from coordinator.answers import given, no_host, refusal
 from coordinator.hosts import Host
 from coordinator.jobs import Job
@@ -43,21 +43,36 @@ def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> OperatorResp
 
 
 def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> OperatorResponse:
-    """Keep new jobs off a host for a while."""
+    """Keep new jobs off a host for a while, and perhaps take back what it has; or end that."""
     if not _is_known(world, ask.host):
         return no_host(ask.id, ask.host, world.known_hosts())
+    if not ask.for_s:
+        return _end_snooze(world, ask)
     ends_at = rfc3339(now.wall_s + ask.for_s)
     record = replace(
         world.record(ask.host),
         snoozed_until=ends_at,
         snoozed_by=user_of(client),
         snooze_s=ask.for_s,
-        snooze_finish=ask.finish,
+        snoozed_now=ask.now,
     )
     world.remember(record)
     _set_alarm(world, record, now)
     fields: dict[str, JsonValue] = {"host": ask.host, "until": ends_at}
     return given(ask.id, fields | _what_becomes(world, ask.host, now))
+
+
+def _end_snooze(world: World, ask: AskSnooze) -> OperatorResponse:
+    """End a snooze and nothing else; that there is none is no error."""
+    record = world.record(ask.host)
+    was = record.why_snoozed()
+    if was:
+        _cancel_alarm(world, ask.host)
+        world.remember(record.without_snooze())
+    host = world.hosts.get(ask.host)
+    refuses = restraints(world, host) if host is not None else [*record.barred()]
+    lifted: list[JsonValue] = [was] if was else []
+    return given(ask.id, {"host": ask.host, "until": None, "was": lifted, "refuses": [*refuses]})
 
 
 def on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorResponse:
@@ -82,13 +97,12 @@ def on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorRe
 
 
 def on_pause(world: World, client: str, ask: AskPause, now: Now) -> OperatorResponse:
-    """Give out no new jobs, or give them out again."""
-    if world.fleet.paused is not ask.off:
-        what = "is paused already" if world.fleet.paused else "is not paused"
-        return refusal(ask.id, "refused", f"the fleet {what}")
-    world.remember(FleetRecord(not ask.off, now.text(), user_of(client)))
-    world.timers.set(("summary",), now.mono_s)
-    return given(ask.id, {"paused": not ask.off})
+    """Give out no new jobs, or give them out again; that it is so already is no error."""
+    was_so = world.fleet.paused is not ask.off
+    if not was_so:
+        world.remember(FleetRecord(not ask.off, now.text(), user_of(client)))
+        world.timers.set(("summary",), now.mono_s)
+    return given(ask.id, {"paused": not ask.off, "was_so": was_so})
 
 
 def on_loaded(world: World, now: Now) -> None:
@@ -107,11 +121,20 @@ def on_alarm(world: World, host: str, now: Now) -> None:
         _look_again(world, record, now)
         return
     _cancel_alarm(world, host)
-    world.remember(
-        replace(record, snoozed_until="", snoozed_by="", snooze_s=0.0, snooze_finish=False)
-    )
+    world.remember(record.without_snooze())
     what = f"the snooze by {record.snoozed_by} is over"
     world.remember(Action(now.text(), "coordinator", "resume", "done", what, host=host))
+
+
+def condition(world: World, host: Host, now: Now) -> str:
+    """Return in one word how a host is: see `howis`."""
+    return howis.condition(world.presence(host, now), restraint(world, host))
+
+
+def restraint(world: World, host: Host) -> str:
+    """Return in one word why a host is given no jobs; empty where it is."""
+    refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
+    return howis.restraint(world.record(host.name), refuses, lacks_data=lacks_data(host))
 
 
 def restraints(world: World, host: Host) -> list[JsonValue]:
@@ -162,7 +185,7 @@ def outcome(response: OperatorResponse) -> str:
     said = [f"until {data['until']}"] if data.get("until") else []
     jobs = data.get("jobs")
     if isinstance(jobs, list) and jobs:
-        verb = "gives back" if data.get("gives_back") else "goes on with"
+        verb = "gives back" if data.get("gives_back") else "finishes"
         said.append(f"it {verb} {', '.join(map(str, jobs))}")
     was = data.get("was")
     said += map(str, was) if isinstance(was, list) else []

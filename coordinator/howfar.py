@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from broker.messages import LONGEST_S, HeldJob, Progress
+from broker.prose import span
 
+LATE_S: Final = 10.0  # beyond what was guessed
 _AFTERWARDS: Final = frozenset({"bundling", "reporting", "uploading"})
 
 
@@ -43,6 +45,22 @@ def last_word(host: str, told: Progress | None) -> tuple[LastWord, ...]:
     if told.eta_s and done < 1.0:
         whole_s = round(min(told.eta_s / (1.0 - done), LONGEST_S), 1)
     return (LastWord(host, told.attempt, round(done, 4), whole_s),)
+
+
+def left_s(told: Progress | None, since_s: float) -> float | None:
+    """Return for how much longer a trainer trains that said so `since_s` ago; all in seconds.
+
+    Below zero: it should be over. None where it did not say, or has trained: what comes then takes
+    a time of its own.
+    """
+    return told.eta_s - since_s if told is not None and told.eta_s else None
+
+
+def left_words(left_s: float | None) -> str:
+    """Return that in a word or two; a guess that has passed is said to be one."""
+    if left_s is None or left_s >= 1.0:
+        return "" if left_s is None else span(left_s)
+    return "soon" if left_s > -LATE_S else "late"
 
 
 def share(told: Progress | None, held: HeldJob | None) -> float | None:

@@ -11,23 +11,25 @@ from typing import Any
 
 from broker.disk import Disk, read
 from coordinator.handover import index_row
+from coordinator.indexrows import INDEX, Key, row_key
 from coordinator.jobs import Job
 from coordinator.repairs import Finding, WriteIndex
-
-Key = tuple[str, ...]
+from coordinator.results import Brought
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
     """The index of the store at `root`, whose good artifacts have `sizes` in bytes.
 
-    Of the artifacts in `unread` nobody knows whether they are good; their rows stay.
+    Of the artifacts in `unread` nobody knows whether they are good; their rows stay. `brought` is
+    what the ledger knows of results; none while a coordinator adds to it.
     """
 
     disk: Disk
     root: Path
     sizes: Mapping[str, int]
     unread: frozenset[str] = frozenset()
+    brought: Brought | None = None
 
     def compare(self, completed: Iterable[Job], *, running: bool) -> tuple[set[str], list[Finding]]:
         """Compare the rows with the jobs that are completed and settled, and with the artifacts.
@@ -35,8 +37,8 @@ class Index:
         Returns the ids of the artifacts that the index names, and the findings; the repair of each
         is the same whole new index. Rows of earlier attempts are history and stay.
         """
-        path = self.root / "models" / "index.jsonl"
-        due = {_key(row): row for row in self._rows_due(completed)}
+        path = self.root / "models" / INDEX
+        due = {row_key(row): row for row in self._rows_due(completed)}
         kept: dict[Key, bytes] = {}
         faults: list[str] = []
         for number, line in enumerate(self._lines(path, running=running), 1):
@@ -44,7 +46,7 @@ class Index:
             fault = self._fault(row, kept, due)
             if fault:
                 faults.append(f"line {number} {fault}")
-            if row is not None and self._has(key := _key(row)) and key not in kept:
+            if row is not None and self._may_stay(key := row_key(row)) and key not in kept:
                 kept[key] = _line(due[key]) if fault else line
         for key, row in due.items():
             if key not in kept:
@@ -56,6 +58,9 @@ class Index:
 
     def _has(self, key: Key) -> bool:
         return key[-1] in self.sizes or key[-1] in self.unread
+
+    def _may_stay(self, key: Key) -> bool:
+        return self._has(key) and (self.brought is None or self.brought.may_be(*key))
 
     def _rows_due(self, completed: Iterable[Job]) -> Iterator[dict[str, Any]]:
         for job in completed:
@@ -76,11 +81,13 @@ class Index:
     ) -> str:
         if row is None:
             return "is torn or no row"
-        key = _key(row)
+        key = row_key(row)
         if key in kept:
             return "repeats an earlier one"
         if not self._has(key):
             return f"names artifact {key[-1][:12]!a}, which is not in the store"
+        if not self._may_stay(key):
+            return f"names a result of attempt {key[1][:12]}, of which the ledger does not know"
         # A job may be renamed after it is completed; a row tells the name of its day.
         wrong = [
             name
@@ -96,10 +103,6 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         if isinstance(row, dict):
             return row
     return None
-
-
-def _key(row: Mapping[str, Any]) -> Key:
-    return tuple(str(row.get(name)) for name in ("job_id", "attempt", "artifact_id"))
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

@@ -28,7 +28,7 @@ from coordinator.effects import (
     WriteChunk,
 )
 from coordinator.partfile import Part
-from coordinator.store import Store
+from coordinator.store import NoRoomError, Store
 
 log = logging.getLogger("fleet.coordinator")
 
@@ -118,7 +118,8 @@ class Intake:
             part, have = self._store.open_part(task.artifact_id, task.size_bytes, task.chunk_bytes)
         except FleetError as error:
             log.error("%s", error)
-            self._put(PartFailed(task.artifact_id, task.part, str(error)))
+            lack = error.lack if isinstance(error, NoRoomError) else None
+            self._put(PartFailed(task.artifact_id, task.part, str(error), no_room=lack))
             return
         self._parts[task.artifact_id] = (task.part, part)
         self._put(PartOpened(task.artifact_id, have, task.part))

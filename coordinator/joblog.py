@@ -1,4 +1,7 @@
-"""The last output of each job: one bounded file an attempt, the newest attempt of a job alone."""
+"""The last output of each job: one bounded file an attempt, the newest attempt of a job alone.
+
+Beside them are the jobs' `curves`.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from typing import IO, Final
 
 from broker.disk import Disk, RealDisk, read
 from broker.loglines import LogLines, missing
+from coordinator.curvefiles import CurveFiles
 
 MAX_OPEN_FILES: Final = 64
 MAX_ANSWER_BYTES: Final = 120_000
-NUMBER: Final = re.compile("[0-9]{1,10}")
+LINE: Final = re.compile("([0-9]{1,10}) ([0-9]{1,15}) (.*)", re.DOTALL)  # number, ms, text
 CUT: Final = "..."  # the first line of a file whose beginning was let go
 
 
@@ -23,10 +27,12 @@ CUT: Final = "..."  # the first line of a file whose beginning was let go
 class LogTail:
     """The end of a log.
 
-    `last` is the number of its last line, 0 when it has none; `truncated`: there was more before.
+    `times` are when each line was heard, in seconds since the epoch; none: it was not. `last` is
+    the number of its last line, 0 when it has none; `truncated`: there was more before.
     """
 
     lines: list[str]
+    times: list[float | None]
     last: int
     truncated: bool
 
@@ -41,11 +47,13 @@ class JobLogs:
         self._max_bytes = max_bytes
         self._open: OrderedDict[Path, IO[bytes]] = OrderedDict()
         self._disk.make_folder(folder)
+        self.curves = CurveFiles(folder, self._disk)
 
-    def append(self, job_id: str, said: LogLines) -> None:
-        """Append lines; a disk that refuses costs the lines, nothing else."""
+    def append(self, job_id: str, said: LogLines, at_s: float) -> None:
+        """Append lines, heard at `at_s`; a disk that refuses costs the lines, nothing else."""
         path = self._path(job_id, said.attempt)
-        text = "".join(f"{n} {line}\n" for n, line in enumerate(said.lines, said.number))
+        head = f"{max(0, round(at_s * 1000))}"  # ms: a tail with its times is no longer than it is
+        text = "".join(f"{n} {head} {line}\n" for n, line in enumerate(said.lines, said.number))
         with contextlib.suppress(OSError):
             file = self._file(path)
             file.write(text.encode("utf-8", "replace"))
@@ -62,7 +70,7 @@ class JobLogs:
                 file.seek(start)
                 text = file.read().decode("utf-8", "replace")
         except OSError:
-            return LogTail([], 0, truncated=False)
+            return LogTail([], [], 0, truncated=False)
         kept = text.split("\n")[1 if start else 0 :]
         return _tail(kept, lines, cut=bool(start) or kept[0] == CUT)
 
@@ -105,13 +113,18 @@ def _close(file: IO[bytes]) -> None:
 
 def _tail(kept: Sequence[str], most: int, *, cut: bool) -> LogTail:
     """Put the lines in order: they may have come twice, and late."""
-    pairs = (line.partition(" ") for line in kept)
-    found = {int(number): text for number, _, text in pairs if NUMBER.fullmatch(number)}
-    lines: list[str] = []
+    found = {
+        int(one[1]): (one[3], int(one[2]) / 1000) for one in map(LINE.fullmatch, kept) if one
+    }  # fmt: skip
+    lines: list[tuple[str, float | None]] = []
     before = min(found, default=1) - 1 if cut else 0
     for number in sorted(found):
         if number > before + 1:
-            lines.append(missing(number - before - 1))
+            lines.append((missing(number - before - 1), None))
         lines.append(found[number])
         before = number
-    return LogTail(lines[-most:], before, truncated=cut or len(lines) > most)
+    last = lines[-most:]
+    return LogTail(
+        [line for line, _ in last], [at_s for _, at_s in last], before,
+        truncated=cut or len(lines) > most,
+    )  # fmt: skip

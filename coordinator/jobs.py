@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.messages import JobRow
+from coordinator import setaside
 from coordinator.plan import JobSpec
 from coordinator.states import FINAL, HELD, Event, JobState, leads_to
 
@@ -38,7 +39,8 @@ class Job:
 
     `failures` are attempts that failed and were tried again; the next waits until `not_before`.
     `submitted_by` is who has asked for it beside the manifest, if anybody has. `ran_s` is how long
-    the trainer of the attempt that ended it ran, where its agent has said so.
+    the trainer of the attempt that ended it ran, where its agent has said so. What attempts up to
+    `void_attempt` finish is not taken any more: a requeue was to begin anew.
     """
 
     spec: JobSpec
@@ -60,6 +62,7 @@ class Job:
     checkpoint: StoredCheckpoint | None = None
     submitted_by: str | None = None
     ran_s: float | None = None
+    void_attempt: int = 0
 
     @property
     def job_id(self) -> str:
@@ -96,6 +99,7 @@ class Job:
             error=self.error,
             artifact_id=self.artifact_id,
             metrics=None if self.metrics is None else dict(self.metrics),
+            below_chance=setaside.is_below_chance(self.metrics),
             created_at=self.created_at,
             started_at=self.started_at,
             finished_at=self.finished_at,
@@ -110,7 +114,8 @@ class Change:
     """One movement of one job: what the ledger is to record, on the condition that nothing moved.
 
     `before` is none for a job that is new. `ran_s` is how long the attempt's trainer ran, where its
-    agent's report has brought that; `size_bytes` is that of a result which it brings.
+    agent's report has brought that; `size_bytes` is that of a result which it brings. `attempt` is
+    the one that it is about: the newest, or an earlier one whose result completes the job.
     """
 
     event: Event
@@ -121,6 +126,12 @@ class Change:
     why: str
     ran_s: float | None = None
     size_bytes: int | None = None
+    by_attempt: int | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that it is about."""
+        return self.after.attempt if self.by_attempt is None else self.by_attempt
 
     def __str__(self) -> str:
         """Say it in a line for the log; what others have said of it cannot break the line."""
@@ -128,7 +139,7 @@ class Change:
         host = job.host or (self.before.host if self.before else None)
         where = f" on {host}" if host else ""
         why = (self.why or job.error or "").strip().partition("\n")[0][:MAX_WHY_CHARS]
-        line = f"job {job.spec.name} ({job.job_id[:12]}), attempt {job.attempt}: {self.event.value}"
+        line = f"job {job.spec.name} ({job.job_id[:12]}), attempt {self.attempt}: {self.event}"
         told = f"{line}{where}{f': {why}' if why else ''}"
         if told.isprintable():
             return told
@@ -266,13 +277,15 @@ class JobBook:
 
     def move(
         self, job: Job, event: Event, now: Now, who: str, why: str = "",
-        ran_s: float | None = None, size_bytes: int | None = None, **changes: Any,
+        ran_s: float | None = None, size_bytes: int | None = None, by_attempt: int | None = None,
+        **changes: Any,
     ) -> Job:  # fmt: skip
         """Carry `event` out on `job` and return it as it then is.
 
         `ran_s` is how long the trainer ran, `size_bytes` the size of a result, where the event
-        brings them. Raises `AssertionError` when the transition table does not allow it, or the
-        attempt would shrink: the caller has looked.
+        brings them; `by_attempt` is the attempt that it is about, where that is not the newest.
+        Raises `AssertionError` when the transition table does not allow it, or the attempt would
+        shrink: the caller has looked.
         """
         target = leads_to(job.state, event)
         if target is None:
@@ -287,12 +300,14 @@ class JobBook:
                 fields |= {"finished_at": at, "checkpoint": None}
             if job.state is JobState.PENDING:
                 fields["not_before"] = None
+        if event is Event.REQUEUED:
+            fields["void_attempt"] = job.attempt
         if ran_s is not None and target in FINAL:
             fields["ran_s"] = ran_s
         after = replace(job, state=target, **{**fields, **changes})
         if after.attempt < job.attempt:
             raise AssertionError(f"attempt {after.attempt} after {job.attempt} of {job.job_id}")
-        self._record(Change(event, job, after, at, who, why, ran_s, size_bytes))
+        self._record(Change(event, job, after, at, who, why, ran_s, size_bytes, by_attempt))
         return after
 
     def take_changes(self) -> list[Change]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -36,7 +36,7 @@ from coordinator.records import (
     Revocation,
     StoryFilter,
 )
-from coordinator.results import Find
+from coordinator.results import Brought, Find
 from coordinator.states import JobState
 
 FILE_NAME: Final = "training_jobs.db"
@@ -68,6 +68,7 @@ _COLUMNS: Final = (
     "checkpoint_attempt",
     "submitted_by",
     "ran_s",
+    "void_attempt",
 )
 # Names of our own columns only; every value is bound.
 _INSERT: Final = (
@@ -110,12 +111,20 @@ class Ledger:
     was written by a newer version.
     """
 
-    def __init__(self, path: Path | str, *, copy: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        copy: bool = False,
+        note: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """Open or create the ledger at `path` (`":memory:"` for tests).
 
         With `copy`, work on a copy in memory and only read the file, whoever is writing to it.
+        `note` is told the number of the newest event after each commit that adds some.
         """
         self._path = str(path)
+        self._note, self._newest = note, 0
         how = database.open_copy if copy else database.open_file
         self._db = how(self._path, migrations())
 
@@ -163,6 +172,17 @@ class Ledger:
                     self._apply(change)
                 else:
                     self._remember(change)
+        if any(isinstance(change, Change) for change in changes):
+            self._note(self._newest)
+
+    def newest_event(self) -> int:
+        """Return the number of the newest event of any job; 0 without one. Raises `StorageError`.
+
+        It only grows: the newest event of a job is never deleted.
+        """
+        with database.refusals(self._path):
+            (newest,) = self._db.execute("SELECT max(seq) FROM events").fetchone()
+        return int(newest or 0)
 
     def bundle_sizes(self) -> dict[str, int]:
         """Return the size in bytes of each artifact that is kept here. Raises `StorageError`."""
@@ -219,6 +239,14 @@ class Ledger:
         """Return what a job's attempts have brought, see `results`. Raises `StorageError`."""
         with database.refusals(self._path):
             return results.of_job(self._db, job_id, find)
+
+    def brought(self) -> Brought:
+        """Return the results that all attempts have brought, see `results`.
+
+        Raises `StorageError`.
+        """
+        with database.refusals(self._path):
+            return results.brought(self._db)
 
     def set_aside_since(self, at: str, find: Find) -> frozenset[str]:
         """Return what was set aside lately, see `results`. Raises `StorageError`."""
@@ -280,7 +308,7 @@ class Ledger:
                 )
         after = change.after
         result = after.artifact_id if change.event in results.BRINGS else None
-        self._db.execute(
+        added = self._db.execute(
             _EVENT,
             (
                 after.job_id,
@@ -288,7 +316,7 @@ class Ledger:
                 change.event.value,
                 None if before is None else before.state.value,
                 after.state.value,
-                after.attempt,
+                change.attempt,
                 after.host,
                 change.who,
                 change.why,
@@ -297,6 +325,7 @@ class Ledger:
                 None if result is None else change.size_bytes,
             ),
         )
+        self._newest = added.lastrowid or 0
 
 
 @functools.cache
@@ -336,6 +365,7 @@ def _values(job: Job, *, spec_too: bool) -> dict[str, Any]:
         "checkpoint_attempt": left_off.attempt if left_off else None,
         "submitted_by": job.submitted_by,
         "ran_s": job.ran_s,
+        "void_attempt": job.void_attempt,
     }
 
 
@@ -360,6 +390,7 @@ def _job(row: Mapping[str, Any]) -> Job:
         checkpoint=_checkpoint(row),
         submitted_by=row["submitted_by"],
         ran_s=row["ran_s"],
+        void_attempt=row["void_attempt"],
     )
 
 

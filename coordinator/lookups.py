@@ -14,8 +14,10 @@ from pydantic_core import to_json
 from broker.clock import rfc3339
 from broker.disk import Disk
 from broker.errors import plain
+from coordinator.curve import in_fields
 from coordinator.effects import (
     AnswerWithAttempts,
+    AnswerWithCurves,
     AnswerWithEvents,
     AnswerWithLog,
     AnswerWithStory,
@@ -31,7 +33,9 @@ log = logging.getLogger("fleet.coordinator")
 
 EVENTS_BYTES: Final = 80_000  # of a job's history in one answer, beside the job itself
 
-Answered = AnswerWithEvents | AnswerWithLog | AnswerWithStory | AnswerWithAttempts
+Answered = (
+    AnswerWithEvents | AnswerWithLog | AnswerWithCurves | AnswerWithStory | AnswerWithAttempts
+)
 Question = Answered | FindResults
 
 
@@ -72,6 +76,9 @@ class Lookups:
                 return self._ledger.attempts(question.wanted)
             case AnswerWithLog():
                 return self._log(question)
+            case AnswerWithCurves():
+                found = ((one, self._logs.curves.get(one)) for one in question.job_ids)
+                return {"curves": [in_fields(one, curve) for one, curve in found if curve]}
 
     def results(self, job_id: str, held: str | None) -> list[Result]:
         """Return what a job's attempts have brought; `held` is what it has now."""
@@ -98,9 +105,11 @@ class Lookups:
         tail = self._logs.tail(question.job_id, question.attempt, question.lines)
         return {
             "job_id": question.job_id,
+            "name": question.name,
             "others": question.others,
             "attempt": question.attempt,
             "lines": [*tail.lines],
+            "times": [*tail.times],
             "last": tail.last,
             "truncated": tail.truncated,
         }

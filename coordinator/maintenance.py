@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Final
 from broker.disk import RealDisk
 from broker.errors import ConfigError, StorageError, plain
 from broker.lock import FolderLock
-from broker.prose import HANG, complain, counted, laid_out, nobody_reads
+from broker.prose import HANG, complain, counted, json_text, laid_out, nobody_reads
 from coordinator.database import back_up
 from coordinator.fsck import SETTLING_S, Folder, Report, check
 from coordinator.ledger import FILE_NAME, Ledger
@@ -115,7 +114,7 @@ def _tell(state: Path, report: Report, *, repaired: bool, running: bool) -> None
 
 
 def _tell_as_json(found: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    sys.stdout.write(json_text(found, indent=2) + "\n")
 
 
 def _as_json(report: Report, *, clean: bool, repaired: bool) -> dict[str, object]:

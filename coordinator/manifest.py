@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,15 +17,23 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from broker import tomltext
-from broker.deadline import within
+from broker.deadline import ANSWER_S, within
 from broker.errors import ConfigError
 from broker.hours import parse_hours
 from broker.hyperschema import check_hyper
-from broker.meant import did_you_mean
-from broker.messages import Needs
+from broker.meant import did_you_mean, meant
+from broker.messages import MAX_PLAN_NAME, Needs
 from broker.names import is_plain
 from broker.topics import is_host
-from coordinator.manifesttables import MAX_HOURS, Defaults, HostTable, JobTable, Table
+from coordinator.manifestfile import MAX_BYTES
+from coordinator.manifesttables import (
+    MAX_HOURS,
+    Defaults,
+    HostTable,
+    JobTable,
+    Table,
+    is_plan_name,
+)
 from coordinator.plan import (
     DEFAULT_RETRIES,
     DEFAULT_STALL_S,
@@ -37,8 +45,6 @@ from coordinator.plan import (
 from coordinator.tomllines import Lines
 
 SCHEMA_VERSION: Final = 1
-ANSWER_S: Final = 10.0  # of the disk that it is on
-MAX_BYTES: Final = 32 * 1024 * 1024
 MAX_JOBS: Final = 100_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ID: Final = re.compile(r"[0-9a-f]{64}")
@@ -50,7 +56,7 @@ MAX_LIST_BYTES: Final = 64 * 1024  # of names, or patterns, that answers bear
 
 _T = TypeVar("_T", bound=Table)
 _V = TypeVar("_V")
-_TOP: Final = ("schema_version", "defaults", "hosts", "jobs")
+_TOP: Final = ("schema_version", "name", "defaults", "hosts", "jobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +135,19 @@ def read_text(path: Path, answer_s: float = ANSWER_S) -> str:
 
     Raises `ManifestError` when the file is none, or nothing is heard of it for `answer_s`.
     """
+    return text_of(path, lambda: within(answer_s, lambda: _read(path)), answer_s)
+
+
+def text_of(path: Path, read: Callable[[], bytes], answer_s: float = ANSWER_S) -> str:
+    """Return the text of the manifest at `path` of which `read` returns the bytes, or raises.
+
+    Raises `ManifestError` as `read_text`.
+    """
     try:
-        return tomltext.decoded(within(answer_s, lambda: _read(path)))
+        data = read()
+        if len(data) > MAX_BYTES:
+            raise _single(path, f"larger than {MAX_BYTES // 1024**2} MiB; split the plan")
+        return tomltext.decoded(data)
     except TimeoutError:
         why = f"has not answered in {answer_s:g} s; see whether its disk, or its network, is there"
         raise _single(path, why) from None
@@ -141,9 +158,8 @@ def read_text(path: Path, answer_s: float = ANSWER_S) -> str:
 
 
 def _read(path: Path) -> bytes:
-    if path.stat().st_size > MAX_BYTES:
-        raise _single(path, f"larger than {MAX_BYTES // 1024**2} MiB; split the plan")
-    return path.read_bytes()
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
 
 
 def _parse_toml(path: Path, text: str) -> dict[str, Any]:
@@ -172,12 +188,11 @@ class Reader:
 
     def read(self, tables: dict[str, Any]) -> Plan:
         """Return the plan; when there are problems, what could be read of it."""
-        defaults, hosts = self.head(tables)
-        jobs = self._jobs(tables.get("jobs", []), defaults)
-        return Plan(tuple(jobs), hosts, defaults.prefer_cuda_grace_s)
+        defaults, plan = self.head(tables)
+        return replace(plan, jobs=tuple(self._jobs(tables.get("jobs", []), defaults)))
 
-    def head(self, tables: dict[str, Any]) -> tuple[Defaults, dict[str, HostPolicy]]:
-        """Return all that is no job."""
+    def head(self, tables: dict[str, Any]) -> tuple[Defaults, Plan]:
+        """Return what holds for every job, and the plan without its jobs."""
         for key in tables:
             if key not in _TOP:
                 message = f"unknown key{did_you_mean(key, list(_TOP))}"
@@ -187,9 +202,18 @@ class Reader:
             self._problem("", "schema_version", "missing; write schema_version = 1 at the top")
         elif version != SCHEMA_VERSION or type(version) is not int:
             self._problem("", "schema_version", f"is {version!r}; this program knows 1")
+        name = self._plan_name(tables)
         self._place = ("defaults",)
         defaults = self._table(Defaults, tables.get("defaults", {}), "[defaults]") or Defaults()
-        return defaults, self._hosts(tables.get("hosts", {}))
+        hosts = self._hosts(tables.get("hosts", {}))
+        return defaults, Plan((), hosts, defaults.prefer_cuda_grace_s, name)
+
+    def _plan_name(self, tables: dict[str, Any]) -> str:
+        if "name" not in tables or is_plan_name(tables["name"]):
+            return str(tables.get("name", ""))
+        most = f"1 to {MAX_PLAN_NAME} printable characters, with no blank at either end"
+        self._problem("", "name", f"must be a string of {most}; shorten it, or leave it out")
+        return ""
 
     def read_one(self, table: dict[str, Any]) -> JobSpec | None:
         """Return the job that somebody asks for beside the manifest, none when it is broken."""
@@ -282,10 +306,10 @@ class Reader:
             if is_named:
                 self._unique(names, spec.name, index, label)
             return replace(spec, job_id="", name=label)
-        job.hyper = self._check_model(job.model, job.hyper, label)
+        given, job.hyper = job.hyper, self._check_model(job.model, job.hyper, label)
         spec = self._spec(job, defaults, label)
         self._unique(names, spec.name, index, label)
-        return spec
+        return spec if len(job.hyper) == len(given) else replace(spec, job_id="")
 
     def _line(self, index: int) -> str:
         line = self._lines.of(("jobs", index))
@@ -370,32 +394,39 @@ class Reader:
 
         Return what is left of it, and whether its name is known.
         """
-        model, hyper = table.get("model"), table.get("hyper", {})
-        if isinstance(model, str):
-            self._check_model(model, hyper if isinstance(hyper, dict) else {}, label)
         faulty: set[str | int] = set()
         try:
             JobTable.model_validate(table)
         except ValidationError as error:
             faulty = {fault["loc"][0] for fault in error.errors(include_url=False) if fault["loc"]}
-        rest = {key: value for key, value in table.items() if key not in {*faulty, "hyper"}}
+        rest = {key: value for key, value in table.items() if key not in faulty}
+        hyper = table.get("hyper")
+        usable = self._check_model(
+            rest.get("model"), hyper if isinstance(hyper, dict) else {}, label
+        )
+        rest |= {} if "hyper" in faulty else {"hyper": usable}
         job = JobTable.model_validate({"model": "", "mode": "oracle"} | rest)
         is_named = "name" in rest or ("name" not in faulty and {"model", "mode"} <= rest.keys())
         return self._spec(job, defaults, label), is_named
 
-    def _check_model(self, model: str, hyper: dict[str, Any], label: str) -> dict[str, Any]:
-        """Return the hyperparameters that an id can be made of; say what is wrong with others."""
-        schema = self._trainers.get(model)
-        if schema is None:
-            known = did_you_mean(model, dict(self._trainers))
+    def _check_model(self, model: str | None, hyper: dict[str, Any], label: str) -> dict[str, Any]:
+        """Return the hyperparameters that an id can be made of; say what is wrong with others.
+
+        For a model that is not known the schema of the one that was probably meant is taken; where
+        there is none, it is told what no trainer could be given.
+        """
+        likely = model
+        if model is not None and model not in self._trainers:
+            likely = meant(model, self._trainers)
+            known = did_you_mean(model, self._trainers)
             more = " (one of your own is known once a host that has it has come)"
             self._problem(label, "model", f"unknown model {model!r}{known}{more}")
-            return {}
-        if not is_plain(model):
+        elif model is not None and not is_plain(model):
             message = f"{model!r} cannot be the name of a folder on Windows, where results may go"
             self._problem(label, "model", f"{message}; give the trainer another name")
+        schema = {} if likely is None else self._trainers[likely]
         faulty = set()
-        for key, message in check_hyper(hyper, schema, model):
+        for key, message in check_hyper(hyper, schema, likely or ""):
             faulty.add(key)
             self._problem(label, f"hyper.{key}", message)
         usable = {key: value for key, value in hyper.items() if _is_json(value)}

@@ -1,65 +1,99 @@
-"""Whether the file of the manifest has become another since it was read."""
+"""The file of the manifest: read when somebody asks, and whether it has become another since.
+
+It may lie on a disk that hangs, so it is read and looked at on a thread of its own.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from broker.deadline import ANSWER_S, SOON_S, Aside, Looks
+
 EVERY_S: Final = 1.0  # at most so often is the file looked at
+MAX_BYTES: Final = 32 * 1024 * 1024
+_GONE: Final = "it cannot be read any more"
+_HANGS: Final = f"it does not answer for {ANSWER_S:g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a file was: when it was written (ns since the epoch), its size, its hash."""
+
+    written_ns: int
+    size_bytes: int
+    digest: bytes
 
 
 class ManifestFile:
     """One file, which is looked at now and then; it is read again only where it was written."""
 
-    def __init__(self, path: Path) -> None:
-        """Take the file that is about to be read as what it is compared with."""
+    def __init__(self, path: Path, soon_s: float = SOON_S) -> None:
+        """Nothing was read yet; see `Looks` for `soon_s`."""
         self._path = path
-        self._next_s = 0.0
+        self._seen: _Seen | None = None
         self._told = ""
-        self.note()
+        self._aside = Aside()
+        self._looks = Looks(self._look, EVERY_S, self._aside, soon_s)
 
-    def note(self) -> None:
-        """Remember what it is now: it is read next."""
-        self._stamp, self._digest = self._stamp_now(), self._digest_now()
+    def read(self, answer_s: float = ANSWER_S) -> bytes:
+        """Return what it holds, to compare it with from now on; at most a byte more than it may.
+
+        Raises OSError when it cannot be read, `TimeoutError` when it does not answer `answer_s`.
+        """
+        self._seen = None
+        self._seen, data = self._aside.do(self._contents, answer_s).result(answer_s)
+        return data
 
     def was_read(self) -> None:
         """What was said of it holds no more; a change since it was read is said again, at once."""
-        self._told, self._next_s = "", 0.0
+        self._told = ""
+        self._looks.again()
 
     def news(self, mono_s: float) -> str | None:
-        """Return what is to be said of it, empty where it is as it was; none if that was said."""
-        if mono_s < self._next_s:
-            return None
-        self._next_s = mono_s + EVERY_S
-        said = self._said()
-        if said == self._told:
+        """Return what is to be said of it, empty where it is as it was; none if that was said.
+
+        It is hardly waited for: what does not answer at once is told by a later call.
+        """
+        try:
+            said = self._looks.take(mono_s)
+        except TimeoutError:
+            said = _HANGS
+        if said is None or said == self._told:
             return None
         self._told = said
         return said
 
-    def _said(self) -> str:
-        stamp = self._stamp_now()
-        if stamp is None:
-            return "" if self._stamp is None else "it cannot be read any more"
-        if stamp == self._stamp:
-            return ""
-        if self._digest_now() == self._digest:
-            self._stamp = stamp  # written, and the same
-            return ""
-        return f"it was changed at {datetime.fromtimestamp(stamp[0] / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
-
-    def _stamp_now(self) -> tuple[int, int] | None:
+    def _look(self) -> str:
+        seen = self._seen
         try:
             found = self._path.stat()
+            if not os.access(self._path, os.R_OK):
+                return "" if seen is None else _GONE
+            if seen is not None and (found.st_mtime_ns, found.st_size) == (
+                seen.written_ns, seen.size_bytes,
+            ):  # fmt: skip
+                return ""
+            now, _ = self._contents()
         except OSError:
-            return None
-        return (found.st_mtime_ns, found.st_size) if os.access(self._path, os.R_OK) else None
+            return "" if seen is None else _GONE
+        if seen is not None and now.digest == seen.digest:
+            self._seen = now  # written, and the same
+            return ""
+        at = datetime.fromtimestamp(now.written_ns / 1e9, UTC)
+        return f"it was changed at {at:%Y-%m-%d %H:%M} UTC"
 
-    def _digest_now(self) -> bytes:
-        try:
-            return hashlib.sha256(self._path.read_bytes()).digest()
-        except OSError:
-            return b""
+    def _contents(self) -> tuple[_Seen, bytes]:
+        # What is no file, as a FIFO, may have no end: it is not even opened.
+        if not stat.S_ISREG(self._path.stat().st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        with self._path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            data = file.read(MAX_BYTES + 1)
+        return _Seen(found.st_mtime_ns, found.st_size, hashlib.sha256(data).digest()), data

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from broker.messages import MAX_PLAN_NAME
 from coordinator.plan import DEFAULT_GRACE_S
 
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
@@ -71,5 +72,15 @@ class JobTable(RunTable):
     min_cores: Annotated[int, Field(ge=1, le=65_536)] | None = None
     allowed_hosts: list[str] = []
     denied_hosts: list[str] = []
-    on_lost: Literal["keep", "stop"] = "keep"
+    on_lost: Literal["keep", "stop"] | None = None
     hyper: Annotated[dict[str, Any], Field(max_length=MAX_HYPER)] = {}
+
+
+def is_plan_name(value: Any) -> bool:
+    """Whether a value may be the top-level `name`: short, and safe to print anywhere."""
+    return (
+        isinstance(value, str)
+        and 1 <= len(value) <= MAX_PLAN_NAME
+        and value.isprintable()
+        and value == value.strip()
+    )

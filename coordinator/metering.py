@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker.errors import BadStream, StorageError
@@ -18,9 +18,9 @@ from coordinator.store import Store, StoredInfo, Whole
 class MeteredLedger(Ledger):
     """A ledger whose commits are timed and counted."""
 
-    def __init__(self, path: Path, tally: Tally) -> None:
+    def __init__(self, path: Path, tally: Tally, note: Callable[[int], None]) -> None:
         """Open it, as `Ledger` does."""
-        super().__init__(path)
+        super().__init__(path, note=note)
         self._tally = tally
 
     def commit(self, changes: Sequence[Change | Record]) -> None:
@@ -38,9 +38,9 @@ class MeteredLedger(Ledger):
 class MeteredStore(Store):
     """A store that counts what comes whole."""
 
-    def __init__(self, state: Path, tally: Tally) -> None:
+    def __init__(self, state: Path, tally: Tally, reserve_bytes: int) -> None:
         """Open it, as `Store` does."""
-        super().__init__(state)
+        super().__init__(state, reserve_bytes=reserve_bytes)
         self._tally = tally
 
     def finish(self, part: Part, model: str, mode: str) -> StoredInfo:

@@ -13,8 +13,9 @@ from broker.load import strain
 from broker.messages import (
     AskAttempts,
     AskCancel,
-    AskCancelPending,
+    AskCurves,
     AskDrain,
+    AskEach,
     AskEvents,
     AskFetch,
     AskForget,
@@ -40,6 +41,7 @@ from broker.messages import (
     WaitsFor,
     Wire,
 )
+from broker.prose import counted
 from broker.topics import user_of
 from coordinator import (
     against,
@@ -60,6 +62,7 @@ from coordinator import (
 from coordinator.answers import given, moved, refusal, told_apart
 from coordinator.effects import (
     AnswerWithAttempts,
+    AnswerWithCurves,
     AnswerWithEvents,
     AnswerWithLog,
     AnswerWithStory,
@@ -109,8 +112,14 @@ def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
 def on_reloaded(
     world: World, client: str, response: OperatorResponse, now: Now, what: str
 ) -> None:  # fmt: skip
-    """Answer a reload that was asked for; `what` came of it."""
-    authority.settle(world, client, AskReload(id=response.id), response, now, what)
+    """Answer a reload that was asked for; `what` came of it.
+
+    The manifest may have been read twice for it, where the ledger refused what came of the first.
+    """
+    ask = AskReload(id=response.id)
+    known = world.answers.get(authority.key_of(client, ask))
+    if known is None or known.response is None:
+        authority.settle(world, client, ask, response, now, what)
 
 
 def _outcome(client: str, ask: Command, response: OperatorResponse, now: Now) -> str:
@@ -118,8 +127,10 @@ def _outcome(client: str, ask: Command, response: OperatorResponse, now: Now) ->
     if isinstance(ask, AskIdentity):
         data: Any = response.data
         return identities.what_came(user_of(client), ask, data["jobs"] if data else (), now)
-    if isinstance(ask, AskRun | AskCancelPending):
+    if isinstance(ask, AskRun):
         return submit.outcome(response)
+    if isinstance(ask, AskEach):
+        return _each_in_words(response)
     return hostverbs.outcome(response)
 
 
@@ -135,6 +146,7 @@ def _on_status(world: World, _client: str, ask: AskStatus, now: Now) -> Operator
             "version": world.settings.version,
             "started_at": world.settings.started_at,
             "now": now.text(),
+            "plan": world.plan_name(),
             "manifest": world.settings.manifest,
             "manifest_fault": world.manifest_fault,
             "manifest_changed": world.manifest_changed,
@@ -174,6 +186,9 @@ def _load(load: BrokerLoad | None) -> JsonValue:
 
 def _on_list(world: World, _client: str, ask: AskList, now: Now) -> OperatorResponse:
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
+    if ask.models:
+        models = {*ask.models}
+        jobs = [job for job in jobs if job.spec.model in models]
     page = jobs[ask.offset : ask.offset + ask.limit]
     marks = prospects.marks(world, page, now)
     rows: list[JsonValue] = []
@@ -191,6 +206,7 @@ def _on_list(world: World, _client: str, ask: AskList, now: Now) -> OperatorResp
 
 _PAGE_BYTES: Final = 150_000
 _ASKED_CHARS: Final = 200  # as many of what was asked for are said again
+_MESSAGE_CHARS: Final = 500  # of what is said to one of several jobs
 BAD_INPUT: Final = "bad_input: "  # how a trainer's word begins that its input is at fault
 
 
@@ -233,10 +249,18 @@ def _going(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
     share, left_s = howfar.share(progress, held), tried.left_s(world, job, now)
     return {
         "progress": None if progress is None else progress.model_dump(mode="json"),
-        "held": None if held is None else {"phase": held.phase, "progress": share},
+        "held": None if held is None else {"phase": held.phase},
+        "share": share,
         "away": stranded.away(world, job, now),
+        **_no_room(world, job),
         **({} if left_s is None else {"left_s": round(left_s, 1)}),
     }
+
+
+def _no_room(world: World, job: Job) -> dict[str, JsonValue]:
+    """Return what the disk lacks for the result of a job, if that waits for room."""
+    lack = world.no_room.get(job.job_id)
+    return {} if lack is None else {"no_room": lack.model_dump(exclude={"jobs"})}
 
 
 def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorResponse:
@@ -252,6 +276,7 @@ def _on_why(world: World, _client: str, ask: AskWhy, now: Now) -> OperatorRespon
         "state": job.state.value,
         "others": _others(world, job),
         "summary": summary,
+        **_no_room(world, job),
         **told,
     }
     return given(ask.id, data)
@@ -313,8 +338,14 @@ def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> OperatorResp
     job = _find(world, ask)
     if isinstance(job, OperatorResponse):
         return job
-    world.do(AnswerWithLog(client, ask.id, job.job_id, job.attempt, ask.lines, _others(world, job)))
+    name, others = job.spec.name, _others(world, job)
+    world.do(AnswerWithLog(client, ask.id, job.job_id, name, job.attempt, ask.lines, others))
     return None
+
+
+def _on_curves(world: World, client: str, ask: AskCurves, _now: Now) -> None:
+    known = tuple(job_id for job_id in ask.jobs if world.book.get(job_id) is not None)
+    world.do(AnswerWithCurves(client, ask.id, known))
 
 
 def _on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> OperatorResponse:
@@ -363,6 +394,39 @@ def _on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Operato
         keep_s = world.settings.keep_results_s
         told = {"artifact_id": kept, "attempt": job.attempt, "keep_results_s": keep_s}
     return moved(ask.id, after, others=_others(world, job), set_aside=lost, **told)
+
+
+def _on_each(world: World, client: str, ask: AskEach, now: Now) -> OperatorResponse:
+    """Cancel or requeue several jobs; the answer has a row for each, in the same order."""
+    rows: list[JsonValue] = [_on_one(world, client, ask, text, now) for text in ask.jobs]
+    return given(ask.id, {"jobs": rows})
+
+
+def _on_one(
+    world: World, client: str, ask: AskEach, text: str, now: Now
+) -> dict[str, JsonValue]:  # fmt: skip
+    """Cancel or requeue one of several jobs, and return the row that tells what came of it."""
+    one = (AskCancel if ask.action == "cancel" else AskRequeue)(id=ask.id, job=text)
+    job = _find(world, one)
+    if isinstance(job, OperatorResponse):
+        return {"ok": False, "code": job.code, "message": job.message[:_MESSAGE_CHARS]}
+    known = {"job_id": job.job_id, "name": job.spec.name, "state": job.state.value}
+    if ask.states and job.state.value not in ask.states:
+        message = f"job {job.spec.name} is {job.state.value} by now, and left as it is"
+        return {**known, "ok": False, "code": "refused", "message": message}
+    act = _on_cancel if isinstance(one, AskCancel) else _on_requeue
+    done = act(world, client, one, now)  # type: ignore[arg-type] # the two fit each other
+    if done.ok and isinstance(done.data, dict):
+        return {**done.data, "ok": True}
+    return {**known, "ok": False, "code": done.code, "message": done.message[:_MESSAGE_CHARS]}
+
+
+def _each_in_words(response: OperatorResponse) -> str:
+    """Say for the record how many of several jobs a command has moved."""
+    data: Any = response.data
+    count = sum(row["ok"] for row in data["jobs"])
+    refused = len(data["jobs"]) - count
+    return counted(count, "job") + (f"; {refused} refused" if refused else "")
 
 
 def _stop_holder(world: World, job: Job, why: str, now: Now) -> None:
@@ -446,6 +510,7 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskShow: _on_show,
     AskWhy: _on_why,
     AskLogs: _on_logs,
+    AskCurves: _on_curves,
     AskWorkers: _on_workers,
     AskCancel: _on_cancel,
     AskRequeue: _on_requeue,
@@ -455,7 +520,7 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], OperatorRespo
     AskPause: hostverbs.on_pause,
     AskForget: on_forget,
     AskRun: submit.on_run,
-    AskCancelPending: submit.on_cancel_pending,
+    AskEach: _on_each,
     AskReload: _on_reload,
     AskEvents: _on_events,
     AskPlan: _on_plan,

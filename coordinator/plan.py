@@ -40,7 +40,7 @@ class JobSpec:
     needs: Needs
     allowed_hosts: tuple[str, ...] = ()
     denied_hosts: tuple[str, ...] = ()
-    on_lost: str = "keep"
+    on_lost: str | None = None
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     retries: int = DEFAULT_RETRIES
@@ -73,11 +73,12 @@ _POLICY_FIELDS: Final = tuple(one.name for one in fields(HostPolicy))
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole manifest."""
+    """A whole manifest. `name` is what people call it; empty: nothing."""
 
     jobs: tuple[JobSpec, ...]
     hosts: Mapping[str, HostPolicy] = field(default_factory=dict)
     prefer_cuda_grace_s: float = DEFAULT_GRACE_S
+    name: str = ""
 
 
 def job_id(

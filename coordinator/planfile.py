@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from pathlib import Path
 from typing import Final
 
-from broker.errors import plain
-from coordinator.manifest import ManifestError, Problem, load_manifest
+from broker.disk import RealDisk, read_sealed, write_sealed
+from broker.errors import StorageError, plain
+from coordinator.manifest import ManifestError, Problem, parse_manifest, text_of
 from coordinator.manifestfile import ManifestFile
 from coordinator.plan import Plan
 from coordinator.rereading import PlanReader, Trainers
@@ -32,10 +32,10 @@ class PlanFile:
         """Return the plan; none without a manifest. Raises `ManifestError`."""
         if self._path is None or self._file is None:
             return None
-        self._file.note()
-        plan = self._reader.load(self._path, trainers)
+        text = text_of(self._path, self._file.read)
+        plan = self._reader.parse(self._path, text, trainers)
         try:
-            shutil.copyfile(self._path, self._last_good)
+            write_sealed(RealDisk(), self._last_good, text.encode())
         except OSError as error:
             words = "a restart will not find this manifest there"
             log.error("%s: %s; %s", self._last_good, plain(error), words)
@@ -51,10 +51,11 @@ class PlanFile:
         try:
             return self.read(trainers), ()
         except ManifestError as error:
-            if not may_fall_back or not self._last_good.is_file():
+            plan = self._last(trainers) if may_fall_back else None
+            if plan is None:
                 raise
             log.error("%s\nthe manifest has errors; going on with the last good one", error)
-            return load_manifest(self._last_good, trainers), error.problems
+            return plan, error.problems
 
     def news(self, mono_s: float) -> str | None:
         """Return what is to be said of the file, as `ManifestFile.news`."""
@@ -64,3 +65,15 @@ class PlanFile:
         """What was said of it holds no more."""
         if self._file is not None:
             self._file.was_read()
+
+    def _last(self, trainers: Trainers) -> Plan | None:
+        """Return the last good plan, if there is one that is as it was written."""
+        path = self._last_good
+        try:
+            text = read_sealed(RealDisk(), path).decode()
+        except FileNotFoundError:
+            return None
+        except (OSError, StorageError, ValueError) as error:
+            log.error("%s", plain(error))
+            return None
+        return parse_manifest(path, text, trainers)

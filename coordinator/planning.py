@@ -35,6 +35,7 @@ def take_plan(world: World, plan: Plan, now: Now, who: str) -> Difference:
         if step.action in {"orphaned", "replaced"}:
             _leave(world, step, now, who)
     world.plan = plan
+    world.timers.set(("summary",), now.mono_s + 0.2)
     house.on_plan(world, now)
     world.unsettled = True
     return found
@@ -47,7 +48,7 @@ def _difference(world: World, plan: Plan) -> Difference:
     ]
     if world.plan is None:  # the coordinator has just started: nothing else was in force
         return difference(known, plan, plan.hosts)
-    return difference(known, plan, world.plan.hosts, world.plans_grace_s())
+    return difference(known, plan, world.plan.hosts, world.plans_grace_s(), world.plan.name)
 
 
 def told(found: Difference) -> dict[str, JsonValue]:

@@ -29,14 +29,14 @@ from coordinator.assignment import (
     take_back,
     void_claims,
 )
-from coordinator.effects import Warn
+from coordinator.effects import KeepPoint, Warn
 from coordinator.hosts import TWIN_WINDOW_S, Host
+from coordinator.jobs import Job
 from coordinator.sharing import Shortened
-from coordinator.states import FINAL, Event, JobState
+from coordinator.states import FINAL, HELD, Event, JobState
 from coordinator.stopping import is_late, on_return, tell_to_stop, why_void
 from coordinator.world import MAX_HOSTS, World
 
-MISSING_TIMES: Final = 3
 _DONE: Final = frozenset({"bundling", "reporting", "uploading"})
 _AT_WORK: Final = frozenset({"running", "stopping", "bundling", "reporting", "uploading"})
 
@@ -46,7 +46,6 @@ def host_of(world: World, name: str) -> Host | None:
     host = world.hosts.get(name)
     if host is None and len(world.hosts) < MAX_HOSTS:
         host = world.hosts[name] = Host(name)
-        expect_listed(world, host)
     if host is None:
         world.drop("hosts", f"more than {MAX_HOSTS} hosts; {name!r} is not taken in")
     return host
@@ -67,7 +66,6 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
         void_claims(world, name, status.instance, now)
         _resend_claims(world, host, now)
         on_return(world, name, now)
-        expect_listed(world, host)
         if host.early is not None and host.early.session == host.session:
             on_heartbeat(world, name, host.early, now)
         if not host.has_joined():
@@ -76,8 +74,6 @@ def on_status(world: World, name: str, status: Status, now: Now) -> None:
         world.timers.cancel(("silence", name))
         if status.reason == "goodbye":
             _let_go(world, host, status.owes, now)
-        else:
-            _adjust_leases(world, host, now)
 
 
 def on_capability(world: World, name: str, message: Incoming, now: Now) -> None:
@@ -114,18 +110,28 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
         if is_newest:
             on_held(world, host, held, now)
             release.on_held(world, name, held, now)
-        else:
-            _vouch(world, host, held, now)
+    _grant(world, host, heartbeat, now)
     house.on_heartbeat(world, host, heartbeat, now)
     if is_newest:
         _miss_absent(world, host, before, heartbeat, now)
     world.look_at(name)
 
 
-def on_connected(world: World) -> None:
-    """We have a new connection: nothing is on its way to us from before."""
+def on_connected(world: World, now: Now) -> None:
+    """We have a new connection. Nobody could be heard meanwhile: every lease begins anew."""
+    for job in world.book.in_state(*HELD):
+        world.renew_lease(job, now)
     for host in world.hosts.values():
-        expect_listed(world, host)
+        if host.online:
+            _listen_for(world, host, now)
+
+
+def on_disconnected(world: World, now: Now) -> None:
+    """Nobody is silent while we cannot hear; nor is anybody lost who goes with the broker."""
+    for host in world.hosts.values():
+        if host.doubt(now):
+            world.look_at(host.name)
+        world.timers.cancel(("silence", host.name))
 
 
 def on_inherited(world: World, now: Now) -> None:
@@ -133,18 +139,6 @@ def on_inherited(world: World, now: Now) -> None:
     for host in world.hosts.values():
         if host.online:
             _listen_for(world, host, now)
-
-
-def expect_listed(world: World, host: Host) -> None:
-    """A heartbeat that comes from now on is newer than all that we know of this host.
-
-    So it is: after its connection or ours is a new one.
-    """
-    host.missing = {
-        (job.job_id, job.attempt): MISSING_TIMES - 1
-        for job in world.held_at(host.name)
-        if job.job_id not in world.claims
-    }
 
 
 def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
@@ -168,25 +162,29 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
                 job, Event.STARTED, now, f"host:{host.name}", "seen in a heartbeat",
                 instance=host.instance, started_at=now.text(),
             )  # fmt: skip
-    world.renew_lease(job, now)
 
 
-def _vouch(world: World, host: Host, held: HeldJob, now: Now) -> None:
-    """A heartbeat that was overtaken lists an attempt: what has become of it since is not undone.
+def _grant(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> None:
+    """Renew the lease of what a host lists and still has, and tell it so.
 
-    A sign of life it is all the same.
+    A heartbeat that was overtaken is a sign of life, too.
     """
-    job = world.book.get(held.job_id)
-    if job is not None and job.is_held and job.is_at(host.name, held.attempt):
-        world.renew_lease(job, now)
+    leased: list[Job] = []
+    for held in heartbeat.jobs:
+        job = world.book.get(held.job_id)
+        if job is not None and job.is_held and job.is_at(host.name, held.attempt):
+            leased.append(job)
+    world.grant_leases(host.name, str(heartbeat.seq), leased, now)
 
 
-def on_progress(world: World, name: str, job_id: str, progress: Progress) -> None:
-    """A trainer's progress, kept for whoever looks at the job."""
-    job = world.book.get(job_id)
-    host = world.hosts.get(name)
-    if host is not None and job is not None and job.is_held and job.is_at(name, progress.attempt):
-        host.progress[job_id] = progress
+def on_progress(world: World, name: str, job_id: str, progress: Progress, now: Now) -> None:
+    """A trainer's progress, kept for whoever looks at the job; what is retained comes again."""
+    job, host = world.book.get(job_id), world.hosts.get(name)
+    if host is None or job is None or host.progress.get(job_id) == progress:
+        return
+    if job.is_held and job.is_at(name, progress.attempt):
+        host.progress[job_id], host.told_s[job_id] = progress, now.mono_s
+        world.do(KeepPoint(job_id, progress))
 
 
 def on_silence(world: World, name: str, now: Now) -> None:
@@ -195,7 +193,6 @@ def on_silence(world: World, name: str, now: Now) -> None:
     if host is not None and host.online:
         host.silent()
         world.look_at(name)
-        _adjust_leases(world, host, now)
         world.timers.set(("summary",), now.mono_s + 0.2)
 
 
@@ -224,32 +221,17 @@ def _is_newest(world: World, owed: OwedResult) -> bool:
     return job is not None and job.attempt == owed.attempt
 
 
-def _adjust_leases(world: World, host: Host, now: Now) -> None:
-    """A trainer does not outlive its agent; a machine that sleeps goes on where it was."""
-    settings = world.settings
-    if host.absence == "crashed":
-        lease_s = min(settings.crash_grace_s, settings.stale_after_s)
-    elif host.absence == "asleep":
-        lease_s = max(settings.sleep_grace_s, settings.stale_after_s)
-    else:
-        return
-    for job in world.held_at(host.name):
-        if job.state is JobState.RUNNING:
-            world.timers.set(("lease", job.job_id), now.mono_s + lease_s)
-
-
 def _miss_absent(
     world: World, host: Host, before: Heartbeat | None, heartbeat: Heartbeat, now: Now
 ) -> None:
     """Take as lost what the host should hold, and does not list.
 
     What an earlier process of this agent held is lost at once, unless that process may come back.
-    So is what this one has listed before. What it has yet to list is lost when it is missing
-    several times: a heartbeat may be older than the job's start.
+    So is what this one has listed before. What it has yet to list is lost with its lease: a
+    heartbeat may be older than the job's start.
     """
     if len(heartbeat.jobs) >= MAX_LISTED:
         return  # there may be more
-    missing, host.missing = host.missing, {}
     holds = world.held_at(host.name)
     if not holds:
         return
@@ -264,8 +246,7 @@ def _miss_absent(
             if not host.may_have_twin(now):
                 lose(world, job, now, f"host:{host.name}", "the agent restarted without it")
             continue
-        times = host.missing[key] = missing.get(key, 0) + 1
-        if key in known or times >= MISSING_TIMES:
+        if key in known:
             put_back(world, job, now, "the agent does not have it any more")
 
 

@@ -203,7 +203,8 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
     """Return a page of `jobs` in claim order, their `total`, where the `next` page begins.
 
     With it comes `grace_s`, for how long a job that prefers CUDA waits, as `plans_grace_s` where it
-    is the plan that says so, and why the fleet is `paused`, empty when it is not.
+    is the plan that says so, the plan's `name`, and why the fleet is `paused`, empty when it is
+    not.
     """
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
     handed_over = {one.job_id for one in world.expected.values()}
@@ -222,6 +223,7 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
         "next": end if end < len(jobs) else None,
         "grace_s": world.grace_s(),
         "plans_grace_s": world.plans_grace_s(),
+        "name": world.plan_name(),
         "paused": world.fleet.why_paused(),
     }
 
@@ -327,7 +329,7 @@ def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> dict[str, Json
         row["refused"] = {host: round(s, 1) for host, s in refusals(world, job, now).items()}
     elif job.is_held:
         row |= {"elapsed_s": round(job.elapsed_s(now), 1), "uses_slot": uses_slot}
-        row |= _progress(world, job)
+        row |= _progress(world, job) | {"no_room": job.job_id in world.no_room}
     if (before := tried.earlier(world, job)) is not None:
         row["earlier"] = before._asdict()
     return row

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from broker import private
+from broker.errors import ConfigError
 
 FILE_NAME: Final = "receipt.key"
 KEY_BYTES: Final = 32
 _HEX_CHARS: Final = 32
+_MOST_BYTES: Final = 4096  # to say that it is damaged, however long it is
 _PURPOSE: Final = b"fleet receipt, version 1\n"
 _LEDGER: Final = b"fleet ledger, version 1\n"
 
@@ -45,14 +47,24 @@ def ledger_id(key: bytes) -> str:
 def load_key(state: Path) -> bytes:
     """Return the key in a coordinator's state folder, made at the first start.
 
-    Raises `ConfigError` when others may read it, and OSError when it cannot be written.
+    Its hash stands behind it in the file. Raises `ConfigError` when the file is damaged, or others
+    may read it, and OSError when it cannot be written.
     """
     path = state / FILE_NAME
     if path.exists():
         private.check_secret(path)
-        key = private.read(path, KEY_BYTES)
-        if len(key) == KEY_BYTES:
-            return key
+        kept = private.read(path, _MOST_BYTES)
+        key = kept[:KEY_BYTES]
+        if kept != _in_file(key):
+            raise ConfigError(
+                f"{path}: is damaged; put a copy of it back. Without one delete it: a new one is "
+                "made, and of what hosts are at, only what the ledger knows is taken"
+            )
+        return key
     key = secrets.token_bytes(KEY_BYTES)
-    private.write(path, key)
+    private.write(path, _in_file(key))
     return key
+
+
+def _in_file(key: bytes) -> bytes:
+    return key + hashlib.sha256(key).digest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from broker.messages import OperatorResponse
@@ -26,8 +26,8 @@ class HostRecord:
     `drained`: an operator keeps new jobs off it; `drained_now`: and has it give back what it holds.
     `quarantine` is in words why the fleet itself keeps jobs off it, and since when; empty when it
     does not. `at` (RFC 3339) and `who` belong to an operator's newest change. `snoozed_until` (RFC
-    3339; empty: it is not) ends by itself, `snooze_s` after it was said; with `snooze_finish` what
-    it holds may be finished.
+    3339; empty: it is not) ends by itself, `snooze_s` after it was said; `snoozed_now` is to it
+    what `drained_now` is to a drain.
     """
 
     host: str
@@ -39,19 +39,23 @@ class HostRecord:
     snoozed_until: str = ""
     snoozed_by: str = ""
     snooze_s: float = 0.0
-    snooze_finish: bool = False
+    snoozed_now: bool = False
 
     def gives_back(self) -> str:
         """Return why it is to give back what it holds; empty when it may go on with that."""
         if self.drained and self.drained_now:
             return f"drained by {self.who}"
-        if self.snoozed_until and not self.snooze_finish:
+        if self.snoozed_until and self.snoozed_now:
             return f"snoozed by {self.snoozed_by}"
         return ""
 
+    def without_snooze(self) -> HostRecord:
+        """Return it as it is when its snooze is over."""
+        return replace(self, snoozed_until="", snoozed_by="", snooze_s=0.0, snoozed_now=False)
+
     def snoozed(self) -> str:
         """Return that it is snoozed, until when, and the remedy; empty when it is not."""
-        why = self._why_snoozed()
+        why = self.why_snoozed()
         return f"{why}; `fleet resume {self.host}` ends it" if why else ""
 
     def barred(self) -> tuple[str, ...]:
@@ -60,9 +64,10 @@ class HostRecord:
 
     def lifted_by_resume(self) -> tuple[str, ...]:
         """Return everything that a resume lifts, for who is at that: without the remedy."""
-        return (*self._why_barred(), *filter(None, [self._why_snoozed()]))
+        return (*self._why_barred(), *filter(None, [self.why_snoozed()]))
 
-    def _why_snoozed(self) -> str:
+    def why_snoozed(self) -> str:
+        """Return that it is snoozed, until when and by whom; empty when it is not."""
         if not self.snoozed_until:
             return ""
         return f"snoozed until {moment(self.snoozed_until)} by {self.snoozed_by}"

@@ -1,4 +1,4 @@
-"""Jobs that a host is to give back: it is drained at once, or snoozed.
+"""Jobs that a host is to give back: it is drained or snoozed `now`.
 
 An attempt is asked for again and again until it has come back, its host lists it as ending, or it
 is over. What a host may not hold follows from the ledger, so a restart of the coordinator changes

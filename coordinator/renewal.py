@@ -14,6 +14,7 @@ from typing import Final
 from broker import journal
 from broker.ca import Authority
 from broker.clock import Clock
+from broker.deadline import SOON_S, Aside, Looks
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.messages import CERTIFICATE_REQUEST, CertificateRequest, CertificateResponse, decode
 from broker.messages import encode as encode_message
@@ -28,19 +29,36 @@ MAX_REMEMBERED: Final = 1000
 
 
 class JournalReader:
-    """Reads the CA's journal, when it has changed; `due_s` is when to look again (monotonic, s)."""
+    """Reads the CA's journal, when it has changed."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder` is the CA's. Nothing has been read."""
+    def __init__(self, folder: Path, soon_s: float = SOON_S) -> None:
+        """`folder` is the CA's. Nothing has been read; see `Looks` for `soon_s`."""
         self._folder = folder
         self._seen: tuple[int, int] | None = None
-        self.due_s = 0.0
+        self._looks = Looks(self._look, LOOK_EVERY_S, Aside(), soon_s)
+        self._hangs = False
+
+    @property
+    def due_s(self) -> float:
+        """When to look again (monotonic, s)."""
+        return self._looks.due_s
 
     def news(self, mono_s: float) -> JournalRead | None:
-        """Return all that stands there if it is time to look and it has changed, else none."""
-        if mono_s < self.due_s:
+        """Return all that stands there if it is time to look and it has changed, else none.
+
+        It is hardly waited for: what does not answer at once is told by a later call.
+        """
+        try:
+            found = self._looks.take(mono_s)
+        except TimeoutError as error:
+            if not self._hangs:
+                log.warning("what was done with the CA cannot be read: %s", error)
+            self._hangs = True
             return None
-        self.due_s = mono_s + LOOK_EVERY_S
+        self._hangs = False
+        return found
+
+    def _look(self) -> JournalRead | None:
         path = self._folder / journal.FILE_NAME
         try:
             found = path.stat()

@@ -13,14 +13,15 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from coordinator.manifest import MAX_JOBS, Reader, parse_manifest, read_text
+from coordinator.manifest import MAX_JOBS, Reader, parse_manifest
 from coordinator.manifesttables import Defaults
-from coordinator.plan import HostPolicy, JobSpec, Plan
+from coordinator.plan import JobSpec, Plan
 from coordinator.tomllines import Lines
 
 Trainers = Mapping[str, Mapping[str, JsonValue]]
@@ -40,12 +41,11 @@ class PlanReader:
         self._defaults = Defaults()
         self._trainers: Trainers = {}
 
-    def load(self, path: Path, trainers: Trainers) -> Plan:
-        """Return the plan in the file at `path`, see `manifest.load_manifest`.
+    def parse(self, path: Path, text: str, trainers: Trainers) -> Plan:
+        """Return the plan in the text of the file at `path`, see `manifest.parse_manifest`.
 
         Raises `ManifestError` with every problem of the file.
         """
-        text = read_text(path)
         try:
             plan = self._by_pieces(text, trainers)
         except RecursionError:
@@ -60,7 +60,7 @@ class PlanReader:
         head = None if pieces is None else _head(pieces[0], trainers)
         if pieces is None or head is None or len(pieces[1]) > MAX_JOBS:
             return None
-        defaults, hosts = head
+        defaults, plan = head
         self._forget_others(defaults, trainers)
         found: dict[bytes, JobSpec] = {}
         for piece in pieces[1]:
@@ -72,7 +72,7 @@ class PlanReader:
         if len(pieces[1]) > min(len({getattr(one, key) for one in found.values()}) for key in _OWN):
             return None  # two of one name, or of one id
         self._known = found
-        return Plan(tuple(found.values()), hosts, defaults.prefer_cuda_grace_s)
+        return replace(plan, jobs=tuple(found.values()))
 
     def _forget_others(self, defaults: Defaults, trainers: Trainers) -> None:
         """Forget the jobs that would be read otherwise now."""
@@ -108,7 +108,7 @@ def _headers(text: str) -> Iterator[tuple[int, re.Pattern[str] | None]]:
         yield header.start(), next(kinds, None)
 
 
-def _head(text: str, trainers: Trainers) -> tuple[Defaults, dict[str, HostPolicy]] | None:
+def _head(text: str, trainers: Trainers) -> tuple[Defaults, Plan] | None:
     tables = _parsed(text)
     if tables is None or "jobs" in tables:
         return None

@@ -6,7 +6,7 @@ said of it then, or the store's index, tells which it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,6 +19,10 @@ from coordinator.states import Event
 Find = Callable[[str, int, str], str | None]
 
 BRINGS: Final = (Event.COMPLETED, Event.KEPT)
+_BROUGHT: Final = """
+    SELECT job_id, attempt, artifact_id FROM events WHERE event IN ('completed', 'kept')
+    UNION SELECT job_id, attempt, artifact_id FROM jobs WHERE artifact_id IS NOT NULL"""
+_OLDEST: Final = "SELECT job_id, min(attempt) FROM events GROUP BY job_id"
 _OF_JOB: Final = """
     SELECT event, attempt, at, host, who, why, artifact_id, size_bytes FROM events
     WHERE job_id = ? AND event IN ('completed', 'kept', 'requeued') ORDER BY seq"""
@@ -28,6 +32,32 @@ _SINCE: Final = """
         AND brought.attempt = gone.attempt AND brought.artifact_id IS NOT NULL)
     FROM events AS gone
     WHERE gone.at >= ? AND gone.event = 'requeued' AND gone.from_state IN ('completed', 'failed')"""
+
+
+class Brought:
+    """Which results attempts have brought: what rows of the store's index may tell of."""
+
+    def __init__(
+        self, rows: Iterable[tuple[str, int, str | None]], oldest: Mapping[str, int]
+    ) -> None:
+        """Each row is a job's id, an attempt, and the artifact, none where the event is old.
+
+        `oldest` is the attempt of each job at which its history begins, 0 where that is whole.
+        """
+        self._rows, self._oldest = frozenset(rows), oldest
+
+    def may_be(self, job_id: str, attempt: str, artifact_id: str) -> bool:
+        """Whether an attempt (decimal) has brought an artifact, as far as the history tells."""
+        if not attempt.isdecimal():
+            return False
+        if 0 < int(attempt) <= self._oldest.get(job_id, 0):
+            return True
+        return any((job_id, int(attempt), one) in self._rows for one in (artifact_id, None))
+
+
+def brought(database: Database) -> Brought:
+    """Return the results of every job."""
+    return Brought(database.execute(_BROUGHT), dict(database.execute(_OLDEST)))
 
 
 def of_job(database: Database, job_id: str, find: Find) -> list[Result]:

@@ -11,7 +11,6 @@ import argparse
 import logging
 import os
 import random
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,12 +27,12 @@ from broker.address import text_of
 from broker.auth import OperatorKey
 from broker.clock import Now, Randomness
 from broker.disk import RealDisk
-from broker.ending import end_in_time
+from broker.ending import end_in_time, on_signals
 from broker.errors import ConfigError, StorageError, plain
 from broker.link import Link, LinkSettings, feed
 from broker.lock import FolderLock
 from broker.logs import announce, setup
-from broker.machine import boot_id, machine_name, new_id, system_clock
+from broker.machine import boot_id, machine_id, machine_name, new_id, system_clock
 from broker.mailbox import Lane, Mailbox
 from broker.memory import keep_freed_memory, spare_what_is_loaded
 from broker.messages import Holder
@@ -47,6 +46,7 @@ from broker.trainers import OwnTrainer
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator import __version__
 from coordinator.builtin import builtin_trainers
+from coordinator.continuity import open_ledger
 from coordinator.effects import (
     BundleFiled,
     ManifestChanged,
@@ -58,8 +58,9 @@ from coordinator.entrance import Entrance
 from coordinator.faces import metrics
 from coordinator.faces.tally import Tally
 from coordinator.homememory import HomeMemory
+from coordinator.installation import installation_id
 from coordinator.joblog import JobLogs
-from coordinator.ledger import FILE_NAME, Ledger
+from coordinator.ledger import Ledger
 from coordinator.loading import load
 from coordinator.metering import MeteredLedger, MeteredStore
 from coordinator.planfile import PlanFile
@@ -108,11 +109,14 @@ class Service:
         own: Mapping[str, OwnTrainer],
         manager: Notifier,
         home: HomeAssistantSettings,
+        *,
+        accept_ledger: bool = False,
     ) -> None:
         """Open the ledger and the store, read the manifest, prepare the link.
 
         `access` is the way to the broker; `own` are the trainers of the configuration, known before
-        a host that has them has come; `manager` is who started this program.
+        a host that has them has come; `manager` is who started this program. `accept_ledger` takes
+        the ledger as it is, see `open_ledger`.
         """
         self._home = home
         self._memory = HomeMemory(settings.state)
@@ -132,8 +136,13 @@ class Service:
         self._connected = False
         self._tally = None if settings.metrics is None else Tally()
         tally = self._tally
+        # Before the key of the receipts, which is a sign that there was a ledger.
+        self._ledger = open_ledger(settings.state, self._make_ledger, accept=accept_ledger)
+        reserve_bytes = settings.reserve_bytes
         self._store = (
-            Store(settings.state) if tally is None else MeteredStore(settings.state, tally)
+            Store(settings.state, reserve_bytes=reserve_bytes)
+            if tally is None
+            else MeteredStore(settings.state, tally, reserve_bytes)
         )
         self._link = self._open_link(access, topics, rng)
         now = system_clock()
@@ -145,6 +154,7 @@ class Service:
             topics,
             Holder(
                 ledger=ledger_id(core_settings.receipt_key),
+                installation=installation_id(settings.state, machine_id(), new_id),
                 machine=core_settings.machine,
                 instance=core_settings.instance,
             ),
@@ -158,6 +168,11 @@ class Service:
         self._scrapes = self._open_scrapes()
         self._shell.turn(self._first_plan(), now)
         self._read_journal(now)
+
+    def _make_ledger(self, path: Path, note: Callable[[int], None]) -> Ledger:
+        if self._tally is None:
+            return Ledger(path, note=note)
+        return MeteredLedger(path, self._tally, note)
 
     def _open_link(self, access: Access, topics: Topics, rng: Randomness) -> Link:
         return Link(
@@ -205,12 +220,11 @@ class Service:
             keep=self._memory.keep,
             reading=self._reader.submit,
         )
-        settings, tally, home = self._settings, self._tally, self._home
-        ledger_path = settings.state / FILE_NAME
+        settings, home = self._settings, self._home
         return Shell(
             core_settings,
             around,
-            Ledger(ledger_path) if tally is None else MeteredLedger(ledger_path, tally),
+            self._ledger,
             self._store,
             JobLogs(settings.state / "logs", settings.max_log_bytes),
             now,
@@ -246,7 +260,7 @@ class Service:
             self._manager.close()
 
     def stop(self) -> None:
-        """End after the present turn, whatever waits in the mailbox; a signal handler may call."""
+        """End after the present turn, whatever waits in the mailbox."""
         self._stopping = True
         self.mailbox.put(Stop())
 
@@ -370,7 +384,6 @@ class Service:
             max_attempts=settings.max_attempts,
             claim_timeout_s=settings.claim_timeout_s,
             host_timeout_s=settings.host_timeout_s,
-            crash_grace_s=settings.crash_grace_s,
             sleep_grace_s=settings.sleep_grace_s,
             prefer_cuda_grace_s=settings.prefer_cuda_grace_s,
             window_bytes=settings.window_bytes,
@@ -406,15 +419,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings, broker, own, home = load(arguments).whole()
         access = open_access(broker, COORDINATOR, system_clock().wall_s)
         manager = Notifier.take(os.environ, os.getpid())
-        service = Service(settings, broker, access, own, manager, home)
+        accept = arguments.accept_ledger
+        service = Service(settings, broker, access, own, manager, home, accept_ledger=accept)
     except (ConfigError, StorageError, OSError) as error:
         complain(plain(error))
         return 2 if isinstance(error, ConfigError) else 1
-    # The mailbox's lock is re-entrant, so a handler may put even while its thread is in `take`.
-    for name in ("SIGTERM", "SIGINT"):
-        signal.signal(getattr(signal, name), lambda *_: service.stop())
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: service.mailbox.put(ReloadAsked()))
+    on_signals({
+        "SIGTERM": service.stop,
+        "SIGINT": service.stop,
+        "SIGHUP": lambda: service.mailbox.put(ReloadAsked()),
+    })  # fmt: skip
     end_with_parent(service.stop)
     # The thread that reads the socket gives the interpreter up at every call of the system. At the
     # usual 5 ms until it gets it back, a busy core would hear a hundred messages a second.
@@ -447,6 +461,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--manifest", type=Path, help="the plan")
     parser.add_argument("--ca", type=Path, help="folder of the CA, to renew hosts' certificates")
     parser.add_argument("--prefer-cuda-grace", type=float, help="seconds, overrides the manifest")
+    parser.add_argument(
+        "--accept-ledger", action="store_true", help="though it is empty or older than it was"
+    )
     parser.add_argument("--no-metrics", action="store_true", help="whatever the file says")
     parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
     return parser

@@ -37,9 +37,6 @@ class CoordinatorSettings(Settings):
     host_timeout_s: Seconds = Field(
         default=100.0, description="A host that is silent for this time is offline."
     )
-    crash_grace_s: Seconds = Field(
-        default=120.0, description="A job whose agent crashed is lost after this time."
-    )
     sleep_grace_s: Seconds = Field(
         default=7200.0, description="A job of a machine that went to sleep is lost after this time."
     )
@@ -49,6 +46,10 @@ class CoordinatorSettings(Settings):
     window_bytes: int = Field(
         default=16 * 1024 * 1024, ge=64 * 1024, le=1 << 30,
         description="Bytes of artifacts on their way in at once, of all uploads together.",
+    )  # fmt: skip
+    reserve_bytes: int = Field(
+        default=64 * 1024 * 1024, ge=0, le=1 << 50,
+        description="What artifacts leave free on the disk of the store, for ledger and logs.",
     )  # fmt: skip
     keep_events_days: float = Field(
         default=90.0, gt=0, le=1e5, description="Days of each job's history; the newest 200 stay."

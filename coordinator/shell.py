@@ -37,6 +37,7 @@ from coordinator.effects import (
     FindResults,
     FinishPart,
     JournalRead,
+    KeepPoint,
     LeavePart,
     ManifestChanged,
     ManifestRead,
@@ -153,6 +154,7 @@ class Shell:
         self._waiting: dict[type[Event], Event] = {}  # for the ledger to take changes again
         self._again_s = 0.0  # when that is tried
         self._tries = 0
+        self._agree_index()
         self.core = self._new_core(now)
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
@@ -326,8 +328,8 @@ class Shell:
                 self._append_index(row)
             case VerifyStored(artifact_id):
                 self._look_for(artifact_id)
-            case AppendLog(job_id, said):
-                self._logs.append(job_id, said)
+            case AppendLog() | KeepPoint():
+                self._keep_word(effect)
             case SendChunk():
                 self._send_chunk(effect)
             case ReadManifest(client, request_id):
@@ -339,6 +341,12 @@ class Shell:
                 self._log(effect)
             case _:
                 self._answer(effect)
+
+    def _keep_word(self, effect: AppendLog | KeepPoint) -> None:
+        if isinstance(effect, AppendLog):
+            self._logs.append(effect.job_id, effect.said, effect.at_s)
+        else:
+            self._logs.curves.add(effect.job_id, effect.told)
 
     def _log(self, effect: Tell | Warn) -> None:
         if isinstance(effect, Warn):
@@ -389,9 +397,17 @@ class Shell:
             if kept is not None:
                 self._small.add(StoreBundle(artifact_id, kept.data, kept.model, kept.mode))
 
+    def _agree_index(self) -> None:
+        """Drop the rows that the ledger knows nothing of; the core appends those that it lacks."""
+        brought = self._ledger.brought()
+        try:
+            self._store.index.keep(brought.may_be)
+        except StorageError as error:
+            log.error("%s", error)
+
     def _append_index(self, row: dict[str, Any]) -> None:
         try:
-            self._store.append_index(row)
+            self._store.index.append(row)
         except StorageError as error:
             log.error("%s", error)
 

@@ -48,11 +48,16 @@ def _has_many(world: World, host: str) -> bool:
 
 
 def is_late(job: Job | None, host: str, attempt: int) -> bool:
-    """Whether the job was given up as lost while this attempt, its last, may have gone on.
+    """Whether this attempt was given up as lost, but what it finishes is still of use.
 
-    What it finishes is kept for the operator, who alone may bring a failed job back.
+    Of a job that failed, its last attempt: the operator may take the result. Of one that is not
+    over, any attempt that no operator has voided: the result completes the job.
     """
-    return job is not None and job.state is JobState.FAILED and job.is_at(host, attempt)
+    if job is None:
+        return False
+    if job.is_at(host, attempt):
+        return job.state is JobState.FAILED
+    return job.state not in FINAL and job.void_attempt < attempt < job.attempt
 
 
 def send(world: World, key: tuple[str, str, int], now: Now) -> None:

@@ -16,22 +16,25 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from broker.disk import Disk, RealDisk, read, write_atomically
+from broker.disk import Disk, RealDisk, read
 from broker.errors import BadStream, StorageError
+from broker.messages import NoRoom
 from broker.names import is_plain
+from broker.prose import size
 from broker.ranges import RangeSet
 from broker.stream import chunk_count
+from coordinator.indexrows import IndexRows
 from coordinator.partfile import Part, storage
 from coordinator.plan import CHECKPOINTS
 
 BUNDLE: Final = "bundle.tar.zst"
 PARTS_KEPT_S: Final = 7 * 86_400.0  # a part that nothing was written to for so long is given up
-FREE_MARGIN_BYTES: Final = 64 * 1024 * 1024
+RESERVE_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 1024 * 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -56,15 +59,30 @@ class Whole:
     mode: str
 
 
+class NoRoomError(StorageError):
+    """The disk has no room for an artifact beside the reserve; `lack` has the figures."""
+
+    def __init__(self, folder: Path, lack: NoRoom) -> None:
+        """Say so in words."""
+        super().__init__(
+            f"{folder}: {size(lack.free_bytes)} free, the artifact needs "
+            f"{size(lack.needed_bytes)} more beside the reserve of {size(lack.reserve_bytes)}; "
+            "make room"
+        )
+        self.lack = lack
+
+
 class Store:
     """Artifacts under one root folder. Raises `StorageError` when the folder cannot be used."""
 
-    def __init__(self, root: Path, disk: Disk | None = None) -> None:
-        """Make the folders and find what is there."""
+    def __init__(
+        self, root: Path, disk: Disk | None = None, reserve_bytes: int = RESERVE_BYTES
+    ) -> None:
+        """Make the folders and find what is there. What is fetched leaves the reserve free."""
         self._disk = disk = disk or RealDisk()
+        self._reserve_bytes = reserve_bytes
         self._incoming = root / "incoming"
         self._models = root / "models"
-        self._index = self._models / "index.jsonl"
         self._paths: dict[str, Path] = {}
         self._durable: set[Path] = set()
         with storage(root):
@@ -75,7 +93,7 @@ class Store:
                     self._paths[path.parent.name] = path
             self._sweep()
             self._settle()
-            self._rows = self._heal_index()
+            self.index = IndexRows(disk, self._models)
 
     def has(self, artifact_id: str) -> bool:
         """Return whether the artifact is in the store."""
@@ -100,8 +118,7 @@ class Store:
         begun = [one for one in list(self._paths) if start and one.startswith(start)]
         if len(begun) == 1:
             return begun[0]
-        wanted = (job_id, str(attempt))
-        return next((key[2] for key in list(self._rows) if key[:2] == wanted), None)
+        return self.index.artifact_of(job_id, attempt)
 
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of every artifact in the store."""
@@ -118,18 +135,21 @@ class Store:
     ) -> tuple[Part, RangeSet]:
         """Open or create the part file of an artifact; return it and the chunks that it has.
 
-        Raises `StorageError` when the disk has no room for it. A part of another size starts over.
+        Raises `NoRoomError` when the disk has no room for it, `StorageError` when it refuses. A
+        part of another size starts over.
         """
         path = self._incoming / f"{_checked(_HEX, artifact_id)}.part"
         have = _listed(self._disk, path, size_bytes, chunk_bytes)
         missing_bytes = size_bytes - have.count() * chunk_bytes
         with storage(path):
             free_bytes = self._disk.free_bytes(self._incoming)
-            if missing_bytes + FREE_MARGIN_BYTES > free_bytes:
-                raise StorageError(
-                    f"{self._incoming}: {free_bytes // 2**20} MiB free, the artifact needs "
-                    f"{missing_bytes // 2**20} MiB more; make room"
+            if missing_bytes + self._reserve_bytes > free_bytes:
+                lack = NoRoom(
+                    needed_bytes=missing_bytes,
+                    free_bytes=free_bytes,
+                    reserve_bytes=self._reserve_bytes,
                 )
+                raise NoRoomError(self._incoming, lack)
             if not have:
                 self._disk.unlink(path)
                 self._disk.unlink(path.with_suffix(".json"))
@@ -207,28 +227,6 @@ class Store:
         if new:
             self._disk.sync_folder(self._models)
             self._durable |= new
-
-    def append_index(self, row: Mapping[str, Any]) -> None:
-        """Append a row to the index; a row that is there already is not repeated.
-
-        That is not durable: every row can be made again from the ledger, and is when this starts.
-        """
-        key = _row_key(row)
-        if key in self._rows:
-            return
-        line = json.dumps(row, sort_keys=True, allow_nan=False)
-        with storage(self._index):
-            before_bytes = self._disk.size_bytes(self._index) or 0
-            try:
-                with self._disk.open(self._index, "ab") as file:
-                    file.write(line.encode() + b"\n")
-            except OSError:
-                # Half a row would spoil the next one. It is closed by now: as long as it is open
-                # it tries to write the rest, before anything else.
-                with contextlib.suppress(OSError), self._disk.open(self._index, "r+b") as file:
-                    file.truncate(before_bytes)
-                raise
-        self._rows.add(key)
 
     def collect_parts(self, older_than_s: float, now_wall_s: float) -> int:
         """Delete part files that nothing was written to for so long; return how many."""
@@ -319,53 +317,13 @@ class Store:
                     del self._paths[artifact_id]
                 else:
                     kept[artifact_id] = disk.size_bytes(path) or 0
-        self._compact_index(unfiled)
+        self.index.compact(self._paths.keys() | unfiled)
         return kept
-
-    def _compact_index(self, unfiled: frozenset[str]) -> None:
-        if self._disk.size_bytes(self._index) is None:
-            return
-        with storage(self._index):
-            lines = read(self._disk, self._index).splitlines()
-            newest: dict[tuple[str, str], bytes] = {}
-            for line in lines:
-                with contextlib.suppress(ValueError, AttributeError):
-                    row = json.loads(line)
-                    key = (str(row.get("job_id")), str(row.get("artifact_id")))
-                    if key[1] in self._paths or key[1] in unfiled:
-                        newest.pop(key, None)
-                        newest[key] = line
-            if len(newest) < len(lines):
-                write_atomically(
-                    self._disk, self._index, b"".join(line + b"\n" for line in newest.values())
-                )
-                self._disk.sync_folder(self._models)
-                self._rows = {_row_key(json.loads(line)) for line in newest.values()}
-
-    def _heal_index(self) -> set[tuple[str, ...]]:
-        """Read the index; a last line that a crash has torn is cut off."""
-        if self._disk.size_bytes(self._index) is None:
-            return set()
-        data = read(self._disk, self._index)
-        whole = data[: data.rfind(b"\n") + 1]
-        if whole != data:
-            write_atomically(self._disk, self._index, whole)
-        keys = set()
-        for line in whole.splitlines():
-            with contextlib.suppress(ValueError):
-                row = json.loads(line)
-                if isinstance(row, dict):
-                    keys.add(_row_key(row))
-        return keys
 
 
 def is_checkpoint(path: Path) -> bool:
     """Whether a bundle of the store is a checkpoint, not a result."""
     return path.parent.parent.name.endswith(f"_{CHECKPOINTS}")
-
-
-def _row_key(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row.get(name)) for name in ("job_id", "attempt", "artifact_id"))
 
 
 def _listed(disk: Disk, path: Path, size_bytes: int, chunk_bytes: int) -> RangeSet:

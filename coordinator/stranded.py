@@ -17,7 +17,6 @@ SHOWN: Final = 8
 # How a host is in one word -> the same of `the agent of HOST`.
 _HOW: Final = {
     "left": "was ended",
-    "crashed": "crashed",
     "asleep": "sleeps with its machine",
     "cut-off": "is cut off",
     "silent": "is silent",

@@ -1,15 +1,11 @@
-"""Jobs that operators ask for beside the manifest, and an end of all that is pending.
+"""Jobs that operators ask for beside the manifest.
 
 Such a job is like any other, but that no reload takes it out of the plan: whoever has asked for it
 cancels it. Asked for again, it is there already.
-
-Many jobs are cancelled part by part, so that the fleet is heard in between. What was committed when
-a crash comes is cancelled; the command was not answered, so it is repeated, and cancels the rest.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -17,23 +13,19 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.clock import Now
-from broker.messages import AskCancelPending, AskRun, OperatorResponse
-from broker.prose import counted
+from broker.messages import AskRun, OperatorResponse
 from broker.topics import user_of
-from coordinator import authority, hostnames
+from coordinator import hostnames
 from coordinator.answers import given, refusal
 from coordinator.diff import spec_changes
 from coordinator.jobs import Job
 from coordinator.manifest import ManifestError, read_job
 from coordinator.plan import JobSpec
 from coordinator.planning import known_trainers
-from coordinator.states import Event, JobState
-from coordinator.world import Sweep, World
+from coordinator.states import Event
+from coordinator.world import World
 
 MOST_ERRORS: Final = 100  # in the answer, which a packet has to hold
-NAMED: Final = 20  # of the jobs that were cancelled, in the answer
-PAUSE_S: Final = 0.01  # between two parts
-SWEPT: Final = "all that was pending"  # why, in the history
 
 
 def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse:
@@ -74,52 +66,9 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse
     return _said(ask, job, added=True)
 
 
-def on_cancel_pending(
-    world: World, client: str, ask: AskCancelPending, now: Now
-) -> OperatorResponse | None:  # fmt: skip
-    """Cancel all that is pending, unless that is more than whoever asks has seen.
-
-    None is assigned meanwhile. The answer comes with the last of them.
-    """
-    if world.sweep is not None:
-        message = "what was pending is being cancelled already; ask again in some seconds"
-        return refusal(ask.id, "refused", message)
-    jobs = world.book.in_claim_order(JobState.PENDING)
-    if len(jobs) > ask.most:
-        message = f"{len(jobs)} jobs are pending by now, not {ask.most}; nothing was cancelled"
-        return refusal(ask.id, "refused", message)
-    world.sweep = Sweep(client, ask, deque(job.job_id for job in jobs), [])
-    return _sweep(world, world.sweep, now)
-
-
-def on_sweep_due(world: World, now: Now) -> None:
-    """Cancel some more; answer when that was the last."""
-    sweep = world.sweep
-    if sweep is not None and (response := _sweep(world, sweep, now)) is not None:
-        authority.settle(world, sweep.client, sweep.ask, response, now, outcome(response))
-
-
-def _sweep(world: World, sweep: Sweep, now: Now) -> OperatorResponse | None:
-    """Cancel as many as one turn may; return the answer if nothing is left."""
-    for _ in range(min(len(sweep.left), world.settings.cancel_at_once)):
-        job = world.book.get(sweep.left.popleft())
-        if job is not None and job.state is JobState.PENDING:
-            world.move(job, Event.CANCELLED, now, user_of(sweep.client), SWEPT)
-            sweep.cancelled += 1
-            sweep.names += [job.spec.name] * (sweep.cancelled <= NAMED)
-    if sweep.left:
-        world.timers.set(("sweep",), now.mono_s + PAUSE_S)
-        return None
-    world.sweep, world.unsettled = None, True
-    return given(sweep.ask.id, {"cancelled": sweep.cancelled, "names": [*sweep.names]})
-
-
 def outcome(response: OperatorResponse) -> str:
-    """Say in words what the answer to one of these commands holds; nothing where the job tells."""
+    """Say in words what the answer to such a command holds; nothing where the job tells."""
     data: Any = response.data
-    if isinstance(data, dict) and "cancelled" in data:
-        count = data["cancelled"]
-        return counted(count, "job")
     if isinstance(data, dict) and data.get("added") is False:
         return f"{data['name']} is there already, {data['state']}"
     return ""

@@ -2,10 +2,14 @@
 
 A broker knows coordinators of one root by one name, and throws the first off when a second comes.
 So a coordinator looks before it does anything. Whoever serves has said so by a retained `Holder`:
-its ledger and its machine. No will touches that, unlike the status, so whoever has not served
+its installation and its process. No will touches that, unlike the status, so whoever has not served
 leaves it as it was, however it ends. If the holder is somebody else, and has not said goodbye, it
 is given time to come back; it does so by itself, which throws this one off, and then this one
 yields.
+
+An earlier process of the same installation is nobody else: a lock on the state folder keeps two
+from running. But a process that has been the holder, and later finds another process of its own
+installation in its place, has met a clone of its whole machine, and takes it for somebody else.
 
 Who serves waits to hear its own `Holder`, which shows that the broker lets it say and hear that:
 one whose files are older drops it in silence, or ends the connection. A coordinator that has never
@@ -80,6 +84,8 @@ class Succession:
         self._has_left = False
         self._due_s: float | None = None
         self._heard = False  # our own holder, on this connection
+        self._was_holder = False  # the broker has told us so, at least once
+        self._followed = ""  # the earlier process of this installation; a broker may recall it
         self._is_let = False  # the broker has let us serve, at least once
         self._denied_s: float | None = None  # since when it has not, again and again
 
@@ -168,7 +174,7 @@ class Succession:
 
     def _note_own(self, message: Incoming) -> None:
         if _holder_in(message.payload) == self._own:
-            self._heard = self._is_let = True
+            self._heard = self._is_let = self._was_holder = True
             self._due_s = self._denied_s = None
 
     def _on_message(self, message: Incoming, now_s: float) -> Step:
@@ -196,6 +202,8 @@ class Succession:
     def _judge(self, now_s: float) -> Step:
         rival = self._rival()
         if rival is None:
+            if self._holder is not None and not self._was_holder:
+                self._followed = self._holder.instance
             self._turn(_Phase.ENTERING, now_s + SUBSCRIBE_S)
             return Step(Do.ENTER)
         self._turn(_Phase.WAITING, now_s + WAIT_S)
@@ -206,15 +214,19 @@ class Succession:
         return Step(Do.NOTHING, said)
 
     def _rival(self) -> Holder | None:
-        """Who else holds the fleet. A copy of our ledger on another machine is another one."""
+        """Who else holds the fleet. A copy of our ledger elsewhere is another one."""
         holder, own = self._holder, self._own
-        if holder is None or self._has_left:
+        if holder is None or self._has_left or holder.instance == own.instance:
             return None
-        is_ours = (holder.ledger, holder.machine) == (own.ledger, own.machine)
-        return None if is_ours else holder
+        is_earlier = not self._was_holder or holder.instance == self._followed
+        return None if holder.installation == own.installation and is_earlier else holder
 
     def _name(self, other: Holder) -> str:
-        what = "a copy of this ledger" if other.ledger == self._own.ledger else "another ledger"
+        what = "another ledger"
+        if other.installation == self._own.installation:
+            what = "a clone of this installation"
+        elif other.ledger == self._own.ledger:
+            what = "a copy of this ledger"
         return f"a coordinator with {what} (on {other.machine}, instance {other.instance})"
 
     def _yield_to(self, rival: Holder) -> Step:

@@ -28,17 +28,21 @@ def earlier(world: World, job: Job) -> Earlier | None:
 
 
 def left_s(world: World, job: Job, now: Now) -> float | None:
-    """Return for how much longer a job runs, by what its trainer said in an earlier attempt.
+    """Return for how much longer a job trains (seconds), by its trainer's newest word.
 
-    None where nothing was said, where it has said when this one ends, or should be over by that.
+    Below zero where it should be over. Before its trainer has said that: by what it said in an
+    earlier attempt, as long as it should not be over by that. None where nobody knows.
     """
-    if job.job_id not in world.earlier or job.state is not JobState.RUNNING:
-        return None
-    host, before = world.hosts.get(job.host or ""), earlier(world, job)
-    if host is None or before is None or before.whole_s is None:
+    host = world.hosts.get(job.host or "")
+    if host is None or not job.is_held:
         return None
     told = host.progress.get(job.job_id)
     if told is not None and told.eta_s is not None:
+        return howfar.left_s(told, now.mono_s - host.told_s.get(job.job_id, now.mono_s))
+    if job.job_id not in world.earlier or job.state is not JobState.RUNNING:
+        return None
+    before = earlier(world, job)
+    if before is None or before.whole_s is None:
         return None
     rest_s = before.whole_s * before.rest(host.name).median - job.elapsed_s(now)
     return rest_s if rest_s > 0 else None

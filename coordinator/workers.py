@@ -76,6 +76,7 @@ def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
         "host": host.name,
         "status": "online" if host.online else "offline",
         "presence": world.presence(host, now),
+        "condition": hostverbs.condition(world, host, now),
         "alone_in_s": round(host.alone_in_s(now)),
         "why": host.offline_why,
         "barred": hostverbs.restraints(world, host),
@@ -101,12 +102,19 @@ def _jobs(world: World, host: Host) -> list[JsonValue]:
         held = beat.pop((job.job_id, job.attempt), None)
         begun = "starting" if job.state is JobState.CLAIMED else "running"
         share = howfar.share(host.progress.get(job.job_id), held)
-        rows.append(_job(job.job_id, job, job.attempt, held.phase if held else begun, share))
+        row = _job(job.job_id, job, job.attempt, held.phase if held else begun, share)
+        rows.append({**row, "resumable": _is_resumable(host, job)})
     for held in beat.values():
         known = world.book.get(held.job_id)
         if known is None or known.state not in FINAL:  # what is over it will not list again
             rows.append(_job(held.job_id, known, held.attempt, "stopping", None))
     return rows
+
+
+def _is_resumable(host: Host, job: Job) -> bool:
+    """Whether its trainer there keeps checkpoints, so that to give it back costs no work."""
+    trainer = host.capability.trainers.get(job.spec.model) if host.capability else None
+    return trainer is None or trainer.resumable
 
 
 def _job(

@@ -7,7 +7,7 @@ functions over a `World`. They move jobs by `World.move` and speak by `World.pub
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -18,9 +18,11 @@ from pydantic import JsonValue
 from broker.auth import OperatorKey
 from broker.clock import Now, Randomness
 from broker.messages import (
-    AskCancelPending,
     Assign,
     BrokerLoad,
+    Lease,
+    LeasedJob,
+    NoRoom,
     Noted,
     OperatorResponse,
     Wire,
@@ -78,7 +80,6 @@ class CoreSettings:
     max_attempts: int = 3
     claim_timeout_s: float = 30.0
     host_timeout_s: float = 100.0
-    crash_grace_s: float = 120.0
     sleep_grace_s: float = 7200.0
     prefer_cuda_grace_s: float | None = None
     window_bytes: int = 16 * 1024 * 1024
@@ -88,7 +89,6 @@ class CoreSettings:
     trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     home_commands: bool = False
     keep_results_s: float = 30 * 86_400.0  # that no job has any more
-    cancel_at_once: int = 1000  # of the jobs that one command cancels, in one turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +172,6 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Sweep:
-    """A command to cancel all that is pending, which is carried out part by part."""
-
-    client: str
-    ask: AskCancelPending
-    left: deque[str]  # ids of jobs
-    names: list[str]  # of the first that were cancelled
-    cancelled: int = 0
-
-
-@dataclass(slots=True)
 class World:
     """Everything the core decides on."""
 
@@ -218,6 +207,7 @@ class World:
     filing_s: dict[str, float] = field(default_factory=dict)  # since when somebody is, oldest first
     filed: dict[str, None] = field(default_factory=dict)  # the ledger may let go of them
     uploads: dict[str, Upload] = field(default_factory=dict)
+    no_room: dict[str, NoRoom] = field(default_factory=dict)  # by job, the newest last: see `room`
     parts_opened: int = 0
     downloads: dict[str, Download] = field(default_factory=dict)
     answers: OrderedDict[RequestKey, Answer] = field(default_factory=OrderedDict)
@@ -226,9 +216,9 @@ class World:
     turned_away_s: deque[float] = field(default_factory=deque)
     broker_refused: dict[str, int] | None = None
     broker_load: BrokerLoad | None = None
-    sweep: Sweep | None = None
     home_commands_s: deque[float] = field(default_factory=deque)
     session: str = ""
+    connected: bool = False
     has_rival: bool = False  # another coordinator was seen here, which tells hosts to stop jobs
     manifest_changed: str = ""  # how its file has become another since it was read
     manifest_fault: str = ""  # what is wrong with the manifest as it is now; the plan is older
@@ -257,6 +247,7 @@ class World:
             self.earlier.pop(job.job_id, None)
         if not after.is_held:
             self.claims.pop(job.job_id, None)
+            self.no_room.pop(job.job_id, None)
             self.timers.cancel(("assign", job.job_id))
             self.timers.cancel(("lease", job.job_id))
         if after.state is JobState.PENDING and job.state is not JobState.PENDING:
@@ -314,6 +305,7 @@ class World:
         is_over = after.state in FINAL or before.attempt != after.attempt
         if (is_over or before.host != after.host) and before.host in self.hosts:
             told = self.hosts[before.host].progress.pop(before.job_id, None)
+            self.hosts[before.host].told_s.pop(before.job_id, None)
             self._remember(after, last_word(before.host, told))
 
     def _remember(self, job: Job, said: tuple[LastWord, ...]) -> None:
@@ -380,8 +372,24 @@ class World:
         )
 
     def renew_lease(self, job: Job, now: Now) -> None:
-        """The job's host vouches for it."""
-        self.timers.set(("lease", job.job_id), now.mono_s + self.settings.stale_after_s)
+        """The job's host has been heard; a machine that may sleep is waited for longer."""
+        self.timers.set(("lease", job.job_id), now.mono_s + self.lease_s(job.host or ""))
+
+    def lease_s(self, host: str) -> float:
+        """Return how long a host may be silent before its jobs are given to somebody else."""
+        known, settings = self.hosts.get(host), self.settings
+        if known is not None and known.may_sleep():
+            return max(settings.sleep_grace_s, settings.stale_after_s)
+        return settings.stale_after_s
+
+    def grant_leases(self, host: str, heard: str, jobs: Sequence[Job], now: Now) -> None:
+        """Renew leases, and tell the host; `heard` names what it has sent."""
+        for job in jobs:
+            self.renew_lease(job, now)
+        if jobs:
+            leased = tuple(LeasedJob(job_id=job.job_id, attempt=job.attempt) for job in jobs)
+            lease = Lease(id=self.new_id(), heard=heard, lease_s=self.lease_s(host), jobs=leased)
+            self.publish(self.topics.request(host), lease)
 
     def record(self, host: str) -> HostRecord:
         """Return what is remembered of a host."""
@@ -425,6 +433,10 @@ class World:
         """Return how long a `prefer_cuda` job waits for a CUDA host."""
         by_plan_s = self.plans_grace_s()
         return (self.settings.prefer_cuda_grace_s or 0.0) if by_plan_s is None else by_plan_s
+
+    def plan_name(self) -> str:
+        """Return what the manifest calls the plan; empty: nothing."""
+        return self.plan.name if self.plan else ""
 
     def plans_grace_s(self) -> float | None:
         """Return that as the plan says it; none where the coordinator was told another."""

@@ -14,7 +14,7 @@ a row a window: host, episode, start (t), then
 - `alarm`: whether the score exceeds the threshold that aims at the target false-positive rate.
 
 Memory does not grow with the file. Standard output carries JSON lines, as that of a training; on a
-terminal it is a line for people, unless `--json` is said.
+terminal, and with `--words`, it is a line for people, unless `--json` is said.
 """
 
 from __future__ import annotations
@@ -156,10 +156,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--raw", type=Path, required=True, help="Telemetry: .parquet or .csv.")
     parser.add_argument("--out", type=Path, required=True, help="Scores: .parquet or .csv.")
     parser.add_argument("--threads", type=at_least(1), default=default_threads())
-    parser.add_argument("--json", action="store_true", help="JSON lines on a terminal, too.")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="JSON lines on a terminal, too.")
+    form.add_argument("--words", action="store_true", help="Words for people elsewhere, too.")
     args = parser.parse_args(argv)
     bind_threads(args.threads)
-    words = sys.stdout.isatty() and not args.json
+    words = args.words or (sys.stdout.isatty() and not args.json)
     progress = Progress(claim_stdout(), form=_in_words if words else as_json)
 
     def work(_: Interruption) -> None:

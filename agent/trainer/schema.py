@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.trainer.errors import BadInputError
+from agent.trainer.storage import write_atomically
 
 VALIDATION_FILE: Final = "validation_v1.parquet"
 SUMMARY_FILE: Final = "features_window_v1.parquet"
@@ -136,7 +137,8 @@ def read_json(path: Path, model: type[AnyModel]) -> AnyModel:
 
 def write_json(path: Path, value: BaseModel) -> None:
     """Write `value` with two spaces of indent and a newline at the end, keys as declared."""
-    path.write_text(json.dumps(value.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(value.model_dump(mode="json"), indent=2) + "\n"
+    write_atomically(path, text.encode())
 
 
 def sha256_of(path: Path) -> str:

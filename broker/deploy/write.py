@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from broker.deploy.site import MADE_BY
+from broker.disk import RealDisk, write_atomically
 from broker.errors import ConfigError
 
 
@@ -25,7 +26,7 @@ def write(folder: Path, files: Mapping[str, str], *, force: bool = False) -> lis
             )
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in changed.items():
-        path.write_text(text, "utf-8", newline="\n")
+        write_atomically(RealDisk(), path.resolve(), text.encode())
     return list(changed)
 
 

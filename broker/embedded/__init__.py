@@ -6,7 +6,8 @@ is refused.
 
 Without an identity it serves a fleet on one machine: loopback only, where everybody may do
 everything. With one it serves a network: TLS, a certificate of the fleet's from every client, and
-the rights that broker/acl.py gives to the name in it. MQTT 3.1.1, clean sessions, nothing on disk.
+the rights that broker/acl.py gives to the name in it. MQTT 3.1.1 with clean sessions, MQTT 5 with
+sessions that may outlive their connection; nothing on disk.
 """
 
 from broker.embedded.broker import AMQTT_VERSION, EmbeddedBroker

@@ -12,16 +12,19 @@ from typing import Final, cast
 
 from amqtt.contexts import BrokerConfig, ListenerType
 
-from broker.embedded.client import Arrival, Client
+from broker.embedded.client import Client
+from broker.embedded.codes import Code, MalformedPacketError, OversizePacketError
+from broker.embedded.connect import accepted
 from broker.embedded.conversation import Conversation
-from broker.embedded.distribution import Distribution
 from broker.embedded.doors import Doors
 from broker.embedded.entrance import Entrance
+from broker.embedded.five.conversation import Conversation5
+from broker.embedded.five.outbox import Outbox5
 from broker.embedded.identity import Identity
 from broker.embedded.line import Line
-from broker.embedded.outbox import Outbox
-from broker.embedded.packets import MalformedPacketError, Message, OversizePacketError
+from broker.embedded.packets import Message
 from broker.embedded.refusals import Reason
+from broker.embedded.sessions import Sessions
 from broker.embedded.settings import ServerSettings
 from broker.errors import LinkError
 from broker.messages import BrokerLoad, BrokerRefusals, encode
@@ -35,10 +38,14 @@ TELL_EVERY_S: Final = 2.0
 LOAD_EVERY_S: Final = 15.0
 WEBSOCKET: Final = "websocket"  # the listener's name
 BACKLOG: Final = 4_096  # connections that nobody has accepted yet
-CONNACK: Final = b"\x20\x02\x00\x00"
+ENDED: Final = {  # by the broker, and what a client of MQTT 5 is told
+    Reason.REVOKED: Code.ADMINISTRATIVE,
+    Reason.EXPIRED: Code.NOT_AUTHORIZED,
+    Reason.SILENT: Code.SILENT,
+}
 
 
-class EmbeddedBroker(Distribution):
+class EmbeddedBroker(Sessions):
     """amqtt's broker with the overrides of this package.
 
     Raises `LinkError` on another amqtt, `ConfigError` for an identity that is not usable.
@@ -64,7 +71,6 @@ class EmbeddedBroker(Distribution):
         self._doors = Doors(settings)
         self._entrance = Entrance(settings, self._identity, self._doors, self._refusals)
         self._watchers: list[asyncio.Task[None]] = []
-        self._stopping = False
 
     @property
     def port(self) -> int:
@@ -92,6 +98,8 @@ class EmbeddedBroker(Distribution):
             watcher.cancel()
         self._entrance.close()
         clients = list(self._clients.values())
+        for one in clients:
+            one.tell_end(Code.SHUTTING_DOWN)
         await asyncio.gather(*(one.arrival.wire.close() for one in clients))
         await super().shutdown()
 
@@ -127,8 +135,8 @@ class EmbeddedBroker(Distribution):
             return
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
-                client = await self._let_in(arrival)
-            await self._attend(client)
+                client, present = await self.let_in(arrival)
+            await self._attend(client, present=present)
         except TimeoutError:
             self._refusals.add(
                 Reason.TIMEOUT, f"the old connection of {arrival.session.client_id!r} does not end"
@@ -137,59 +145,28 @@ class EmbeddedBroker(Distribution):
             self._doors.leave(arrival.name)
             arrival.wire.cut()
 
-    async def _let_in(self, arrival: Arrival) -> Client:
-        """Make a session. One with the same id ends first, its will published.
-
-        Replaces: amqtt leaves the old connection open and publishes no will. MQTT 3.1.1 has the
-        broker disconnect it (3.1.4-2), and publish the will of every connection that ends without
-        a DISCONNECT (3.1.2.5).
-        """
-        client_id = arrival.session.client_id
-        while (old := self._clients.get(client_id)) is not None:
-            old.arrival.wire.cut()
-            await old.ended.wait()
-
-        def slow() -> None:
-            self._refusals.add(
-                Reason.SLOW, f"client {client_id!r} does not keep up with its messages"
-            )
-
-        outbox = Outbox(arrival.wire, self._settings, self._mail, self.queued, slow)
-        client = Client(arrival, outbox, self._loop.time())
-        self._clients[client_id] = client
-        return client
-
-    async def _attend(self, client: Client) -> None:
-        goodbye = False
+    async def _attend(self, client: Client, *, present: bool) -> None:
+        goodbye, outbox = False, client.outbox
+        outbox.answer(accepted(client.arrival.session, self._settings, present=present))
         try:
-            client.outbox.answer(CONNACK)
-            goodbye = await Conversation(self, client).run()
+            if isinstance(outbox, Outbox5):
+                outbox.resume()
+                goodbye = await Conversation5(self, client, outbox).run()
+            else:
+                goodbye = await Conversation(self, client).run()
         except OversizePacketError as error:
             self._refusals.add(Reason.OVERSIZE, f"client {client.id!r}: {error}")
+            client.tell_end(error.code)
         except MalformedPacketError as error:
             self._refusals.add(Reason.MALFORMED, f"client {client.id!r}: {error}")
+            client.tell_end(error.code)
         finally:
             try:
-                self._part(client, goodbye=goodbye)
+                self.part(client, goodbye=goodbye)
             finally:
                 client.ended.set()
         if goodbye:
             await client.arrival.wire.close()
-
-    def _part(self, client: Client, *, goodbye: bool) -> None:
-        """Forget a client; publish its will unless it said goodbye."""
-        client.outbox.close()
-        if client.teller is not None:
-            client.teller.cancel()
-        if self._clients.get(client.id) is client:
-            del self._clients[client.id]
-        for filter_ in list(client.filters):
-            self.unsubscribe(client, filter_)
-        session = client.arrival.session
-        if session.will is not None and not goodbye and not self._stopping:
-            self.send(session.will)
-            if session.will_is_retained:
-                self.retain(client.arrival.name, session.will)
 
     async def _watch(self) -> None:
         """Read the identity again when it has changed, and end whoever may not stay.
@@ -244,7 +221,9 @@ class EmbeddedBroker(Distribution):
             reason = self._why_end(client, now_s, wall)
             if reason is not None:
                 self._refusals.add(reason, f"client {client.id!r} was disconnected")
-                client.arrival.wire.cut()
+                client.dismiss(ENDED[reason], for_good=reason is not Reason.SILENT)
+        self.look_after_kept(now_s)
+        self.clear_expired(now_s)
 
     def _why_end(self, client: Client, now_s: float, wall: datetime) -> Reason | None:
         guest = client.arrival.guest

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
+from broker.embedded.codes import Code
+from broker.embedded.five.packets import disconnect
 from broker.embedded.gate import Gate
 from broker.embedded.identity import Guest
 from broker.embedded.outbox import Outbox
 from broker.embedded.packets import Cutter, Message
 from broker.embedded.wire import Wire
+
+MAX_HELD: Final = 20  # QoS 2 messages that their sender has not released
+MAX_RECEIVE: Final = 65_535
+MAX_PACKET_BYTES: Final = 268_435_460  # that MQTT has
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +31,13 @@ class Session:
     client_id: str
     keepalive_s: int
     will: Message | None
-    will_is_retained: bool
+    level: int  # of the protocol: 4 is MQTT 3.1.1, 5 is MQTT 5, of which all that follows is
+    is_clean: bool = True
+    assigned_id: str = ""  # where the client had none
+    expiry_s: int = 0
+    will_delay_s: int = 0
+    receive_maximum: int = MAX_RECEIVE
+    max_packet_bytes: int = MAX_PACKET_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +59,20 @@ class Client:
     arrival: Arrival
     outbox: Outbox
     last_s: float
-    filters: set[str] = field(default_factory=set)
-    held: dict[int, tuple[Message, bool]] = field(default_factory=dict)  # QoS 2, not released yet
+    filters: dict[str, int] = field(default_factory=dict)  # and what each grants
+    held: dict[int, Message] = field(default_factory=dict)  # QoS 2, not released yet
     asked: dict[str, int] = field(default_factory=dict)  # filters whose retained messages are due
     teller: asyncio.Task[None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    expiry_s: int = field(init=False)  # how long its session is kept from its end on
+    gate: Gate | None = field(init=False)
+    send: Callable[[Message, int], bool] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Have at hand what each message asks for."""
+        self.expiry_s = self.arrival.session.expiry_s
+        self.gate = self.arrival.gate
+        self.send = self.outbox.send
 
     @property
     def id(self) -> str:
@@ -59,12 +82,29 @@ class Client:
     @property
     def waiting_bytes(self) -> int:
         """How much is kept for it: what it is yet to read, and what it is yet to end."""
-        held = sum(len(message.payload) for message, _ in self.held.values())
         arrival = self.arrival
         begun = arrival.cutter.waiting_bytes + arrival.wire.undecoded_bytes
-        return self.outbox.unsent_bytes + begun + held
+        return self.outbox.unsent_bytes + begun + held_bytes(self.held)
+
+    def tell_end(self, code: Code) -> None:
+        """Say why the connection is about to end, to a client of MQTT 5."""
+        if self.arrival.session.level == 5:
+            self.outbox.flush()
+            self.arrival.wire.write(disconnect(code))
+
+    def dismiss(self, code: Code, *, for_good: bool = False) -> None:
+        """End the connection at once; `for_good` with all that would be kept for the next."""
+        if for_good:
+            self.expiry_s = 0
+        self.tell_end(code)
+        self.arrival.wire.cut()
 
     def is_silent(self, now_s: float) -> bool:
         """Tell whether nothing has come in 1.5 times the keepalive (MQTT 3.1.1, 3.1.2.10)."""
         keepalive_s = self.arrival.session.keepalive_s
         return keepalive_s > 0 and now_s - self.last_s > 1.5 * keepalive_s
+
+
+def held_bytes(held: dict[int, Message]) -> int:
+    """Return how much is held for messages that were not released."""
+    return sum(message.size_bytes for message in held.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Final
 
 from amqtt.mqtt.packet import (
@@ -21,26 +21,26 @@ from amqtt.mqtt.packet import (
     UNSUBSCRIBE,
 )
 
-from broker.embedded.client import Client
-from broker.embedded.distribution import REFUSED, Distribution
+from broker.embedded.client import MAX_HELD, Client
+from broker.embedded.codes import Code, MalformedPacketError, OversizePacketError
+from broker.embedded.distribution import Distribution, may_publish
 from broker.embedded.packets import (
     PINGRESP,
+    SIZES,
     Bytes,
-    MalformedPacketError,
     Message,
-    OversizePacketError,
     answer,
     check,
     length,
     read_filters,
     read_id,
 )
+from broker.embedded.subscriptions import OWN, QOS_GRANTS
 
 log = logging.getLogger("fleet.broker")
 
-MAX_HELD: Final = 20  # QoS 2 messages that their sender has not released
+REFUSED: Final = 0x80  # in a SUBACK
 PACKETS_AT_ONCE: Final = 200  # of one client, before others have their turn
-RETAIN: Final = 0b0001
 
 
 class Conversation:
@@ -49,6 +49,8 @@ class Conversation:
     Replaces: amqtt starts a task for each packet, without limit, and another for each message to
     each subscriber. Here a message has gone on when the call that brought it returns.
     """
+
+    sizes = SIZES
 
     def __init__(self, broker: Distribution, client: Client) -> None:
         self._broker = broker
@@ -105,7 +107,7 @@ class Conversation:
             self._fail(error)
         except Exception as error:
             log.exception("client %r: a packet could not be handled", self._client.id)
-            self._fail(MalformedPacketError(str(error)))
+            self._fail(MalformedPacketError(str(error), Code.IMPLEMENTATION_ERROR))
         else:
             if not done:
                 # What has come is in memory: nothing more is read until that is through.
@@ -131,11 +133,11 @@ class Conversation:
                 return True
             client.last_s = now_s
             first, body = found
-            kind = check(first, len(body))
+            kind = check(first, len(body), self.sizes)
             if kind == PUBLISH:
                 self._publish(first, body)
             elif kind == DISCONNECT:
-                over.set_result(True)
+                over.set_result(self.goodbye(body))
             else:
                 self._handle_other(kind, body)
         return False
@@ -145,78 +147,121 @@ class Conversation:
             self._over.set_exception(error)
 
     def _publish(self, first: int, body: Bytes) -> None:
-        message, packet_id = Message.read(first, body)
-        client, retain = self._client, bool(first & RETAIN)
-        if message.qos == 2:
-            if len(client.held) >= MAX_HELD:
-                raise MalformedPacketError("too many messages that were not released")
-            client.held[packet_id] = (message.kept(), retain)
-            client.outbox.answer(answer(PUBREC, packet_id))
+        message, packet_id = self.read(first, body)
+        if not message.qos:
+            self._broker.take(self._client, message)
             return
-        self._broker.take(client, message, retain=retain)
-        if message.qos:
-            client.outbox.answer(answer(PUBACK, packet_id))
+        if message.qos == 1:
+            kind, taken = PUBACK, self._broker.take(self._client, message)
+        else:
+            kind, taken = PUBREC, self._hold(message, packet_id)
+        self._client.outbox.answer(self.answer(kind, packet_id, taken))
+
+    def _hold(self, message: Message, packet_id: int) -> bool:
+        """Keep a message until its sender releases it; return false if it may not be sent."""
+        client = self._client
+        if not may_publish(client.gate, message.topic):
+            return self._broker.count_dropped(client, message)
+        if len(client.held) >= MAX_HELD and packet_id not in client.held:
+            raise MalformedPacketError(
+                "too many messages that were not released", Code.RECEIVE_MAXIMUM_EXCEEDED
+            )
+        client.held[packet_id] = message.kept()
+        return True
 
     def _handle_other(self, kind: int, body: Bytes) -> None:
-        act = _HANDLERS.get(kind)
-        if act is None:
-            raise MalformedPacketError(f"packet type {kind} from a client that is connected")
-        act(self._broker, self._client, body)
+        name = _HANDLERS.get(kind)
+        if name is None:
+            raise MalformedPacketError(
+                f"packet type {kind} from a client that is connected", Code.PROTOCOL_ERROR
+            )
+        getattr(self, name)(body)
+
+    # What MQTT 5 has otherwise.
+
+    read = staticmethod(Message.read)  # of a PUBLISH: the message, and its packet id
+    answer = staticmethod(answer)  # to a message: by its type, its packet id, and if it was taken
+
+    def goodbye(self, body: Bytes) -> bool:
+        """Tell whether a DISCONNECT takes the will away."""
+        del body
+        return True
+
+    def on_puback(self, body: Bytes) -> None:
+        """Take note that a message has arrived."""
+        self._client.outbox.on_puback(read_id(body))
+
+    def on_pubrec(self, body: Bytes) -> None:
+        """Take note that a message has arrived, and release it."""
+        self._client.outbox.on_pubrec(read_id(body))
+
+    def on_pubcomp(self, body: Bytes) -> None:
+        """Take note that a message is done with."""
+        self._client.outbox.on_pubcomp(read_id(body))
+
+    def on_ping(self, _body: Bytes) -> None:
+        """Answer."""
+        self._client.outbox.answer(PINGRESP)
+
+    def on_release(self, body: Bytes) -> None:
+        """Pass on what was held."""
+        packet_id = read_id(body)
+        self.let_go(packet_id)
+        self._client.outbox.answer(answer(PUBCOMP, packet_id))
+
+    def let_go(self, packet_id: int) -> bool:
+        """Pass on a message that was held; tell whether there was one."""
+        held = self._client.held.pop(packet_id, None)
+        if held is not None:
+            self._broker.take(self._client, held)
+        return held is not None
+
+    def on_subscribe(self, body: Bytes) -> None:
+        """Subscribe to each filter that may be had."""
+        client, broker = self._client, self._broker
+        packet_id, filters = read_filters(SUBSCRIBE, body)
+        self.check_filters([name for name, _ in filters])
+        if any(qos > 2 for _, qos in filters):
+            raise MalformedPacketError("a SUBSCRIBE at a QoS that is none")
+        asked = [(name, QOS_GRANTS[qos] | OWN) for name, qos in filters]
+        refused = [broker.subscribe(client, name, grant) for name, grant in asked]
+        codes = bytes(REFUSED if why else qos for why, (_, qos) in zip(refused, filters))
+        head = bytes((SUBACK << 4,)) + length(2 + len(codes)) + packet_id.to_bytes(2, "big")
+        client.outbox.answer(head + codes)
+        self.count_refused([name for (name, _), why in zip(asked, refused) if why])
+        for (name, grant), why in zip(asked, refused):
+            if not why:
+                broker.tell_retained(client, name, grant)
+
+    def check_filters(self, names: Sequence[str]) -> None:
+        """Raise `MalformedPacketError` unless each is something, and there are some."""
+        if not names or any(not name or "\0" in name for name in names):
+            raise MalformedPacketError("a SUBSCRIBE to nothing", Code.PROTOCOL_ERROR)
+
+    def count_refused(self, names: Sequence[str]) -> None:
+        """Count what was refused, if anything was."""
+        if names:
+            self._broker.count_refused(self._client, names)
+
+    def on_unsubscribe(self, body: Bytes) -> None:
+        """Unsubscribe."""
+        packet_id, filters = read_filters(UNSUBSCRIBE, body)
+        for name, _ in filters:
+            self.unsubscribe(name)
+        self._client.outbox.answer(answer(UNSUBACK, packet_id))
+
+    def unsubscribe(self, name: str) -> None:
+        """End one subscription, and what is due of it."""
+        self._broker.unsubscribe(self._client, name)
+        self._client.asked.pop(name, None)
 
 
-def _puback(_broker: Distribution, client: Client, body: Bytes) -> None:
-    client.outbox.on_puback(read_id(body))
-
-
-def _pubrec(_broker: Distribution, client: Client, body: Bytes) -> None:
-    client.outbox.on_pubrec(read_id(body))
-
-
-def _pubcomp(_broker: Distribution, client: Client, body: Bytes) -> None:
-    client.outbox.on_pubcomp(read_id(body))
-
-
-def _ping(_broker: Distribution, client: Client, _body: Bytes) -> None:
-    client.outbox.answer(PINGRESP)
-
-
-def _release(broker: Distribution, client: Client, body: Bytes) -> None:
-    packet_id = read_id(body)
-    held = client.held.pop(packet_id, None)
-    if held is not None:
-        message, retain = held
-        broker.take(client, message, retain=retain)
-    client.outbox.answer(answer(PUBCOMP, packet_id))
-
-
-def _subscribe(broker: Distribution, client: Client, body: Bytes) -> None:
-    packet_id, filters = read_filters(SUBSCRIBE, body)
-    if not filters or any(qos > 2 or not name or "\0" in name for name, qos in filters):
-        raise MalformedPacketError("a SUBSCRIBE to nothing, or at a QoS that is none")
-    codes = bytes(broker.subscribe(client, name, qos) for name, qos in filters)
-    head = bytes((SUBACK << 4,)) + length(2 + len(codes)) + packet_id.to_bytes(2, "big")
-    client.outbox.answer(head + codes)
-    if refused := [name for (name, _), code in zip(filters, codes) if code == REFUSED]:
-        broker.count_refused(client, refused)
-    for (name, _), code in zip(filters, codes):
-        if code != REFUSED:
-            broker.tell_retained(client, name, code)
-
-
-def _unsubscribe(broker: Distribution, client: Client, body: Bytes) -> None:
-    packet_id, filters = read_filters(UNSUBSCRIBE, body)
-    for name, _ in filters:
-        broker.unsubscribe(client, name)
-        client.asked.pop(name, None)
-    client.outbox.answer(answer(UNSUBACK, packet_id))
-
-
-_HANDLERS: Final[dict[int, Callable[[Distribution, Client, Bytes], None]]] = {
-    PUBREL: _release,
-    SUBSCRIBE: _subscribe,
-    UNSUBSCRIBE: _unsubscribe,
-    PINGREQ: _ping,
-    PUBACK: _puback,
-    PUBREC: _pubrec,
-    PUBCOMP: _pubcomp,
+_HANDLERS: Final = {
+    PUBREL: "on_release",
+    SUBSCRIBE: "on_subscribe",
+    UNSUBSCRIBE: "on_unsubscribe",
+    PINGREQ: "on_ping",
+    PUBACK: "on_puback",
+    PUBREC: "on_pubrec",
+    PUBCOMP: "on_pubcomp",
 }

@@ -12,16 +12,17 @@ from amqtt.broker import Broker
 from amqtt.contexts import BrokerConfig
 
 from broker.embedded.client import Client
+from broker.embedded.codes import Code
 from broker.embedded.gate import Gate
+from broker.embedded.kept import Kept
 from broker.embedded.meter import Meter
 from broker.embedded.outbox import Mail
 from broker.embedded.packets import Message
 from broker.embedded.refusals import Reason, Refusals
 from broker.embedded.retained import Allowance, Retained, RetainedQuota
 from broker.embedded.settings import ServerSettings
-from broker.embedded.subscriptions import Subscriptions, is_deep, is_filter
+from broker.embedded.subscriptions import OWN, Subscriptions, is_deep, is_filter
 
-REFUSED: Final = 0x80  # in a SUBACK
 SCAN_AT_ONCE: Final = 1_000  # retained topics, before others have their turn
 QUEUED_SHARE: Final = 8  # of the limit on what is queued: after so much more it is summed up
 
@@ -50,13 +51,19 @@ class Distribution(Broker):
         super().__init__(config)
         self._settings = settings
         self._clients: dict[str, Client] = {}
+        self._kept: dict[str, Kept] = {}  # sessions without a connection, the oldest first
         self._refusals = Refusals(self._loop.time)
         self._quota = RetainedQuota(Allowance(settings.max_retained, settings.max_retained_bytes))
-        self._subscribed: Subscriptions[Client] = Subscriptions()
+        self._subscribed: Subscriptions[Client | Kept] = Subscriptions()
         self._retained = Retained()
         self._mail = Mail(self._loop)
         self._queued_bytes = 0  # since it was last summed up
         self._meter = Meter(self._loop.time, time.process_time)
+
+    @property
+    def max_session_s(self) -> int:
+        """How long a session may be kept without a connection."""
+        return self._settings.max_session_s
 
     @property
     def refused(self) -> dict[Reason, int]:
@@ -78,29 +85,34 @@ class Distribution(Broker):
         """The clients by their id."""
         return self._clients
 
-    def take(self, client: Client, message: Message, *, retain: bool) -> None:
-        """Pass on what a client has published, within its rights; else it is dropped and counted.
+    def take(self, client: Client, message: Message) -> bool:
+        """Pass on what a client has published, within its rights; else drop it, and return false.
 
-        It is acknowledged all the same: MQTT 3.1.1 allows that or closing the connection
-        (3.3.5-2), and whoever is closed for one wrong topic loses what it rightly has to say.
+        MQTT 3.1.1 has it acknowledged all the same, or the connection closed (3.3.5-2), and whoever
+        is closed for one wrong topic loses what it rightly has to say. MQTT 5 has a code for it.
         """
-        topic = message.topic
-        if not may_publish(client.arrival.gate, topic):
-            self._refusals.add(Reason.PUBLISH, f"client {client.id!r} may not publish to {topic!r}")
-            return
-        self.send(message)
-        if retain:
+        if not may_publish(client.gate, message.topic):
+            return self.count_dropped(client, message)
+        self.send(message, client)
+        if message.retain:
             self.retain(client.arrival.name, message)
+        return True
 
-    def send(self, message: Message) -> None:
+    def count_dropped(self, client: Client, message: Message) -> bool:
+        """Count a message outside the rights; return false."""
+        detail = f"client {client.id!r} may not publish to {message.topic!r}"
+        self._refusals.add(Reason.PUBLISH, detail)
+        return False
+
+    def send(self, message: Message, sender: Client | None = None) -> None:
         """Send a message to all who have subscribed to it and may have it."""
-        topic, qos = message.topic, message.qos
+        topic = message.topic
         self._meter.messages += 1
         self._meter.size_bytes += len(message.payload)
-        for client, granted in self._subscribed.matching(topic).items():
-            gate = client.arrival.gate
-            if gate is None or gate.may_receive(topic):
-                client.outbox.send(message, min(qos, granted))
+        for client, grant in self._subscribed.matching(topic).items():
+            gate = client.gate
+            if (gate is None or gate.may_receive(topic)) and (grant & OWN or client is not sender):
+                client.send(message, grant)
 
     def queued(self, size_bytes: int) -> None:
         """Take note that so much more may wait, for a client or of one; keep the sum bounded.
@@ -115,34 +127,48 @@ class Distribution(Broker):
             self._relieve(limit_bytes - limit_bytes // QUEUED_SHARE)
 
     def _relieve(self, most_bytes: int) -> None:
-        """Disconnect those for whom most waits, until no more than `most_bytes` do in all."""
+        """Disconnect those for whom most waits, until no more than `most_bytes` do in all.
+
+        A session that is kept without a connection ends.
+        """
         there = (client for client in self._clients.values() if not client.arrival.wire.is_cut)
-        waiting = [(client.waiting_bytes, client) for client in there]
+        waiting: list[tuple[int, Client | Kept]] = [
+            *((one.waiting_bytes, one) for one in there),
+            *((one.waiting_bytes, one) for one in self._kept.values()),
+        ]
         total_bytes = sum(size_bytes for size_bytes, _ in waiting)
         if total_bytes <= most_bytes:
             return
-        for size_bytes, client in sorted(waiting, key=lambda one: one[0], reverse=True):
+        for size_bytes, one in sorted(waiting, key=lambda one: one[0], reverse=True):
             held = f"it has {size_bytes} of the {total_bytes} bytes that wait in all"
-            self._refusals.add(Reason.MEMORY, f"client {client.id!r} was disconnected: {held}")
-            client.arrival.wire.cut()
+            self._refusals.add(Reason.MEMORY, f"client {one.id!r} was disconnected: {held}")
+            one.dismiss(Code.QUOTA_EXCEEDED, for_good=True)
             total_bytes -= size_bytes
             if total_bytes <= most_bytes:
                 return
 
-    def subscribe(self, client: Client, filter_: str, qos: int) -> int:
-        """Subscribe and return the code for the SUBACK; the caller counts what is refused.
+    def subscribe(self, client: Client, filter_: str, grant: int) -> Code:
+        """Subscribe, or say why not; the caller counts what is refused.
 
         Replaces: amqtt takes any number of filters, and keeps the first QoS of each (3.8.4-3).
         """
-        gate = client.arrival.gate
-        has_room = filter_ in client.filters or len(client.filters) < self._settings.max_filters
-        allowed = not is_deep(filter_) and (gate is None or gate.may_subscribe(filter_))
-        if not (has_room and allowed and is_filter(filter_)):
+        why = self._why_not(client, filter_)
+        if why:
             self.unsubscribe(client, filter_)
-            return REFUSED
-        self._subscribed.add(filter_, client, qos)
-        client.filters.add(filter_)
-        return qos
+            return why
+        self._subscribed.add(filter_, client, grant)
+        client.filters[filter_] = grant
+        return Code.SUCCESS
+
+    def _why_not(self, client: Client, filter_: str) -> Code:
+        gate = client.gate
+        if is_deep(filter_) or not is_filter(filter_):
+            return Code.FILTER_INVALID
+        if gate is not None and not gate.may_subscribe(filter_):
+            return Code.NOT_AUTHORIZED
+        if filter_ not in client.filters and len(client.filters) >= self._settings.max_filters:
+            return Code.QUOTA_EXCEEDED
+        return Code.SUCCESS
 
     def count_refused(self, client: Client, filters: Sequence[str]) -> None:
         """Count once what a client asks for at once: one mistaken root is several filters."""
@@ -150,12 +176,12 @@ class Distribution(Broker):
         detail = f"client {client.id!r} may not subscribe to {filters[0]!r}{more}"
         self._refusals.add(Reason.SUBSCRIBE, detail)
 
-    def unsubscribe(self, client: Client, filter_: str) -> None:
+    def unsubscribe(self, client: Client | Kept, filter_: str) -> None:
         """Replaces: amqtt keeps an empty list for every filter that there ever was."""
         self._subscribed.remove(filter_, client)
-        client.filters.discard(filter_)
+        client.filters.pop(filter_, None)
 
-    def tell_retained(self, client: Client, filter_: str, qos: int) -> None:
+    def tell_retained(self, client: Client, filter_: str, grant: int) -> None:
         """Have a client told what is retained under a filter that it has subscribed to.
 
         Replaces: amqtt sends all of it at once, however much, and to every client that connects
@@ -165,16 +191,16 @@ class Distribution(Broker):
         if next(self._retained.under(filter_), None) is None:
             client.asked.pop(filter_, None)
             return
-        client.asked[filter_] = qos
+        client.asked[filter_] = grant
         if client.teller is None or client.teller.done():
             client.teller = asyncio.create_task(self._tell(client))
 
     async def _tell(self, client: Client) -> None:
-        gate = client.arrival.gate
+        gate = client.gate
         with contextlib.suppress(OSError):  # it went away
             while client.asked:
                 filter_ = next(iter(client.asked))
-                qos = client.asked.pop(filter_)
+                grant = client.asked.pop(filter_)
                 for number, topic in enumerate(self._retained.under(filter_), 1):
                     if number % SCAN_AT_ONCE == 0:
                         await asyncio.sleep(0)
@@ -182,22 +208,29 @@ class Distribution(Broker):
                         continue
                     await client.outbox.room()
                     kept = self._retained.get(topic)
-                    if kept is not None:
-                        client.outbox.send(kept, min(qos, kept.qos), retain=True)
+                    if kept is not None and not kept.is_over(self._loop.time()):
+                        client.outbox.send(kept, grant, filter_)
 
     def retain(self, name: str, message: Message) -> None:
         """Retain a message of somebody; one without a payload clears what is retained there.
 
         Replaces: amqtt retains any number of messages, and with each the session it is from.
         """
-        topic, size_bytes = message.topic, len(message.payload)
-        if not size_bytes:
-            self._quota.forget(topic)
-            self._retained.clear(topic)
-        elif self._quota.take(name, topic, len(topic) + size_bytes):
+        topic = message.topic
+        if not message.payload:
+            self._clear_retained(topic)
+        elif self._quota.take(name, topic, len(topic) + message.size_bytes):
             self._retained.keep(message.kept())
         else:
             # What is retained there is out of date now: rather nothing.
-            self._quota.forget(topic)
-            self._retained.clear(topic)
+            self._clear_retained(topic)
             self._refusals.add(Reason.RETAINED, f"{name!r} has too much retained: {topic!r}")
+
+    def clear_expired(self, now_s: float) -> None:
+        """Let go of what was retained for so long, and no longer."""
+        for topic in self._retained.expired(now_s):
+            self._clear_retained(topic)
+
+    def _clear_retained(self, topic: str) -> None:
+        self._quota.forget(topic)
+        self._retained.clear(topic)

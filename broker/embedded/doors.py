@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from ipaddress import IPv6Address, ip_address
 
+from broker.address import machine_of
 from broker.embedded.settings import ServerSettings
 
 
@@ -24,7 +24,7 @@ class Doors:
         limits = self._settings
         if self._waiting.total() + self._inside.total() >= limits.max_connections:
             return False
-        block = _block(address)
+        block = machine_of(address)
         if limits.identity is not None and (
             self._waiting.total() >= limits.max_waiting
             or self._waiting[block] >= limits.max_waiting_per_address
@@ -35,7 +35,7 @@ class Doors:
 
     def let_go(self, address: str) -> None:
         """Count off one that waits no more, let in or not."""
-        _less(self._waiting, _block(address))
+        _less(self._waiting, machine_of(address))
 
     def enter(self, name: str) -> bool:
         """Count one of `name` in; false if there are too many of that name."""
@@ -54,14 +54,3 @@ def _less(counter: Counter[str], key: str) -> None:
     counter[key] -= 1
     if counter[key] <= 0:
         del counter[key]
-
-
-def _block(address: str) -> str:
-    """Return who an address is: with IPv6, everything in one /64 is one machine."""
-    try:
-        parsed = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
-        return f"{int(parsed) >> 64:x}/64"
-    return str(parsed)

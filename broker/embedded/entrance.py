@@ -9,36 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import struct
+from dataclasses import replace
 from typing import Final
 
-from amqtt.adapters import BufferReader
-from amqtt.errors import AMQTTError, CodecError, MQTTError, NoDataError
-from amqtt.mqtt.connack import (
-    BAD_USERNAME_PASSWORD,
-    IDENTIFIER_REJECTED,
-    NOT_AUTHORIZED,
-    SERVER_UNAVAILABLE,
-    UNACCEPTABLE_PROTOCOL_VERSION,
-)
-from amqtt.mqtt.connect import ConnectPacket
-from amqtt.mqtt.packet import CONNECT, MQTTFixedHeader
+from amqtt.mqtt.packet import CONNECT
 
 from broker.acl import rights_of
 from broker.embedded.client import Arrival, Session
+from broker.embedded.codes import (
+    Code,
+    MalformedPacketError,
+    OversizePacketError,
+    RefusedError,
+)
+from broker.embedded.connect import read_connect, refusal
 from broker.embedded.distribution import may_publish
 from broker.embedded.doors import Doors
 from broker.embedded.gate import Gate
 from broker.embedded.identity import Guest, Identity
 from broker.embedded.line import Line
-from broker.embedded.packets import (
-    Bytes,
-    Cutter,
-    MalformedPacketError,
-    Message,
-    OversizePacketError,
-    PacketLimits,
-)
+from broker.embedded.packets import Cutter, PacketLimits
 from broker.embedded.refusals import Reason, Refusals
 from broker.embedded.settings import ServerSettings
 from broker.embedded.tls import share_buffer
@@ -48,17 +38,6 @@ from broker.errors import ConfigError, plain
 from broker.topics import Topics
 
 MAX_CLIENT_ID_CHARS: Final = 256
-PROTOCOL_LEVEL: Final = 4  # MQTT 3.1.1
-BAD_PACKET: Final = (AMQTTError, MQTTError, NoDataError, CodecError, ValueError, struct.error)
-
-
-class RefusedError(Exception):
-    """Somebody is not let in. With a code, a CONNACK says so."""
-
-    def __init__(self, reason: Reason, detail: str, code: int | None = None) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.code = code
 
 
 class Entrance:
@@ -107,7 +86,7 @@ class Entrance:
             self._refusals.add(Reason.TIMEOUT, f"{address}: no CONNECT in {limit_s:.0f} s")
         except RefusedError as refused:
             self._refusals.add(refused.reason, f"{address}: {refused}")
-            await self._say(wire, refused.code)
+            await self._say(wire, refusal(refused))
         except LeftError:
             pass
         finally:
@@ -122,10 +101,10 @@ class Entrance:
         for writer in self._waiting:
             writer.transport.abort()
 
-    async def _say(self, wire: Wire, code: int | None) -> None:
-        if code is not None:
+    async def _say(self, wire: Wire, packet: bytes | None) -> None:
+        if packet is not None:
             with contextlib.suppress(OSError):
-                wire.write(bytes((0x20, 2, 0, code)))
+                wire.write(packet)
         await wire.close()
 
     async def _meet(self, writer: asyncio.StreamWriter, wire: Wire) -> Arrival:
@@ -136,13 +115,15 @@ class Entrance:
         except (HandshakeError, OSError) as error:
             raise RefusedError(Reason.WEBSOCKET, _words(error)) from None
         cutter = Cutter(self._limits)
-        connect = await self._read_connect(cutter, wire)
-        guest, gate = self._recognise(certificate)
-        session = _session(connect, guest)
-        _check_session(session, gate)
-        name = guest.principal.name if guest is not None else ""
-        if not self._doors.enter(name):
-            raise RefusedError(Reason.CROWD, f"one more connection of {name!r}", SERVER_UNAVAILABLE)
+        asked = await self._read_connect(cutter, wire)
+        try:
+            guest, gate = self._recognise(certificate)
+            session = self._grant(asked, guest)
+            _check_session(session, gate)
+            name = self._enter(guest)
+        except RefusedError as refused:
+            refused.level = asked.level
+            raise
         return Arrival(name, guest, gate, session, cutter, wire)
 
     async def _handshake(self, writer: asyncio.StreamWriter) -> bytes | None:
@@ -162,7 +143,7 @@ class Entrance:
             raise RefusedError(Reason.TLS, "no certificate")
         return certificate
 
-    async def _read_connect(self, cutter: Cutter, wire: Wire) -> ConnectPacket:
+    async def _read_connect(self, cutter: Cutter, wire: Wire) -> Session:
         data = b""
         try:
             while (found := cutter.next()) is None:
@@ -179,7 +160,7 @@ class Entrance:
             raise RefusedError(Reason.MALFORMED, str(error)) from None
         except OSError as error:
             raise RefusedError(Reason.CONNECT, _words(error)) from None
-        return await _decode_connect(*found)
+        return read_connect(*found)
 
     def _recognise(self, certificate: bytes | None) -> tuple[Guest | None, Gate | None]:
         """Return whose certificate it is, and their rights: the user name has no say."""
@@ -188,91 +169,44 @@ class Entrance:
         try:
             guest = self._identity.guest(certificate)
         except (ConfigError, ValueError) as error:
-            raise RefusedError(Reason.NOBODY, str(error), NOT_AUTHORIZED) from None
+            raise RefusedError(Reason.NOBODY, str(error), Code.NOT_AUTHORIZED) from None
         if self._identity.is_revoked(guest):
             name = guest.principal.name
             raise RefusedError(
-                Reason.REVOKED, f"the certificate of {name!r} was revoked", NOT_AUTHORIZED
+                Reason.REVOKED, f"the certificate of {name!r} was revoked", Code.NOT_AUTHORIZED
             )
         return guest, Gate(rights_of(guest.principal, self._topics))
 
+    def _enter(self, guest: Guest | None) -> str:
+        name = guest.principal.name if guest is not None else ""
+        if not self._doors.enter(name):
+            detail = f"one more connection of {name!r}"
+            raise RefusedError(Reason.CROWD, detail, Code.QUOTA_EXCEEDED)
+        return name
 
-class _Body(BufferReader):
-    """The bytes of a CONNECT, for amqtt's decoder, which bears that there are too few."""
+    def _grant(self, asked: Session, guest: Guest | None) -> Session:
+        """Return the session that somebody may have.
 
-    def __init__(self, buffer: Bytes) -> None:
-        super().__init__(bytes(buffer))
-        self._short = False
-
-    async def read(self, n: int = -1) -> bytes:
-        data = bytes(await super().read(n))
-        self._short = self._short or len(data) < n
-        return data
-
-    @property
-    def fitted(self) -> bool:
-        """Whether it was read to its end, and no further."""
-        return not self._short and not self._stream.read(1)
-
-
-async def _decode_connect(first: int, data: Bytes) -> ConnectPacket:
-    """Return a CONNECT that keeps to MQTT 3.1.1 (3.1). Raises `RefusedError`, some with a code."""
-    body = _Body(data)
-    header = MQTTFixedHeader(first >> 4, first & 0x0F, len(data))
-    try:
-        packet = await ConnectPacket.from_stream(body, fixed_header=header)
-    except BAD_PACKET as error:
-        raise RefusedError(Reason.CONNECT, _words(error)) from None
-    flags, said = packet.variable_header, packet.payload
-    if flags is None or said is None or flags.reserved_flag:
-        raise RefusedError(Reason.CONNECT, "a CONNECT that is none")
-    if packet.proto_name != "MQTT":
-        raise RefusedError(Reason.CONNECT, f"protocol {packet.proto_name!r}, not 'MQTT'")
-    if packet.proto_level != PROTOCOL_LEVEL:
-        raise RefusedError(
-            Reason.CONNECT, f"protocol level {packet.proto_level}", UNACCEPTABLE_PROTOCOL_VERSION
-        )
-    missing = (packet.username_flag and packet.username is None) or (
-        packet.password_flag and (packet.password is None or not packet.username_flag)
-    )
-    if missing:
-        raise RefusedError(Reason.CONNECT, "a password without a user", BAD_USERNAME_PASSWORD)
-    if packet.client_id_is_random and not packet.clean_session_flag:
-        raise RefusedError(
-            Reason.CONNECT, "no client id, for a session to be kept", IDENTIFIER_REJECTED
-        )
-    if packet.will_flag and (said.will_topic is None or said.will_message is None):
-        raise RefusedError(Reason.CONNECT, "a will that is none")
-    if not body.fitted:
-        raise RefusedError(Reason.MALFORMED, "a CONNECT that is not as long as it says")
-    return packet
-
-
-def _session(connect: ConnectPacket, guest: Guest | None) -> Session:
-    """Return what a CONNECT asks for. Every session is a clean one: nothing is kept for later."""
-    client_id = str(connect.client_id)
-    if guest is not None:
-        # Everybody has client ids of their own: nobody can take another's, or keep it taken.
-        client_id = f"{guest.principal.name}/{client_id}"
-    will = None
-    if connect.will_flag:
-        will = Message(connect.will_topic or "", bytes(connect.will_message), connect.will_qos)
-    return Session(client_id, max(connect.keep_alive, 0), will, bool(connect.will_retain_flag))
+        Everybody has client ids of their own: nobody can take another's, or keep it taken.
+        """
+        own = f"{guest.principal.name}/" if guest is not None else ""
+        expiry_s = min(asked.expiry_s, self._settings.max_session_s)
+        return replace(asked, client_id=own + asked.client_id, expiry_s=expiry_s)
 
 
 def _check_session(session: Session, gate: Gate | None) -> None:
     """Refuse a client id that is too long, and a will that is not one or not within the rights."""
     if len(session.client_id) > MAX_CLIENT_ID_CHARS:
-        raise RefusedError(Reason.CONNECT, "a client id that is too long", IDENTIFIER_REJECTED)
+        detail = "a client id that is too long"
+        raise RefusedError(Reason.CONNECT, detail, Code.CLIENT_ID_INVALID)
     if session.will is None:
         return
     topic = session.will.topic
     if not topic or {"+", "#", "\0"} & set(topic) or session.will.qos not in {0, 1, 2}:
-        raise RefusedError(Reason.CONNECT, f"a will to {topic!r}")
+        raise RefusedError(Reason.CONNECT, f"a will to {topic!r}", Code.TOPIC_INVALID)
     if not may_publish(gate, topic):
-        raise RefusedError(
-            Reason.WILL, f"{session.client_id!r} may not have a will to {topic!r}", NOT_AUTHORIZED
-        )
+        detail = f"{session.client_id!r} may not have a will to {topic!r}"
+        raise RefusedError(Reason.WILL, detail, Code.NOT_AUTHORIZED)
 
 
 def _words(error: Exception) -> str:

@@ -10,6 +10,7 @@ from amqtt.mqtt.packet import PUBREL
 
 from broker.embedded.packets import Bytes, Message, answer
 from broker.embedded.settings import ServerSettings
+from broker.embedded.subscriptions import GRANTED_QOS
 from broker.embedded.wire import Wire
 
 TOGETHER_BYTES: Final = 64 * 1024  # that are sent in one
@@ -81,9 +82,13 @@ class Outbox:
         """Whether a client that does not read its answers is to get no more of them."""
         return self._answers_bytes > MAX_ANSWERS_BYTES
 
-    def send(self, message: Message, qos: int, *, retain: bool = False) -> bool:
-        """Send a message in turn; or drop it when too much waits already, and return false."""
+    def send(self, message: Message, grant: int, under: str = "") -> bool:
+        """Send a message in turn; or drop it when too much waits already, and return false.
+
+        One that was retained is sent for a subscription that is new: `under` its filter.
+        """
         limits = self._settings
+        qos = min(message.qos, GRANTED_QOS[grant & 3])
         size_bytes = len(message.payload)
         full = self.unsent_bytes + size_bytes > limits.max_unsent_bytes
         if full or len(self._unacknowledged) >= limits.max_unsent or self.is_closed:
@@ -91,18 +96,20 @@ class Outbox:
                 self._on_slow()
             return False
         self._on_queued(size_bytes)
-        if not qos and not retain and size_bytes <= SMALL_BYTES:
+        if not qos and not under and size_bytes <= SMALL_BYTES:
             self._put(message.plain())
             return True
         packet_id = self._take_id(qos) if qos else 0
-        begin = message.begin(qos, packet_id, retain=retain)
-        if size_bytes <= SMALL_BYTES:
-            self._put(b"".join((begin, message.payload)))
+        self._put_both(message.begin(qos, packet_id, bool(under)), message.payload)
+        return True
+
+    def _put_both(self, begin: bytes, payload: Bytes) -> None:
+        if len(payload) <= SMALL_BYTES:
+            self._put(b"".join((begin, payload)))
         else:
             self._put(begin)
             self.flush()
-            self._wire.write(message.payload)
-        return True
+            self._wire.write(payload)
 
     def answer(self, packet: bytes) -> None:
         """Send what a packet of the client asks for."""

@@ -9,6 +9,7 @@ payload three times: a PUBLISH of 200 bytes took 13 us to read and write, here i
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -25,23 +26,18 @@ from amqtt.mqtt.packet import (
     UNSUBSCRIBE,
 )
 
+from broker.embedded.codes import Code, MalformedPacketError, OversizePacketError
+
 LENGTH_BYTES: Final = 4  # of the remaining length (MQTT 3.1.1, 2.2.3)
 SIZES: Final = {PUBACK: 2, PUBREC: 2, PUBREL: 2, PUBCOMP: 2, PINGREQ: 0, DISCONNECT: 0}
 FLAGS: Final = {PUBREL: 2, SUBSCRIBE: 2, UNSUBSCRIBE: 2}  # of all others but PUBLISH none (2.2.2)
+RETAIN_FLAG: Final = 0b0001
 QOS_FLAGS: Final = 0b0110
 CRUMB_BYTES: Final = 4 * 1024  # what is smaller is gathered
 VIEWED_BYTES: Final = 64 * 1024  # what is at least so large is passed on without a copy
 PINGRESP: Final = b"\xd0\x00"
 
 Bytes = bytes | memoryview
-
-
-class OversizePacketError(Exception):
-    """A client announced a packet larger than the limit."""
-
-
-class MalformedPacketError(Exception):
-    """A client sent what is no packet, or none that it may send now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +140,7 @@ class Cutter:
             raise MalformedPacketError(f"packet type {first[0] >> 4}, not {kind}")
 
 
-def check(first: int, size_bytes: int) -> int:
+def check(first: int, size_bytes: int, sizes: Mapping[int, int] = SIZES) -> int:
     """Return the type of a packet. Raises `MalformedPacketError` unless its flags and size fit."""
     kind, flags = first >> 4, first & 0x0F
     if kind == PUBLISH:
@@ -152,7 +148,7 @@ def check(first: int, size_bytes: int) -> int:
             raise MalformedPacketError(f"packet type {kind}: flags {flags:04b}")
     elif flags != FLAGS.get(kind, 0):
         raise MalformedPacketError(f"packet type {kind}: flags {flags:04b}")
-    elif SIZES.get(kind, size_bytes) != size_bytes:
+    elif sizes.get(kind, size_bytes) != size_bytes:
         misfit(kind)
     return kind
 
@@ -173,24 +169,37 @@ def read_string(kind: int, body: Bytes, at: int) -> tuple[str, int]:
         raise MalformedPacketError(f"packet type {kind}: a string that is none") from None
 
 
+def read_number(kind: int, body: Bytes, at: int) -> tuple[int, int]:
+    """Return the integer of one to four bytes at `at`, and where it ends (MQTT 5, 1.5.5)."""
+    value = 0
+    for place, byte in enumerate(body[at : at + LENGTH_BYTES]):
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value, at + place + 1
+    misfit(kind)
+
+
 def read_id(body: Bytes, at: int = 0) -> int:
     """Return the packet id at `at`."""
     return body[at] << 8 | body[at + 1]
 
 
-def read_filters(kind: int, body: Bytes) -> tuple[int, list[tuple[str, int]]]:
-    """Return the packet id of a SUBSCRIBE or UNSUBSCRIBE, and its filters; QoS 0 of the latter."""
+def read_filters(kind: int, body: Bytes, at: int = 2) -> tuple[int, list[tuple[str, int]]]:
+    """Return the packet id of a SUBSCRIBE or UNSUBSCRIBE, and its filters, which begin at `at`.
+
+    With each the byte of its options, of which MQTT 3.1.1 knows the QoS; 0 of the latter.
+    """
     if len(body) < 2:
         misfit(kind)
-    found, at = [], 2
+    found = []
     while at < len(body):
         name, at = read_string(kind, body, at)
-        qos = 0
+        options = 0
         if kind == SUBSCRIBE:
             if at >= len(body):
                 misfit(kind)
-            qos, at = body[at], at + 1
-        found.append((name, qos))
+            options, at = body[at], at + 1
+        found.append((name, options))
     return read_id(body), found
 
 
@@ -204,20 +213,24 @@ def length(size_bytes: int) -> bytes:
             return bytes(digits)
 
 
-def answer(kind: int, packet_id: int) -> bytes:
-    """Return an acknowledgement of this type."""
+def answer(kind: int, packet_id: int, _taken: bool = True) -> bytes:
+    """Return an acknowledgement of this type, which a message that was dropped has as well."""
     return struct.pack("!BBH", kind << 4 | FLAGS.get(kind, 0), 2, packet_id)
 
 
 class Message:
-    """A message on its way. `qos` is that of its PUBLISH; the payload is not to be altered."""
+    """A message on its way, as its PUBLISH had it; the payload is not to be altered."""
 
-    __slots__ = ("_head", "_plain", "payload", "qos", "topic")
+    __slots__ = ("_head", "_plain", "payload", "qos", "retain", "topic")
 
-    def __init__(self, topic: str, payload: Bytes, qos: int = 0) -> None:
+    properties: bytes = b""  # of MQTT 5, for subscribers of MQTT 5
+    expires_s: float | None = None  # by the loop's clock
+
+    def __init__(self, topic: str, payload: Bytes, qos: int = 0, retain: int = 0) -> None:
         self.topic = topic
         self.payload = payload
         self.qos = qos
+        self.retain = retain
         self._head: bytes | None = None
         self._plain: bytes | None = None
 
@@ -227,32 +240,54 @@ class Message:
 
         Raises `MalformedPacketError` for one to no topic, or to a filter (MQTT 3.1.1, 3.3.2-2).
         """
-        topic, at = read_string(PUBLISH, body, 0)
-        if not topic or "\0" in topic or "+" in topic or "#" in topic:
-            raise MalformedPacketError("a message to no topic")
-        qos, packet_id = (first & QOS_FLAGS) >> 1, 0
-        if qos:
-            if at + 2 > len(body):
-                misfit(PUBLISH)
-            packet_id = read_id(body, at)
-            at += 2
-        return cls(topic, body[at:], qos), packet_id
+        topic, packet_id, at = read_head(first, body)
+        message = cls(topic, body[at:], (first & QOS_FLAGS) >> 1, first & RETAIN_FLAG)
+        return message, packet_id
 
-    def begin(self, qos: int, packet_id: int, *, retain: bool) -> bytes:
+    def begin(
+        self, qos: int, packet_id: int, retain: int, dup: int = 0, properties: bytes = b""
+    ) -> bytes:
         """Return all of its packet that comes before the payload."""
         if self._head is None:
             name = self.topic.encode()
             self._head = len(name).to_bytes(2, "big") + name
         head = self._head if not qos else self._head + packet_id.to_bytes(2, "big")
-        first = PUBLISH << 4 | qos << 1 | retain
+        if properties:
+            head += properties
+        first = PUBLISH << 4 | dup << 3 | qos << 1 | retain
         return bytes((first,)) + length(len(head) + len(self.payload)) + head
 
     def plain(self) -> bytes:
         """Return its whole packet as most are sent it: at QoS 0. Made once for all of them."""
         if self._plain is None:
-            self._plain = b"".join((self.begin(0, 0, retain=False), self.payload))
+            self._plain = b"".join((self.begin(0, 0, 0), self.payload))
         return self._plain
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory for as long as it is kept, without its topic."""
+        return len(self.payload) + len(self.properties)
+
+    def is_over(self, now_s: float) -> bool:
+        """Tell whether it was meant for an earlier time."""
+        return self.expires_s is not None and now_s >= self.expires_s
+
+    def start_clock(self, now_s: float) -> None:
+        """Have it expire so long from now as its properties say; MQTT 3.1.1 has none."""
 
     def kept(self) -> Message:
         """Return it to be retained: it keeps nothing else in memory."""
-        return Message(self.topic, bytes(self.payload), self.qos)
+        return Message(self.topic, bytes(self.payload), self.qos, self.retain)
+
+
+def read_head(first: int, body: Bytes) -> tuple[str, int, int]:
+    """Return a PUBLISH's topic, its packet id (0 at QoS 0), and where these end."""
+    topic, at = read_string(PUBLISH, body, 0)
+    if not topic or "\0" in topic or "+" in topic or "#" in topic:
+        code = Code.TOPIC_INVALID if topic else Code.PROTOCOL_ERROR
+        raise MalformedPacketError("a message to no topic", code)
+    if not first & QOS_FLAGS:
+        return topic, 0, at
+    if at + 2 > len(body):
+        misfit(PUBLISH)
+    return topic, read_id(body, at), at + 2

@@ -36,6 +36,7 @@ class Retained:
     def __init__(self) -> None:
         self._messages: dict[str, Message] = {}
         self._topics = TopicTree()
+        self._mortal: set[str] = set()  # topics of what expires
 
     def __len__(self) -> int:
         """How many there are."""
@@ -46,11 +47,20 @@ class Retained:
         if message.topic not in self._messages:
             self._topics.add(message.topic)
         self._messages[message.topic] = message
+        if message.expires_s is None:
+            self._mortal.discard(message.topic)
+        else:
+            self._mortal.add(message.topic)
 
     def clear(self, topic: str) -> None:
         """Retain nothing there, whether or not there was something."""
         if self._messages.pop(topic, None) is not None:
             self._topics.remove(topic)
+            self._mortal.discard(topic)
+
+    def expired(self, now_s: float) -> list[str]:
+        """Return the topics whose message is to be retained no longer."""
+        return [topic for topic in self._mortal if self._messages[topic].is_over(now_s)]
 
     def get(self, topic: str) -> Message | None:
         """Return what is retained on a topic."""

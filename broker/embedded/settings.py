@@ -40,13 +40,15 @@ class ServerSettings:
     max_unsent: int = 20_000
     max_queued_bytes: int = 256 * 1024 * 1024  # what waits for all clients, and of them, together
     max_filters: int = 1_000
+    max_session_s: int = 86_400  # that a session of MQTT 5 is kept without a connection
+    max_sessions: int = 1_000  # that are kept so
     connect_timeout_s: float = 10.0  # from accept to the last byte of CONNECT
     max_connections: int = 10_000
 
     # With an identity, too: a network may be hostile.
     max_waiting: int = 1_000  # connections that have not shown yet who they are
     max_waiting_per_address: int = 64
-    max_connections_per_name: int = 100
+    max_connections_per_name: int = 100  # and as many sessions that are kept without one
     max_retained: int = 1_000  # topics, of one name; the coordinator has more (retained.py)
     max_retained_bytes: int = 16 * 1024 * 1024
 

@@ -8,6 +8,13 @@ from typing import Final, Generic, TypeVar
 Subscriber = TypeVar("Subscriber")
 MAX_LEVELS: Final = 64  # of a topic or a filter, each of which takes some hundred bytes
 
+# What a subscription grants, in bits, so that those of several together are `a | b`.
+QOS_GRANTS: Final = (0b00, 0b01, 0b11)  # at QoS 0, 1, 2
+GRANTED_QOS: Final = (0, 1, 1, 2)  # by the two lowest bits
+OWN: Final = 0b0100  # one's own messages, too
+AS_PUBLISHED: Final = 0b1000  # with the retain flag that they came with
+NUMBERED: Final = 0b1_0000  # with the identifier of the subscription
+
 
 class _Node(Generic[Subscriber]):
     __slots__ = ("below", "here")
@@ -34,7 +41,7 @@ class Subscriptions(Generic[Subscriber]):
         """How many there are: each filter of each subscriber counts."""
         return self._count
 
-    def add(self, filter_: str, subscriber: Subscriber, qos: int) -> None:
+    def add(self, filter_: str, subscriber: Subscriber, grant: int) -> None:
         """Subscribe, or have the same subscription at another QoS (MQTT 3.1.1, 3.8.4-3)."""
         node = self._root
         for level in filter_.split("/"):
@@ -43,7 +50,7 @@ class Subscriptions(Generic[Subscriber]):
                 below = node.below[level] = _Node()
             node = below
         self._count += subscriber not in node.here
-        node.here[subscriber] = qos
+        node.here[subscriber] = grant
 
     def remove(self, filter_: str, subscriber: Subscriber) -> None:
         """Unsubscribe; nothing is left of it. It does not matter if there is no such one."""
@@ -65,7 +72,7 @@ class Subscriptions(Generic[Subscriber]):
             del above.below[level]
 
     def matching(self, topic: str) -> dict[Subscriber, int]:
-        """Return who is to be sent a message on `topic`, each once, at their highest QoS."""
+        """Return who is to be sent a message on `topic`, each once, with all that is granted."""
         found: dict[Subscriber, int] = {}
         nodes = [self._root]
         wild = not topic.startswith("$")  # those match no wildcard at the start (4.7.2)
@@ -91,9 +98,8 @@ class Subscriptions(Generic[Subscriber]):
 
 
 def _join(found: dict[Subscriber, int], more: dict[Subscriber, int]) -> None:
-    for subscriber, qos in more.items():
-        if qos >= found.get(subscriber, 0):
-            found[subscriber] = qos
+    for subscriber, grant in more.items():
+        found[subscriber] = found.get(subscriber, 0) | grant
 
 
 def is_deep(name: str) -> bool:

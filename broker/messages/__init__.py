@@ -28,11 +28,13 @@ if TYPE_CHECKING:
         BROKER_REFUSED,
         HOLDER,
         JOB_ROW,
+        MAX_PLAN_NAME,
         SUMMARY,
         BrokerLoad,
         BrokerRefusals,
         Holder,
         JobRow,
+        NoRoom,
         Summary,
         WaitsFor,
     )
@@ -78,6 +80,8 @@ if TYPE_CHECKING:
         Failed,
         Finished,
         HostRules,
+        Lease,
+        LeasedJob,
         Noted,
         Rebirth,
         Refused,
@@ -89,13 +93,16 @@ if TYPE_CHECKING:
     )
     from broker.messages.needs import Needs
     from broker.messages.operators import (
+        CURVES_AT_ONCE,
+        MAX_JOBS,
         OPERATOR_REQUEST,
         OPERATOR_RESPONSE,
         Ask,
         AskAttempts,
         AskCancel,
-        AskCancelPending,
+        AskCurves,
         AskDrain,
+        AskEach,
         AskEvents,
         AskFetch,
         AskForget,
@@ -169,7 +176,7 @@ _NAMES: Final = {
     ),
     "fleet": (
         "BROKER_LOAD", "BROKER_REFUSED", "BrokerLoad", "BrokerRefusals", "HOLDER", "Holder",
-        "JOB_ROW", "JobRow", "SUMMARY", "Summary", "WaitsFor",
+        "JOB_ROW", "JobRow", "MAX_PLAN_NAME", "NoRoom", "SUMMARY", "Summary", "WaitsFor",
     ),
     "homeassistant": (
         "HOME_COMMAND", "HOME_EVENT", "HOME_STATE", "HomeCommand", "HomeEvent", "HomeFleet",
@@ -182,16 +189,16 @@ _NAMES: Final = {
     ),
     "jobs": (
         "AGENT_REQUEST", "AGENT_RESPONSE", "Accepted", "AgentRequest", "AgentResponse", "Assign",
-        "Cancel", "Checkpoint", "Failed", "Finished", "HostRules", "Noted", "Rebirth", "Refused",
-        "Release", "Released", "Rules", "Started", "Stopped",
+        "Cancel", "Checkpoint", "Failed", "Finished", "HostRules", "Lease", "LeasedJob", "Noted",
+        "Rebirth", "Refused", "Release", "Released", "Rules", "Started", "Stopped",
     ),
     "needs": ("Needs",),
     "operators": (
-        "OPERATOR_REQUEST", "OPERATOR_RESPONSE", "Ask", "AskAttempts", "AskCancel",
-        "AskCancelPending", "AskDrain", "AskEvents", "AskFetch", "AskForget", "AskIdentity",
-        "AskList", "AskLogs", "AskPause", "AskPlan", "AskReload", "AskRequeue", "AskResume",
-        "AskRun", "AskShow", "AskSnooze", "AskStatus", "AskTrainers", "AskWhy",
-        "AskWorkers", "Auth", "Command", "OperatorRequest", "OperatorResponse",
+        "CURVES_AT_ONCE", "MAX_JOBS", "OPERATOR_REQUEST", "OPERATOR_RESPONSE", "Ask",
+        "AskAttempts", "AskCancel", "AskCurves", "AskDrain", "AskEach", "AskEvents", "AskFetch",
+        "AskForget", "AskIdentity", "AskList", "AskLogs", "AskPause", "AskPlan", "AskReload",
+        "AskRequeue", "AskResume", "AskRun", "AskShow", "AskSnooze", "AskStatus", "AskTrainers",
+        "AskWhy", "AskWorkers", "Auth", "Command", "OperatorRequest", "OperatorResponse",
     ),
     "values": (
         "MAX_CHUNK_BYTES", "MAX_LISTED", "MAX_PAYLOAD_BYTES", "MAX_SMALL_BYTES", "VERSION",

@@ -22,6 +22,8 @@ from broker.messages.values import (
     Word,
 )
 
+MAX_PLAN_NAME: Final = 64  # characters
+
 
 class WaitsFor(Piece):
     """What a pending job waits for that does not come by itself, and on which hosts."""
@@ -59,6 +61,11 @@ class JobRow(Wire):
     submitted_by: str | None = Field(
         default=None, description="Who asked for it with `fleet run`; none: the manifest did."
     )
+    below_chance: bool = Field(
+        default=False,
+        exclude_if=lambda is_so: not is_so,
+        description="Its result tells less than a guess: the interval of its AUROC is below 0.5.",
+    )
     unplaceable: bool = Field(
         default=False,
         exclude_if=lambda is_so: not is_so,
@@ -73,6 +80,15 @@ class JobRow(Wire):
     )
 
 
+class NoRoom(Piece):
+    """Results that wait at their hosts for room on the disk of the coordinator's store."""
+
+    jobs: int = Field(default=1, ge=1, description="How many jobs wait for it.")
+    needed_bytes: int = Field(ge=0, description="What has yet to come, of all of them.")
+    free_bytes: int = Field(ge=0, description="When the last of them was refused.")
+    reserve_bytes: int = Field(ge=0, description="What stays free, by `reserve_bytes`.")
+
+
 class Summary(Wire):
     """Counts by state; retained."""
 
@@ -80,14 +96,21 @@ class Summary(Wire):
     hosts: dict[str, int]
     dropped: dict[str, int] = Field(default={}, description="Garbage dropped, by kind of topic.")
     paused: bool = Field(default=False, description="No new jobs are given out.")
+    no_room: NoRoom | None = Field(
+        default=None, exclude_if=lambda one: one is None, description="None: nothing waits for it."
+    )
+    plan: str = Field(
+        default="", max_length=MAX_PLAN_NAME, description="What the manifest calls the plan."
+    )
 
 
 class Holder(Wire):
     """Which coordinator serves the fleet; retained, and no will touches it."""
 
     ledger: Id = Field(description="Whose jobs these are: goes with the coordinator's receipts.")
-    machine: Line
-    instance: Id
+    installation: Id = Field(description="The state folder; a copy of it is another one.")
+    machine: Line = Field(description="Its name, for people.")
+    instance: Id = Field(description="The process.")
 
 
 class BrokerRefusals(Wire):

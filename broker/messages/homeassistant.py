@@ -26,7 +26,6 @@ HostState = Literal[
     "starting",
     "twins",
     "left",
-    "crashed",
     "asleep",
     "cut-off",
     "silent",

@@ -64,6 +64,9 @@ class TrainerInfo(Piece):
     hyper_schema: Annotated[dict[str, JsonValue], AfterValidator(finite)] = Field(
         description="JSON Schema of its hyperparameters.",
     )
+    resumable: bool = Field(
+        default=True, description="It keeps checkpoints, and goes on from them."
+    )
 
 
 class Capability(Wire):
@@ -147,6 +150,10 @@ class Progress(Wire):
     phase: Annotated[str, Field(max_length=40)] = "train"
     epoch: int | None = Field(default=None, ge=0)
     epochs: int | None = Field(default=None, ge=0)
+    first_epoch: int | None = Field(
+        default=None, ge=0,
+        description="The first that this attempt told of; what is before it, it goes on from.",
+    )  # fmt: skip
     train_loss: float | None = None
     val_loss: float | None = None
     metrics: Metrics = {}

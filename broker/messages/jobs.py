@@ -10,6 +10,7 @@ from broker.messages.needs import Needs
 from broker.messages.values import (
     DEFERRED,
     MAX_CHUNK_BYTES,
+    MAX_LISTED,
     MAX_SMALL_BYTES,
     ArtifactId,
     Attempt,
@@ -53,7 +54,8 @@ class Assign(Wire):
     """Carry out this attempt of this job. Answered by accepted or refused.
 
     It is for one process of the agent: one that was started since, or another agent that uses the
-    host's name, takes no notice, so that an attempt never runs twice.
+    host's name, takes no notice, so that an attempt never runs twice. The trainer starts when a
+    lease answers the acceptance.
     """
 
     type: Literal["assign"] = "assign"
@@ -71,18 +73,42 @@ class Assign(Wire):
     n_resamples: int = Field(default=1000, ge=0, le=1_000_000)
     needs: Needs = Needs()
     use_cuda: bool = Field(default=False, description="A CUDA device goes with the slot.")
-    lease_s: float = Field(gt=0)
     timeout_s: float | None = Field(
         default=None, gt=0, description="The trainer is ended when it has run for so long."
     )
     stall_timeout_s: float | None = Field(
         default=None, gt=0, description="The trainer is ended when it has said nothing for so long."
     )
-    on_lost: Literal["keep", "stop"] = "keep"
+    on_lost: Literal["keep", "stop"] | None = Field(
+        default=None,
+        description="What becomes of the trainer when the lease has run out. Without it, a trainer "
+        "that can resume is stopped, and one that cannot goes on.",
+    )
     checkpoint: Checkpoint | None = Field(
         default=None, description="To go on from, unless the host has a newer one of its own."
     )
     receipt: Receipt = ""
+
+
+class LeasedJob(Piece):
+    """An attempt that a lease is for."""
+
+    job_id: JobId
+    attempt: Attempt
+
+
+class Lease(Wire):
+    """The answer to accepted and to a heartbeat that lists jobs: nobody else is given these.
+
+    The lease runs for `lease_s` seconds from the moment at which the agent sent what `heard` names;
+    the coordinator counts from the moment at which it came, which is later.
+    """
+
+    type: Literal["lease"] = "lease"
+    id: Id
+    heard: Id = Field(description="The id of the acceptance, or the `seq` of the heartbeat.")
+    lease_s: float = Field(gt=0)
+    jobs: Annotated[tuple[LeasedJob, ...], Field(max_length=MAX_LISTED)]
 
 
 class Cancel(Wire):
@@ -147,7 +173,7 @@ class Rules(Wire):
 
 
 AgentRequest = Annotated[
-    Assign | Cancel | Release | Noted | Rebirth | Rules, Field(discriminator="type")
+    Assign | Lease | Cancel | Release | Noted | Rebirth | Rules, Field(discriminator="type")
 ]
 
 
@@ -194,6 +220,7 @@ class Started(_Report):
     pid: int = Field(
         ge=0, description="The trainer's; without a nursery (macOS) that of the keeper above it."
     )
+    resumes: bool = Field(default=False, description="It goes on from a checkpoint.")
 
 
 class Finished(_Report):
@@ -232,6 +259,10 @@ class Released(_Report):
     artifact_id: ArtifactId | None = None
     size_bytes: Bytes = 0
     ran_s: RanS = None
+    interrupted: bool = Field(
+        default=False,
+        description="The agent was killed while it ran; this is said by its next process.",
+    )
 
 
 class Stopped(_Report):

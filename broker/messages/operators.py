@@ -6,7 +6,23 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
-from broker.messages.values import DEFERRED, Id, JobStateName, Line, Piece, Seq, Text, Wire, finite
+from broker.messages.values import (
+    DEFERRED,
+    Id,
+    JobId,
+    JobStateName,
+    Line,
+    Piece,
+    Seq,
+    Text,
+    Wire,
+    finite,
+)
+
+MAX_JOBS: Final = 64  # of one command: as many as an answer holds, whatever is told of each
+MAX_MODELS: Final = 64
+Short = Annotated[str, Field(max_length=200)]  # a job's name or id, or the start of one; a model
+CURVES_AT_ONCE: Final = 20  # in one answer, which bears 256 KiB
 
 
 class Ask(Wire):
@@ -46,6 +62,9 @@ class AskList(Ask):
 
     type: Literal["list"] = "list"
     states: tuple[JobStateName, ...] = ()
+    models: Annotated[tuple[Short, ...], Field(max_length=MAX_MODELS)] = Field(
+        default=(), description="None: of any model."
+    )
     offset: int = Field(default=0, ge=0)
     limit: int = Field(default=200, ge=1, le=200)
 
@@ -70,6 +89,13 @@ class AskLogs(Ask):
     type: Literal["logs"] = "logs"
     job: Line
     lines: int = Field(default=200, ge=1, le=5000)
+
+
+class AskCurves(Ask):
+    """The losses of jobs by epoch, as far as they were told."""
+
+    type: Literal["curves"] = "curves"
+    jobs: Annotated[tuple[JobId, ...], Field(max_length=CURVES_AT_ONCE)]
 
 
 class AskWorkers(Ask):
@@ -98,15 +124,19 @@ class AskRequeue(Command):
     job: Line
 
 
-class AskCancelPending(Command):
-    """Cancel every pending job, if there are at most so many."""
+class AskEach(Command):
+    """Cancel or requeue each of several jobs; what is refused of one stops none of the others."""
 
-    type: Literal["cancel-pending"] = "cancel-pending"
-    most: int = Field(ge=0, description="As many as whoever asks has seen.")
+    type: Literal["each"] = "each"
+    action: Literal["cancel", "requeue"]
+    jobs: Annotated[tuple[Short, ...], Field(min_length=1, max_length=MAX_JOBS)]
+    states: tuple[JobStateName, ...] = Field(
+        default=(), description="A job that is in none of these by then is left as it is."
+    )
 
 
 class AskDrain(Command):
-    """Give a host no new jobs; what it holds goes on, or with `now` is given back."""
+    """Give a host no new jobs; what it holds is finished, or with `now` given back at once."""
 
     type: Literal["drain"] = "drain"
     host: Line
@@ -114,12 +144,12 @@ class AskDrain(Command):
 
 
 class AskSnooze(Command):
-    """Give a host no new jobs for a while; what it holds is given back, or may `finish`."""
+    """Give a host no new jobs for a while; what it holds is treated as by a drain."""
 
     type: Literal["snooze"] = "snooze"
     host: Line
-    for_s: float = Field(gt=0, le=1e7)
-    finish: bool = False
+    for_s: float = Field(ge=0, le=1e7, description="0: the snooze ends, and nothing else.")
+    now: bool = False
 
 
 class AskResume(Command):
@@ -240,10 +270,11 @@ OperatorRequest = Annotated[
     | AskShow
     | AskWhy
     | AskLogs
+    | AskCurves
     | AskWorkers
     | AskCancel
     | AskRequeue
-    | AskCancelPending
+    | AskEach
     | AskDrain
     | AskSnooze
     | AskResume

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import re
 import sys
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ import click
 from broker.errors import ConfigError, FleetError, plain
 from broker.meant import meant
 from broker.prose import HANG, laid_out
+from broker.prose import printable as printable
 from coordinator import __version__
 
 EXIT_REFUSED: Final = 1
@@ -26,10 +26,6 @@ EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3
 EXIT_NOTHING_RAN: Final = 5  # 4 is of `fleet plan --detailed-exitcode`
 EXIT_INTERRUPTED: Final = 130
-# C0, C1, and what turns the direction of writing: a word would be shown as another one.
-_CONTROLS: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-)
 
 _KINDS: Final = frozenset({"dict", "list", "float", "str"})  # stand between the keys of JSON
 
@@ -49,11 +45,11 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "status": ("status", "How many jobs and hosts are in which state."),
     "top": ("top", "The fleet on a full screen, live."),
     "list": ("list_", "The jobs."),
-    "show": ("show", "One job, with its history."),
+    "show": ("show", "Jobs, with their history."),
     "why": ("why", "Why a job is not running, host by host."),
-    "logs": ("logs", "The output of a job."),
-    "cancel": ("cancel", "Cancel a job."),
-    "requeue": ("requeue", "Put a job back into the queue."),
+    "logs": ("logs", "The output of jobs."),
+    "cancel": ("cancel", "Cancel jobs."),
+    "requeue": ("requeue", "Put jobs back into the queue."),
     "run": ("run", "Have one job trained that is in no manifest."),
     "reload": ("reload", "Have the coordinator read its manifest again."),
     "workers": ("workers", "The hosts."),
@@ -65,7 +61,8 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "events": ("events", "What happened, and what operators did."),
     "stats": ("stats", "Hours, successes and durations by host, model or day."),
     "dashboard": ("dashboard", "Show the fleet in a browser."),
-    "get": ("get", "Fetch a job's artifact, check and unpack it."),
+    "get": ("get", "Fetch artifacts of jobs, check and unpack them."),
+    "predict": ("predict", "Score telemetry with a trained model."),
     "backup": ("maintain", "Copy the ledger, while a coordinator runs or not."),
     "fsck": ("maintain", "Compare ledger, artifacts, index and part files."),
     "operator-key": ("operator_key", "Make a key that commands are signed with."),
@@ -79,7 +76,7 @@ _OTHER_WORDS: Final = {
     "log": "logs", "history": "events", "info": "show", "describe": "show", "explain": "why",
     "submit": "run", "add": "run", "train": "run", "retry": "requeue", "restart": "requeue",
     "kill": "cancel", "stop": "cancel", "fetch": "get", "download": "get", "web": "dashboard",
-    "unpause": "pause", "validate": "check", "start": "up",
+    "unpause": "pause", "score": "predict", "validate": "check", "start": "up",
 }  # fmt: skip
 _RESTORE: Final = (
     "No such command 'restore'. A backup is put back by hand: stop the coordinator, move its "
@@ -93,12 +90,16 @@ class Unreachable(FleetError):  # noqa: N818 - a state of the world, not a mista
 
 
 class NotDone(FleetError):  # noqa: N818 - see above
-    """The coordinator refused, or did not find what was asked for. `data` is what it said."""
+    """The coordinator refused, or did not find what was asked for.
 
-    def __init__(self, message: str, data: Any = None) -> None:
+    `data` is what it said, `code` one of `OperatorResponse`.
+    """
+
+    def __init__(self, message: str, data: Any = None, code: str = "refused") -> None:
         """Keep what the coordinator said."""
         super().__init__(message)
         self.data = data
+        self.code = code
 
 
 class _Verbs(click.Group):
@@ -186,14 +187,6 @@ def fleet(ctx: click.Context, /, **where: str | bool | None) -> None:
     Why not:        fleet why JOB
     """  # noqa: D301 - \b is click's
     ctx.obj = where
-
-
-def printable(text: str) -> str:
-    """Return text that came from elsewhere without control characters, but for line ends and tabs.
-
-    A host's words may be shown; they may not move the cursor, or set the window's title.
-    """
-    return _CONTROLS.sub("", text)
 
 
 def _complain(text: str, argv: list[str] | None) -> None:

@@ -16,6 +16,7 @@ from coordinator.cli.words import say
 
 if TYPE_CHECKING:
     from broker.deploy import Ports, Site
+    from broker.settings import BrokerSettings
 
 DEFAULT_CERTIFICATES = "/etc/fleet/broker"
 BROKERS = ("mosquitto", "rabbitmq", "nats")
@@ -118,6 +119,7 @@ def config_command(
     )
     _write(kind, site, output, force=force)
     _remark(kind, site)
+    _tell_ports(kind, site.ports, home, settings)
     _tell_steps(kind, site, home_of(home) / "broker", output)
     return 0
 
@@ -192,6 +194,34 @@ def _remark(kind: str, site: Site) -> None:
         )
     if kind != "mosquitto" and not site.hosts:
         say("no host gets in; name each with --host, or --home", err=True)
+
+
+def _tell_ports(kind: str, ports: Ports, home: Path | None, settings: BrokerSettings) -> None:
+    """Say at which port people are served, and keep it where the CA is, with their addresses."""
+    from broker.address import parse_addresses
+    from broker.ca import REGISTRY_FILE
+    from coordinator.cli.certificates import home_of, write_ports
+
+    people = ports.people if kind == "mosquitto" else ports.hosts
+    folder = home_of(home)
+    is_kept = (folder / "ca" / REGISTRY_FILE).exists()
+    if is_kept:
+        write_ports(folder, ports.hosts, people)
+    if people == ports.hosts:
+        return
+    how = "the identities here, and those that `fleet enroll` makes, say so from now on; elsewhere "
+    say(
+        f"hosts and the coordinator connect to port {ports.hosts}, people's programs to {people}, "
+        "since at the other one two programs of one person end each other's connection: "
+        f"{how * is_kept}write it into `broker.url` beside a person's identity"
+    )
+    addresses = parse_addresses(settings.url)
+    if addresses[0].tls and any(one.port == ports.hosts for one in addresses):
+        say(
+            f"{settings.url} is set for this machine, for people's programs too: take `url` out "
+            "of [broker] (or FLEET_BROKER away), and each identity's own address counts",
+            err=True,
+        )
 
 
 def _has_list(folder: Path, home: Path | None) -> bool:

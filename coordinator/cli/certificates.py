@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from broker import certificates as certs
+from broker import identity as ids
 from broker import private
-from broker.address import DEFAULT_TLS_PORT, Address, parse_addresses
+from broker.access import PEOPLE
+from broker.acl import Principal
+from broker.address import DEFAULT_TLS_PORT, Address, parse_address, parse_addresses, text_of
 from broker.errors import ConfigError
 from broker.settings import BrokerSettings, config_home, expanded
 
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
 
 BROKER_CERTIFICATE = "broker.crt"
 BROKER_KEY = "broker.key"
+PORTS_FILE: Final = "ports.json"
+MAX_PORTS_BYTES: Final = 4096
 
 home_option = click.option(
     "--home",
@@ -52,21 +60,75 @@ def publish(authority: Authority, home: Path) -> None:
             private.write(path, data, private.PUBLIC)
 
 
-def broker_url(home: Path) -> str:
-    """Return the broker's address by the first name of its certificate.
+def write_ports(home: Path, hosts: int, people: int) -> None:
+    """Keep at which ports the broker serves hosts and people, for the addresses that are made here.
+
+    Those beside the identities in `home` are written anew with them. Raises OSError.
+    """
+    text = json.dumps({"hosts": hosts, "people": people})
+    private.write(home / "ca" / PORTS_FILE, f"{text}\n".encode(), private.PUBLIC)
+    for path in sorted((home / "identities").glob(f"*/{ids.BROKER_FILE}")):
+        said = ids.broker_of(path.parent)
+        port = people if _is_person(path.parent.name.replace("@", ":")) else hosts
+        url = str(replace(parse_address(said), port=port)) if said else said
+        if url is not None and url != said:
+            private.write(path, f"{url}\n".encode(), private.PUBLIC)
+
+
+def ports(home: Path) -> tuple[int, int] | None:
+    """Return the ports of hosts and people; none where `fleet broker config` has not kept them.
+
+    Raises `ConfigError` for a file that is damaged.
+    """
+    path = home / "ca" / PORTS_FILE
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(private.read(path, MAX_PORTS_BYTES))
+        return int(found["hosts"]), int(found["people"])
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{path}: is damaged; run `fleet broker config` again") from None
+
+
+def addresses_of(home: Path, addresses: Sequence[Address], name: str) -> tuple[Address, ...]:
+    """Return a broker's addresses as the programs of `name` use them.
+
+    A broker may serve people at another port than hosts: whichever of the two is written, theirs is
+    meant.
+    """
+    both = ports(home)
+    if both is None:
+        return tuple(addresses)
+    port = both[_is_person(name)]
+    names = _names(home) if (home / "broker" / BROKER_CERTIFICATE).exists() else ()
+    return tuple(
+        replace(one, port=port) if one.port in both and (not names or one.host in names) else one
+        for one in addresses
+    )
+
+
+def broker_url(home: Path, name: str) -> str:
+    """Return the broker's address for `name`, by the first name of the broker's certificate.
 
     Its port is that of `[broker] url` (or `FLEET_BROKER`) where this names the same broker. Raises
     `ConfigError` with the remedy when there is no name, or the setting is wrong.
     """
+    names = _names(home)
+    if not names:
+        path = home / "broker" / BROKER_CERTIFICATE
+        raise ConfigError(f"{path}: has no names in it; make another with `fleet init --broker`")
+    set_ = [one for one in parse_addresses(BrokerSettings.load().url) if one.tls]
+    usual = (ports(home) or (DEFAULT_TLS_PORT,))[0]
+    port = next((one.port for one in set_ if one.host in names), usual)
+    return text_of(addresses_of(home, [Address(names[0], port, tls=True)], name))
+
+
+def _names(home: Path) -> Sequence[str]:
+    """Return the names and addresses in the broker's certificate. Raises `ConfigError`."""
     from broker.ca import alternative_names
 
-    path = home / "broker" / BROKER_CERTIFICATE
-    names = alternative_names(certs.read_certificate(path))
-    if not names:
-        raise ConfigError(f"{path}: has no names in it; make another with `fleet init --broker`")
-    ports = [
-        one.port
-        for one in parse_addresses(BrokerSettings.load().url)
-        if one.tls and one.host in names
-    ]
-    return str(Address(names[0], ports[0] if ports else DEFAULT_TLS_PORT, tls=True))
+    return alternative_names(certs.read_certificate(home / "broker" / BROKER_CERTIFICATE))
+
+
+def _is_person(name: str) -> bool:
+    return Principal.parse(name).role in PEOPLE

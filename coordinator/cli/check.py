@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ from coordinator.hostpages import known_names
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
-    from coordinator.manifest import ManifestError
+    from coordinator.manifest import Problem
     from coordinator.plan import Plan
 
 ASK_TIMEOUT_S: Final = 1.0
@@ -41,7 +41,8 @@ _WARNING: Final = "warning: "
 def check_command(manifest: Path, offline: bool, watch: bool, as_json: bool, **at: Any) -> int:
     """Check a manifest and print every error in it.
 
-    Needs no coordinator. Where one answers, the trainers that its hosts announce are known too, and
+    Needs no coordinator. Known are the trainers that are built in, and those in the [trainers] of
+    the configuration file. Where a coordinator answers, so are those that its hosts announce, and
     names of hosts that it does not know are warned of. With --watch it is checked while it is
     written.
 
@@ -53,9 +54,9 @@ def check_command(manifest: Path, offline: bool, watch: bool, as_json: bool, **a
     known = _Known(at, offline=offline)
     draw = partial(_draw, manifest, offline)
     if watch:
-        view = View(lambda: _judge(manifest, known), draw)
+        view = View(lambda: _judge(manifest, at["config"], known), draw)
         return watching(view, lambda: time.sleep(POLL_S), as_json=as_json)
-    found = _judge(manifest, known)
+    found = _judge(manifest, at["config"], known)
     if as_json:
         print_json(found)
     else:
@@ -64,26 +65,33 @@ def check_command(manifest: Path, offline: bool, watch: bool, as_json: bool, **a
     return 0 if found["ok"] else EXIT_REFUSED
 
 
-def _judge(manifest: Path, known: _Known) -> dict[str, Any]:
-    """Return as JSON values what is to be said of a manifest."""
+def _judge(manifest: Path, config: Path | None, known: _Known) -> dict[str, Any]:
+    """Return as JSON values what is to be said of a manifest, and of the trainers in `config`."""
+    from broker.trainers import read_trainers
     from coordinator.builtin import builtin_trainers
-    from coordinator.manifest import ManifestError, load_manifest
+    from coordinator.manifest import ManifestError, Problem, load_manifest
 
+    built_in = builtin_trainers()
     trainers, hosts = known()
+    own, faults = read_trainers(config, built_in, programs=False)
+    ours = {name: trainer.hyper_schema if trainer else {} for name, trainer in own.items()}
+    problems = [Problem(str(fault.file), "", fault.key, fault.message) for fault in faults]
+    plan: Plan | None
     try:
-        plan = load_manifest(manifest, {**builtin_trainers(), **trainers})
+        plan = load_manifest(manifest, {**ours, **built_in, **trainers})
     except ManifestError as error:
-        errors = problems_to_list(error)
-        warnings = doubts(error.readable, hosts) if error.readable else None
-        return {
-            "ok": False, "message": str(error), "jobs": 0, "errors": errors, "warnings": warnings,
-            **_unchecked(warnings, hosts),
-        }  # fmt: skip
-    warnings = doubts(plan, hosts)
-    return {
-        "ok": True, "jobs": len(plan.jobs), "errors": [], "warnings": warnings,
+        plan = error.readable
+        problems += error.problems
+    warnings = None if plan is None else doubts(plan, hosts)
+    found = {
+        "ok": not problems,
+        "name": plan.name if plan and not problems else "",
+        "jobs": len(plan.jobs) if plan and not problems else 0,
+        "errors": problems_to_list(problems),
+        "warnings": warnings,
         **_unchecked(warnings, hosts),
-    }  # fmt: skip
+    }
+    return found | ({"message": "\n".join(map(str, problems))} if problems else {})
 
 
 def _unchecked(warnings: list[str] | None, hosts: set[str] | None) -> dict[str, str]:
@@ -93,8 +101,8 @@ def _unchecked(warnings: list[str] | None, hosts: set[str] | None) -> dict[str, 
 
 def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[str]:
     if found["ok"]:
-        count = found["jobs"]
-        yield f"{manifest}: {counted(count, 'job')}, no errors"
+        name = f' of "{printable(found["name"])}"' if found["name"] else ""
+        yield f"{manifest}: {counted(found['jobs'], 'job')}{name}, no errors"
         if found["warnings"] is None:
             why = "--offline" if offline else found.get("unchecked", "no coordinator answered")
             yield f"names of hosts were not checked: {why}"
@@ -114,11 +122,11 @@ def doubts(plan: Plan, hosts: set[str] | None) -> list[str] | None:
     return of_plan(plan, hosts)
 
 
-def problems_to_list(error: ManifestError) -> list[dict[str, Any]]:
+def problems_to_list(problems: Iterable[Problem]) -> list[dict[str, Any]]:
     """Return the errors of a manifest as JSON values."""
     return [
         {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
-        for p in error.problems
+        for p in problems
     ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from broker.access import PEOPLE, host_here, open_access
-from broker.address import IS_IT_THERE, text_of
+from broker.address import IS_IT_THERE, Address, text_of
 from broker.auth import OperatorKey, is_answer, signed_by
 from broker.errors import BadMessage, BadTopic, ConfigError
 from broker.link import Link, LinkSettings, feed
@@ -49,6 +49,10 @@ class OperatorClient:
 
     `watch` are further topic filters, whose messages `messages` yields. `patient`: keep trying to
     connect until the deadline, rather than give up at the first refusal.
+
+    Where nobody has said which broker, it is whoever's that listens on this machine: `named` is
+    false. Then `unnamed` is told where that is, once it is connected, and before something is
+    changed there, which it may refuse by an error; without it nothing is changed.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class OperatorClient:
         *,
         watch: Sequence[str] = (),
         patient: bool = False,
+        unnamed: Callable[[Address, bool], None] | None = None,
     ) -> None:
         """Prepare; entering the context connects.
 
@@ -71,6 +76,8 @@ class OperatorClient:
         self._patient = patient
         self._settings = settings
         self._addresses = access.addresses
+        self.named = "url" in settings.model_fields_set or access.addresses[0].tls
+        self._unnamed = unnamed
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
         self._lost: Disconnected | None = None  # while there is no connection
         self._status = b""  # of the coordinator, as it says itself, or its will does
@@ -115,6 +122,8 @@ class OperatorClient:
                     self._note(event)
                     self._aside.append(event)  # retained messages may come first
         if connected:
+            if not self.named and self._unnamed is not None:
+                self._unnamed(self._addresses[0], False)
             return self
         # Aside: a connect to a host that swallows packets takes longer to give up than we have.
         threading.Thread(target=self._link.stop, name="fleet-give-up", daemon=True).start()
@@ -164,9 +173,11 @@ class OperatorClient:
         holds for a minute, and somebody may be more patient than that. Of the answers to them the
         one counts that the key has signed. Raises `NotDone` when the coordinator says no,
         `Unreachable` when it says nothing (sooner where its status says offline), with whether a
-        command may still be done, `ConfigError` for an unusable key.
+        command may still be done, `ConfigError` for an unusable key, or a command to a broker that
+        nobody has named.
         """
         topic = self.topics.operator_request(self.name)
+        request = self._let_go(request)
         # Whoever only looks needs no key, and may have no right to read it.
         key = self._settings.operator_key() if isinstance(request, Command) else None
         patience = Patience(self.timeout_s, time.monotonic())
@@ -202,7 +213,7 @@ class OperatorClient:
                 continue
             self._silent_since_s = None
             if not response.ok:
-                raise NotDone(response.message, response.data)
+                raise NotDone(response.message, response.data, response.code)
             return response.data
         if unsigned:
             raise NotDone(
@@ -211,6 +222,17 @@ class OperatorClient:
                 "`fleet events`"
             )
         raise Unreachable(f"{self._missing()}{self._what_becomes(request, sent_s)}")
+
+    def _let_go(self, request: OperatorRequest) -> OperatorRequest:
+        """Return a request that may be sent: it does not expire while somebody thinks about it."""
+        if self.named or not isinstance(request, Command):
+            return request
+        if self._unnamed is None:
+            raise ConfigError(f"{text_of(self._addresses)}: is that the fleet? say so by --broker")
+        asked_s = time.monotonic()
+        self._unnamed(self._addresses[0], True)
+        expires_at = request.expires_at and request.expires_at + time.monotonic() - asked_s
+        return request.model_copy(update={"expires_at": expires_at})
 
     def _what_becomes(self, request: OperatorRequest, sent_s: float | None) -> str:
         """Return what becomes of a command without an answer that was last sent at `sent_s`, if so.
@@ -300,12 +322,16 @@ class OperatorClient:
         topic = self.topics.operator_response(self.name)
         return isinstance(event, Incoming) and is_answer(key, topic, event.payload)
 
-    def list_jobs(self, states: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Return the rows of all jobs, page by page."""
+    def list_jobs(
+        self, states: Sequence[Any] = (), models: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """Return the rows of all jobs, or those in these states and of these models."""
         rows: list[dict[str, Any]] = []
         offset: int | None = 0
         while offset is not None:
-            page = self.ask(AskList(id=new_id(), states=tuple(states), offset=offset))
+            page = self.ask(
+                AskList(id=new_id(), states=tuple(states), models=tuple(models), offset=offset)
+            )
             rows += page["jobs"]
             offset = page["next"]
         return rows
@@ -314,14 +340,14 @@ class OperatorClient:
         """Return all hosts, page by page."""
         return [row for page in self.host_pages() for row in hostpages.whole(page)]
 
-    def host_pages(self, *, absent: bool = False) -> Iterator[dict[str, Any]]:
+    def host_pages(self, *, absent: bool = False, brief: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the pages of hosts; while one is looked at, the coordinator makes the next."""
-        ask = AskWorkers(id=new_id(), absent=absent)
+        ask = AskWorkers(id=new_id(), absent=absent, brief=brief)
         while True:
             page = self.ask(ask)
             is_last = page["next"] is None
             if not is_last:
-                ask = AskWorkers(id=new_id(), absent=absent, offset=page["next"])
+                ask = ask.model_copy(update={"id": new_id(), "offset": page["next"]})
                 self.ask_ahead(ask)
             yield page
             if is_last:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from broker.errors import ConfigError
+from coordinator.cli import EXIT_REFUSED
 from coordinator.cli.complete import complete_host, complete_job
 from coordinator.cli.patience import USUAL_S
 
 if TYPE_CHECKING:
+    from broker.address import Address
     from broker.settings import BrokerSettings
     from coordinator.cli.client import OperatorClient
 
 F = TypeVar("F", bound=Callable[..., Any])
+_CONFIRMED: Final = "coordinator.cli.confirmed"  # in a context's `meta`, as the next
+_TOLD: Final = "coordinator.cli.told"
 
 
 # The last one is the first that `--help` shows.
@@ -58,7 +64,8 @@ def client_options(function: F) -> F:
         plain: bool | None, config: Path | None, timeout: float, **kwargs: Any,
     ) -> Any:  # fmt: skip
         settings = where(broker, root, identity, plain, config)
-        with connect(settings, timeout, watch=bool(kwargs.get("watch"))) as client:
+        watch = changes(settings) if kwargs.get("watch") else []
+        with connect(settings, timeout, watch=watch) as client:
             return function(client, *args, **kwargs)
 
     return where_options(timeout_option(wrapped))  # type: ignore[return-value] # likewise
@@ -91,14 +98,45 @@ def where(
     return BrokerSettings.load(config, said)
 
 
-def connect(settings: BrokerSettings, timeout_s: float, *, watch: bool = False) -> OperatorClient:
-    """Return a client for the fleet; to `watch` is to hear of jobs and hosts that change."""
+def changes(settings: BrokerSettings) -> list[str]:
+    """Return the topics on which one hears of jobs and hosts that change."""
     from broker.topics import Topics
-    from coordinator.cli.client import OperatorClient
 
     topics = Topics(settings.topic_root)
-    changes = [topics.job("+"), topics.status("+"), topics.summary()] if watch else []
-    return OperatorClient(settings, timeout_s, watch=changes)
+    return [topics.job("+"), topics.status("+"), topics.summary()]
+
+
+def connect(
+    settings: BrokerSettings, timeout_s: float, *, watch: Sequence[str] = ()
+) -> OperatorClient:
+    """Return a verb's client for the fleet; one that nobody has named is named when it is there."""
+    from coordinator.cli.client import OperatorClient
+
+    return OperatorClient(settings, timeout_s, watch=watch, unnamed=_unnamed)
+
+
+def _unnamed(address: Address, is_change: bool) -> None:
+    """Say which fleet it is that nobody has named; have it confirmed before it is changed, once.
+
+    A verb's own question does as well. Raises `ConfigError` where nobody can be asked,
+    `click.exceptions.Exit` for a no.
+    """
+    from coordinator.cli.words import say
+
+    context = click.get_current_context()
+    if not is_change:
+        if not context.meta.get(_TOLD):
+            say(f"this is the fleet at {address}; --broker or FLEET_BROKER names another", err=True)
+        context.meta[_TOLD] = True
+    elif not (context.meta.get(_CONFIRMED) or context.params.get("yes")):
+        if not sys.stdin.isatty():
+            raise ConfigError(
+                f"the fleet at {address} would be changed, and nobody has named it: say --broker "
+                f"{address}, or set FLEET_BROKER"
+            )
+        question = f"Let `{context.command_path}` change the fleet at {address}?"
+        if not is_confirmed(question, as_json=bool(context.params.get("as_json"))):
+            context.exit(EXIT_REFUSED)
 
 
 def is_confirmed(question: str, *, as_json: bool) -> bool:
@@ -108,6 +146,7 @@ def is_confirmed(question: str, *, as_json: bool) -> bool:
     """
     try:
         if click.confirm(question, err=True):
+            click.get_current_context().meta[_CONFIRMED] = True
             return True
     except click.Abort:
         click.echo(err=True)  # what comes next is to have a line of its own

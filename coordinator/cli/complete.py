@@ -33,6 +33,7 @@ STATES: Final[dict[str, Sequence[str]]] = {
     "cancel": ("pending", "claimed", "running"),
     "requeue": ("claimed", "running", "completed", "failed", "cancelled"),
     "get": ("completed",),
+    "predict": ("completed",),
 }
 Found = list[tuple[str, str]]
 
@@ -55,9 +56,19 @@ def complete_job(
             _of_job(row, incomplete, by_id=not row["in_plan"] and row["name"] in planned)
             for row in rows
         ]
-        return [one for one in told if one[0].startswith(incomplete)]
+        in_line = ctx.params.get("jobs") or ()
+        return [one for one in told if one[0].startswith(incomplete) and one[0] not in in_line]
 
     return _items(_within(ctx, ask))
+
+
+def complete_job_or_file(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the jobs that begin so; where there are none, the shell completes files."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file"), *complete_job(ctx, param, incomplete)]
 
 
 def complete_attempt(
@@ -65,7 +76,7 @@ def complete_attempt(
 ) -> list[CompletionItem]:
     """Return the attempts of the job in the line whose results are there, and what those are."""
     # An option that lacks its value has click leave what comes before it as it is.
-    job = ctx.params.get("job") or next(iter(ctx.args), None)
+    job = ctx.params.get("job") or next(iter(ctx.params.get("jobs") or ctx.args), None)
     if not job:
         return []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from datetime import datetime
 from pathlib import Path
@@ -13,11 +14,12 @@ import click
 from broker.errors import ConfigError
 from broker.machine import new_id
 from broker.messages import AskDrain, AskPause, AskResume, AskSnooze
-from coordinator.cli import NotDone
+from coordinator.cli import EXIT_REFUSED, NotDone, printable
 from coordinator.cli.common import (
     client_options,
     connect,
     host_argument,
+    is_confirmed,
     json_option,
     timeout_option,
     where,
@@ -26,10 +28,15 @@ from coordinator.cli.common import (
 from coordinator.cli.complete import complete_first_host, complete_host
 from coordinator.cli.serve import become_module
 from coordinator.cli.words import say
+from coordinator.setaside import begins_again
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
+now_option = click.option(
+    "--now", is_flag=True, help="What runs is given back at once, rather than finished."
+)
+yes_option = click.option("--yes", "-y", is_flag=True, help="With --now: do not ask.")
 here_option = click.option("--here", is_flag=True, help="This machine, by its owner.")
 state_option = click.option("--state", type=click.Path(path_type=Path), metavar="DIR",
                             help="With --here: the agent's state folder.")  # fmt: skip
@@ -37,71 +44,85 @@ state_option = click.option("--state", type=click.Path(path_type=Path), metavar=
 
 @click.command("drain")
 @host_argument
-@click.option("--now", is_flag=True, help="What it holds is given back, and goes on elsewhere.")
+@now_option
+@yes_option
 @json_option
 @client_options
-def drain_command(client: OperatorClient, host: str, now: bool, as_json: bool) -> None:
-    """Give a host no new jobs; what it holds goes on. `fleet resume` lifts it.
+def drain_command(client: OperatorClient, host: str, now: bool, yes: bool, as_json: bool) -> int:
+    """Give a host no new jobs; what runs is finished there. `fleet resume` lifts it.
 
     With --now, what runs is asked to end and leaves a checkpoint, from which it goes on elsewhere;
-    that costs the job no attempt.
+    that costs the job no attempt. On a terminal it is asked first where a trainer keeps none.
 
     Example: fleet drain gaming-pc --now
     """
+    if now and not yes and not _is_meant(client, host, as_json=as_json):
+        return EXIT_REFUSED
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskDrain(id=new_id(), host=host, now=now, expires_at=expires_at))
     lifts = f"; `fleet resume {data['host']}` lifts it"
     _say(data, f"{data['host']} is drained{_held(data)}{lifts}", as_json=as_json)
+    return 0
 
 
 @click.command("snooze")
 @click.argument("words", metavar="HOST TIME | --here [TIME]", nargs=-1,
                 shell_complete=complete_first_host)  # fmt: skip
-@click.option("--finish", is_flag=True, help="What runs may be finished.")
-@click.option(
-    "--off", is_flag=True, help="With --here: end it; of a host, `fleet resume HOST` does."
-)
+@now_option
+@yes_option
+@click.option("--off", is_flag=True, help="End it, and nothing else that keeps jobs off.")
 @here_option
 @state_option
 @timeout_option
 @json_option
 @where_options
 def snooze_command(
-    words: tuple[str, ...], finish: bool, off: bool, here: bool, state: Path | None, timeout: float,
-    as_json: bool, **at: Any,
+    words: tuple[str, ...], now: bool, yes: bool, off: bool, here: bool, state: Path | None,
+    timeout: float, as_json: bool, **at: Any,
 ) -> int:  # fmt: skip
-    """Give a host no jobs for a while; what runs is given back, and goes on elsewhere.
+    """Give a host no new jobs for a while; what runs is finished there, as after `fleet drain`.
 
-    TIME is 30m, 3h, 2d, or 18:00. It ends by itself, or by `fleet resume HOST`. With --here the
-    owner says it on the machine itself, without a broker, and no operator can lift it; without TIME
-    it then holds until `fleet snooze --here --off`, or `fleet resume --here`.
+    With --now, what runs is given back at once, with its checkpoint, and goes on elsewhere.
+
+    TIME is 30m, 3h, 2d, or 18:00. It ends by itself, or by --off; `fleet resume HOST` lifts a drain
+    with it. With --here the owner says it on the machine itself, without a broker, and no operator
+    can lift it; without TIME it then holds until `fleet snooze --here --off`, or `fleet resume
+    --here`.
 
     \b
     Examples:
       fleet snooze gaming-pc 3h
-      fleet snooze --here 22:30
+      fleet snooze gaming-pc --off
+      fleet snooze --here 22:30 --now
     """  # noqa: D301 - \b is click's
-    if off:
-        return _end_snooze(words, finish=finish, here=here, at={"state": state} | _of_agent(at))
+    if off and (now or len(words) != (0 if here else 1)):
+        text = "--off ends the snooze; say neither a time nor --now with it"
+        raise click.UsageError(text if here or words else "say which host: fleet snooze HOST --off")
+    if off and here:
+        return become_module("agent.snooze", {"end": True, "state": state} | _of_agent(at))
     if here:
         if len(words) > 1:
             raise click.UsageError("with --here say at most how long: fleet snooze --here 3h")
-        options = {"time": words[0] if words else None, "finish": finish or None, "state": state}
-        return become_module("agent.snooze", options | _of_agent(at))
-    if len(words) != 2:
+        options = {"time": words[0] if words else None, "state": state}
+        flags = {"now": now or None, "yes": yes or None}
+        return become_module("agent.snooze", options | flags | _of_agent(at))
+    if len(words) != 2 and not off:
         raise click.UsageError("say which host and for how long: fleet snooze gaming-pc 3h")
     if state is not None:
         raise click.UsageError("--state: only with --here")
+    if off:
+        return _end_snooze(words[0], timeout, at, as_json=as_json)
     from broker.hours import seconds_until
 
-    now = datetime.now().astimezone()
     try:
-        for_s = seconds_until(words[1], now)
+        for_s = seconds_until(words[1], datetime.now().astimezone())
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="TIME") from None
     with connect(where(**at), timeout) as client:
+        if now and not yes and not _is_meant(client, words[0], as_json=as_json):
+            return EXIT_REFUSED
         ask = AskSnooze(
-            id=new_id(), host=words[0], for_s=for_s, finish=finish, expires_at=time.time() + timeout
+            id=new_id(), host=words[0], for_s=for_s, now=now, expires_at=time.time() + timeout
         )
         try:
             data = client.ask(ask)
@@ -165,20 +186,24 @@ def pause_command(client: OperatorClient, off: bool, as_json: bool) -> None:
     """
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskPause(id=new_id(), off=off, expires_at=expires_at))
-    paused = "the fleet is paused; `fleet pause --off` lifts it"
-    _say(data, paused if data["paused"] else "jobs are given out again", as_json=as_json)
+    paused = "the fleet is paused{}; `fleet pause --off` lifts it"
+    given = "jobs are given out again"
+    if data["was_so"]:
+        paused, given = paused.format(" already"), "the fleet is not paused: jobs are given out"
+    _say(data, paused.format("") if data["paused"] else given, as_json=as_json)
 
 
-def _end_snooze(words: tuple[str, ...], *, finish: bool, here: bool, at: dict[str, Any]) -> int:
-    """End the owner's snooze; an operator's ends with whatever else keeps jobs from the host."""
-    if not here:
-        host = words[0] if words else "HOST"
-        raise click.UsageError(
-            f"--off is for --here; `fleet resume {host}` ends a snooze, and a drain with it"
-        )
-    if words or finish:
-        raise click.UsageError("--off ends the snooze; say neither a time nor --finish with it")
-    return become_module("agent.snooze", {"end": True} | at)
+def _end_snooze(host: str, timeout_s: float, at: dict[str, Any], *, as_json: bool) -> int:
+    """End an operator's snooze; what else keeps jobs from the host holds, and is told."""
+    with connect(where(**at), timeout_s) as client:
+        expires_at = time.time() + timeout_s
+        data = client.ask(AskSnooze(id=new_id(), host=host, for_s=0.0, expires_at=expires_at))
+    text = f"{data['host']} is not snoozed"
+    if data["was"]:
+        text = f"{data['host']} is no longer {data['was'][0]}"
+    takes = f", but takes no jobs: {'; '.join(data['refuses'])}" if data["refuses"] else ""
+    _say(data, text + takes, as_json=as_json)
+    return 0
 
 
 def _of_agent(at: dict[str, Any]) -> dict[str, Any]:
@@ -186,11 +211,25 @@ def _of_agent(at: dict[str, Any]) -> dict[str, Any]:
     return {name: at[name] for name in ("identity", "config")}
 
 
+def _is_meant(client: OperatorClient, host: str, *, as_json: bool) -> bool:
+    """Ask, at a terminal, whether jobs that keep no checkpoint are to begin again elsewhere."""
+    if not sys.stdin.isatty():
+        return True
+    rows = (row for page in client.host_pages(brief=True) for row in page["workers"])
+    row = next((row for row in rows if row["host"] == host), None)
+    costs = begins_again(row["jobs"]) if row else []
+    for text in costs:
+        say(printable(text), err=True)
+    return not costs or is_confirmed(f"Have {printable(host)} give it back?", as_json=as_json)
+
+
 def _held(data: dict[str, Any]) -> str:
     if not data["jobs"]:
         return ""
-    verb = "gives back" if data.get("gives_back") else "goes on with"
-    return f"; it {verb} {', '.join(data['jobs'])}"
+    jobs = ", ".join(data["jobs"])
+    if data.get("gives_back"):
+        return f"; it gives back {jobs}"
+    return f"; it finishes {jobs} (--now has it given back)"
 
 
 def _say(data: dict[str, Any], text: str, *, as_json: bool) -> None:

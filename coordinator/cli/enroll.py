@@ -22,7 +22,7 @@ from broker.machine import system_clock
 from broker.prose import span
 from broker.settings import BrokerSettings
 from coordinator.cli import NotDone
-from coordinator.cli.certificates import broker_url, home_of, home_option, publish
+from coordinator.cli.certificates import addresses_of, broker_url, home_of, home_option, publish
 from coordinator.cli.common import json_option
 from coordinator.cli.journal import note, tell
 from coordinator.cli.progress import waiting
@@ -75,7 +75,7 @@ def enroll_command(
     authority = Authority(home / "ca")
     ids.folder_name(name)
     given = ctx.obj or {}
-    url = _broker(home, broker or given.get("broker"), config or given.get("config"))
+    url = _broker(home, broker or given.get("broker"), config or given.get("config"), name)
     lasts_s = _seconds(lasts)
     old = _check_free(authority, name, replace=replace)
     if out is not None:
@@ -89,11 +89,13 @@ def enroll_command(
     tell(authority, home, url, Path(file) if file else None)
 
 
-def _broker(home: Path, given: str | None, config: str | None) -> str:
-    """Return the broker's address for hosts: the one that is set, else the certificate's."""
+def _broker(home: Path, given: str | None, config: str | None, name: str) -> str:
+    """Return the broker's address for `name`: the one that is set, else the certificate's."""
     settings = BrokerSettings.load(Path(config) if config else None, {"url": given})
     addresses = parse_addresses(settings.url)
-    return text_of(addresses) if addresses[0].tls else broker_url(home)
+    if not addresses[0].tls:
+        return broker_url(home, name)
+    return text_of(addresses_of(home, addresses, name))
 
 
 def _check_free(authority: Authority, name: str, *, replace: bool) -> Issued | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +18,7 @@ from coordinator.cli import Unreachable
 from coordinator.cli.common import client_options, json_option
 from coordinator.cli.complete import complete_host, complete_job
 from coordinator.cli.words import moment as local_moment
-from coordinator.cli.words import say
+from coordinator.cli.words import print_json_line, say
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -145,7 +144,7 @@ def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False))
+            print_json_line(row)
         return
     for row in together(rows):
         render.print_event(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.errors import BadMessage
@@ -13,15 +14,20 @@ from broker.messages import JOB_ROW, PROGRESS, AskShow, AskWhy, Progress, decode
 from broker.prose import span
 from broker.topics import Kind
 from coordinator.cli import Unreachable, printable
+from coordinator.cli.progress import BAR
 from coordinator.cli.words import say, told, took
-from coordinator.setaside import main_metric, metric_words
+from coordinator.howfar import part_of
+from coordinator.setaside import BELOW_CHANCE, main_metric, metric_words
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 ASK_EVERY_S: Final = 10.0
+TELL_EVERY_S: Final = 20.0  # how far it is, where no bar is seen
 MISSES: Final = 6  # questions without an answer, after which nobody is believed to be there
+_WORDS: Final = 80  # characters of the line beside the bar, most often
+_LEAST: Final = 4  # of a bar
 NOBODY: Final = "no coordinator answers; the job goes on without, and it is asked again"
 AGAIN: Final = "the coordinator answers again"
 _NUMBER: Final = re.compile(r"\d+")
@@ -77,7 +83,8 @@ def outcome(row: dict[str, Any], *, fetches: bool = False) -> str:
     """Return in a line what came of a job that is over, and what comes next."""
     on = f" on {row['host']}" if row.get("host") else ""
     ran = f"trained for {said}" if (said := took(row)) else ""
-    facts = ", ".join(filter(None, (ran, metric_words(row["metrics"]))))
+    chance = BELOW_CHANCE if row.get("below_chance") else ""
+    facts = ", ".join(filter(None, (ran, metric_words(row["metrics"]), chance)))
     line = f"{row['name']} {row['state']}{on}{': ' if facts else ''}{facts}"
     if not (fetches and row["state"] == "completed"):
         line += f"; `{_next(row)}` {_NEXT[row['state']][1]}"
@@ -112,6 +119,17 @@ def _waits(client: OperatorClient, row: dict[str, Any]) -> str:
     return f"it waits: {why['summary']}; `fleet why {row['name']}` has the reasons"
 
 
+def _how_far(progress: Progress) -> list[str]:
+    """Return how far a trainer is, by its own word; nothing where it has named no epochs."""
+    if not progress.epochs:
+        return []
+    epoch = progress.epoch or 0
+    said = [f"{part_of(epoch, progress.epochs):.0%}", f"{epoch}/{progress.epochs}"]
+    losses = (progress.val_loss, progress.train_loss)
+    said += [f"loss {one:.4f}" for one in losses if one is not None][:1]
+    return said + ([] if progress.eta_s is None else [f"{span(progress.eta_s)} left"])
+
+
 def _is_behind(row: dict[str, Any], last: dict[str, Any]) -> bool:
     """Whether a row was published before what an answer has said meanwhile."""
     if not last or row["attempt"] != last["attempt"]:
@@ -138,27 +156,30 @@ def _heard(kind: Kind, payload: bytes, row: dict[str, Any], screen: _Screen) -> 
 class _Screen:
     """What is seen of a job while it is waited for."""
 
-    def __init__(self, *, quiet: bool, fetches: bool = False) -> None:
+    def __init__(
+        self, *, quiet: bool, fetches: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._fetches = fetches
+        self._clock = clock
+        self._told_s = clock()
         self._said = ""
         self._why = ""
         self._quiet = quiet
         self._bar: Any = None
-        if sys.stderr.isatty() and not quiet:
+        if sys.stderr.isatty():
             from rich import progress as rich
 
             from coordinator.cli import render
 
+            console = render.console(stderr=True)
+            room = console.width - _WORDS
             columns = (
                 rich.TextColumn("{task.description}"),
-                rich.BarColumn(),
-                rich.TextColumn("{task.fields[loss]}"),
-                rich.TextColumn("{task.fields[left]}"),
+                *([rich.BarColumn(min(BAR, room))] if room >= _LEAST else []),
+                rich.TextColumn("{task.fields[figures]}"),
             )
-            self._bar = rich.Progress(
-                *columns, console=render.console(stderr=True), transient=True
-            )  # fmt: skip
-            self._task = self._bar.add_task("", total=None, loss="", left="")
+            self._bar = rich.Progress(*columns, console=console, transient=True)
+            self._task = self._bar.add_task("", total=None, figures="")
             self._bar.start()
 
     def show(self, row: dict[str, Any], progress: Progress | None) -> None:
@@ -169,6 +190,8 @@ class _Screen:
         state = printable(f"{row['name']} {row['state']}{where}")
         if self._bar is not None:
             self._draw(row, state, progress)
+        elif progress is not None and not self._quiet:
+            self._tell(state, progress)
         if state == self._said:
             return
         self._said = state
@@ -180,10 +203,16 @@ class _Screen:
         elif self._bar is None and not self._quiet:
             say(state)
 
+    def _tell(self, state: str, progress: Progress) -> None:
+        """Say now and then how far it is."""
+        if self._clock() - self._told_s >= TELL_EVERY_S and (words := _how_far(progress)):
+            self._told_s = self._clock()
+            say(f"{state}: {', '.join([words[0], f'epoch {words[1]}', *words[2:]])}")
+
     def stall(self) -> None:
-        """Say that what is shown is old, and leave out how long it would have taken."""
+        """Say that what is shown is old, and leave out the figures."""
         if self._bar is not None:
-            self._bar.update(self._task, left="")
+            self._bar.update(self._task, figures="")
         if not self._quiet:
             self.say(NOBODY)
 
@@ -203,17 +232,13 @@ class _Screen:
         self._bar.console.print(render.Line(text, indent=0))
 
     def _draw(self, row: dict[str, Any], state: str, progress: Progress | None) -> None:
-        if progress is not None and progress.epochs:
-            losses = (progress.val_loss, progress.train_loss)
-            loss = next((f"loss {one:.4f}" for one in losses if one is not None), "")
-            words = f"{state}, {progress.epoch or 0}/{progress.epochs}"
-            left = "" if progress.eta_s is None else f"{span(progress.eta_s)} left"
+        if progress is not None and (words := _how_far(progress)):
             self._bar.update(
-                self._task, description=words, total=progress.epochs,
-                completed=progress.epoch or 0, loss=loss, left=left,
+                self._task, description=state, total=progress.epochs,
+                completed=progress.epoch or 0, figures=", ".join(words),
             )  # fmt: skip
         elif row["state"] != "running":
-            self._bar.update(self._task, description=state, total=None, loss="", left="")
+            self._bar.update(self._task, description=state, total=None, figures="")
         elif not self._said.endswith(state):
             self._bar.update(self._task, description=state)
 

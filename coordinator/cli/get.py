@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
@@ -15,7 +15,8 @@ import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from broker.disk import make_wanted, naming
-from broker.errors import BadMessage, BadStream, LocalError
+from broker.errors import BadMessage, BadStream, ConfigError, LocalError
+from broker.lock import FolderLock, holder
 from broker.machine import new_id
 from broker.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored, Word
 from broker.names import is_plain
@@ -24,9 +25,10 @@ from broker.ranges import RangeSet
 from broker.stream import Complete, Receiver, SendGrant, WriteChunk
 from broker.topics import Kind
 from coordinator.cli import Unreachable, words
-from coordinator.cli.common import client_options, job_argument, json_option
+from coordinator.cli.common import connect, json_option, timeout_option, where, where_options
 from coordinator.cli.complete import complete_attempt
 from coordinator.cli.progress import transfer, waiting
+from coordinator.cli.several import Choice, choosing, complain, exit_code, one_by_one
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES: Final = 1024 * 1024
 ASK_AGAIN_S: Final = 10.0
 STALL_S: Final = 60.0
-LEFT_S: Final = 86_400.0  # a part file that nobody has written to for so long was left
-_PART: Final = re.compile(r"\.[0-9a-f]{64}\.[0-9a-f]{12}\.part")
+_WORKPLACE: Final = ".fleet-get-"
 
 
 def _plain(name: str) -> str:
@@ -61,7 +62,7 @@ class Offer(BaseModel):
 
 
 @click.command("get")
-@job_argument
+@choosing
 @click.option("--output", "-o", type=click.Path(path_type=Path), default=Path(), metavar="DIR",
               help="Where to put it.  [default: here]")  # fmt: skip
 @click.option("--attempt", type=click.IntRange(1), metavar="N", shell_complete=complete_attempt,
@@ -69,13 +70,17 @@ class Offer(BaseModel):
 @click.option("--raw", is_flag=True, help="Keep the bundle as it is, do not unpack it.")
 @click.option("--stall", type=click.FloatRange(1, 3600), default=STALL_S, show_default=True,
               metavar="SECONDS", help="Give up when nothing comes for so long.")  # fmt: skip
+@timeout_option
 @json_option
-@client_options
+@where_options
 def get_command(
-    client: OperatorClient, job: str, output: Path, attempt: int | None, raw: bool, stall: float,
-    as_json: bool,
-) -> None:  # fmt: skip
+    choice: Choice, output: Path, attempt: int | None, raw: bool, stall: float, timeout: float,
+    as_json: bool, **at: Any,
+) -> int:  # fmt: skip
     """Fetch a job's artifact, check its sha256 and unpack it into DIR/NAME.
+
+    Of several jobs each is fetched by itself: what is wrong with one is told at the end. What
+    --model chooses is what is completed.
 
     A result that a requeue has set aside is kept for a while (30 days, unless the coordinator is
     told otherwise): with --attempt it is fetched, into DIR/NAME-attempt-N.
@@ -85,12 +90,38 @@ def get_command(
       fleet get gbt-oracle -o models
       fleet get gbt-oracle --raw
       fleet get gbt-oracle --attempt 1
+      fleet get --model gbt -o models
     """  # noqa: D301 - \b is click's
-    got = fetch(client, job, output, attempt=attempt, raw=raw, stall_s=stall)
-    if as_json:
-        words.print_json(got.offer.model_dump() | got.in_fields())
+    if attempt is not None and choice.only is None:
+        raise click.UsageError("--attempt: of one job")
+    settings = where(**at)
+
+    def get(job: str) -> dict[str, Any]:
+        # What still comes of one artifact would be taken for the next: each has its connection.
+        with connect(settings, timeout) as client:
+            got = fetch(client, job, output, attempt=attempt, raw=raw, stall_s=stall)
+        if not as_json:
+            got.say()
+        return got.offer.model_dump() | got.in_fields()
+
+    if choice.only is not None:
+        row = get(choice.only)
+        if as_json:
+            words.print_json(row)
+        return 0
+    if choice.names:
+        asked = [*choice.names]
     else:
-        got.say()
+        with connect(settings, timeout) as client:
+            asked = choice.asked(client, "get")
+    rows = [*one_by_one(asked, get)]
+    if as_json:
+        words.print_json(rows)
+        return exit_code(rows)
+    if not rows:
+        words.say(choice.none())
+    complain(rows)
+    return exit_code(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +157,13 @@ def fetch(
     """
     offer = ask(client, job, attempt)
     make_wanted(output)
-    _clear_left(output, time.time())
     name = offer.name if attempt is None else f"{offer.name}-attempt-{attempt}"
     target = output / (f"{name}.tar.zst" if raw else name)
     if target.exists():
         raise LocalError(f"{target} exists already; remove it, or choose another -o")
-    # Nobody can have made it before, nor is it another's who fetches the same.
-    part = output / f".{offer.artifact_id}.{new_id()[:12]}.part"
     begun_s = time.monotonic()
-    try:
+    with _workplace(output) as folder:
+        part = folder / "bundle.part"
         with naming(part), part.open("x+b") as file:
             with transfer(offer.name, offer.size_bytes) as advance:
                 receive(client, job, offer, file, stall_s, advance)
@@ -147,18 +176,28 @@ def fetch(
             from broker.unpack import unpack
 
             with waiting(f"{offer.name}: unpacking"), naming(target):
-                files = unpack(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+                unpacked = folder / target.name
+                files = [target / path.relative_to(unpacked) for path in unpack(part, unpacked)]
+                unpacked.rename(target)
     return Got(offer, target, files, time.monotonic() - begun_s)
 
 
-def _clear_left(output: Path, now_s: float) -> None:
-    """Delete the part files of those who were killed while they fetched something into it."""
-    for path in output.glob(".*.part"):
+@contextlib.contextmanager
+def _workplace(output: Path) -> Iterator[Path]:
+    """Give a hidden folder of its own for what is in the making; it goes at the end.
+
+    It is locked meanwhile. One that nobody has locked was left by somebody who was killed.
+    """
+    for left in output.glob(f"{_WORKPLACE}*"):
         with contextlib.suppress(OSError):
-            if _PART.fullmatch(path.name) and now_s - path.lstat().st_mtime > LEFT_S:
-                path.unlink()
+            if (left / "lock").exists() and holder(left) is None:
+                shutil.rmtree(left, ignore_errors=True)
+    folder = output / f"{_WORKPLACE}{new_id()[:12]}"
+    with contextlib.ExitStack() as at_end:
+        at_end.callback(shutil.rmtree, folder, ignore_errors=True)
+        with contextlib.suppress(ConfigError):  # a disk without locks: then nobody clears it either
+            at_end.callback(FolderLock(folder, "`fleet get`").release)
+        yield folder
 
 
 def ask(client: OperatorClient, job: str, attempt: int | None = None) -> Offer:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from broker.prose import counted
+from coordinator.against import no_room
 from coordinator.cli import render
 
 SHOWN: Final = 8
@@ -22,8 +23,20 @@ def paused(status: dict[str, Any]) -> Iterator[Any]:
 def disk(status: dict[str, Any]) -> Iterator[Any]:
     """Yield what is wrong with the disk of the store, if anything is."""
     if fault := status["coordinator"].get("disk_fault"):
-        said = f"{'Disk':<{INDENT}}{render.printable(fault)}"
+        said = f"{'Disk':<{INDENT}}{_disk_words(fault)}"
         yield render.Line(said, indent=INDENT, style="yellow")
+
+
+def _disk_words(fault: dict[str, Any]) -> str:
+    if fault["code"] == "low":
+        many = fault["jobs"] > 1
+        return f"{counted(fault['jobs'], 'finished job')} {no_room(fault, several=many)}; make room"
+    what = "refuses, as the coordinator's log says"
+    if fault["code"] == "hangs":
+        what = f"has not answered for {fault['silent_s']} s"
+    waits = "waits" if fault["small"] == 1 else "wait"
+    small = f"{counted(fault['small'], 'small result')} {waits} for it in the ledger"
+    return f"the disk of the store {what}; {small}"
 
 
 def orphaned(status: dict[str, Any]) -> Iterator[Any]:

@@ -52,6 +52,10 @@ _BRING: Final = (
     "secret: whoever has it can give orders); there, try"
 )
 _BESIDE: Final = "here, where several people are known now, say which"
+_HERE: Final = (
+    "next, here (docs/brokers.md has mosquitto and others as well: `fleet broker config mosquitto` "
+    "gives people's programs a port of their own; for now, that is {url})"
+)
 _RIGHTS: Final = (
     "mosquitto, RabbitMQ and NATS know people by their own files: make them again (`fleet broker "
     "config`, docs/brokers.md)"
@@ -199,7 +203,7 @@ def _client(authority: Authority, home: Path, name: str, now_s: float, done: lis
     is_new = not path.exists()
     key = certs.new_key()
     made = authority.issue(key.public_key(), name, now_s, replace=True)
-    ids.write_identity(folder, authority.pem, made, certs.key_pem(key), broker_url(home))
+    ids.write_identity(folder, authority.pem, made, certs.key_pem(key), broker_url(home, name))
     done.append(Made(folder, f"the certificate of {name}", is_new=is_new))
 
 
@@ -259,17 +263,13 @@ def _next(
 
 def _addresses(home: Path, person: str, brokers: Sequence[str]) -> Iterator[Step]:
     """Yield where an address that is written down stays as it is, though another may be meant."""
-    settings, url = BrokerSettings.load(), broker_url(home)
-    written = [
-        home / "identities" / ids.folder_name(name) / ids.BROKER_FILE
-        for name in ("coordinator", person)
-    ]
-    for path in written:
-        said = ids.broker_of(path.parent)
+    for name in ("coordinator", person):
+        path = home / "identities" / ids.folder_name(name) / ids.BROKER_FILE
+        said, url = ids.broker_of(path.parent), broker_url(home, name)
         if said not in {None, url}:
             yield Step("written", _WRITTEN.format(path=path, said=said, url=url))
-    addresses = parse_addresses(settings.url)
-    used = addresses if addresses[0].tls else parse_addresses(url)
+    addresses = parse_addresses(BrokerSettings.load().url)
+    used = addresses if addresses[0].tls else parse_addresses(broker_url(home, "coordinator"))
     names = [*map(_checked, brokers)]
     if names and not {one.host for one in used} & {*names}:
         file = usual_config()
@@ -284,14 +284,14 @@ def _first_steps(home: Path, person: str) -> list[Step]:
     own_folder = home / "identities" / ids.folder_name(person)
     persons = "" if usual else f" --identity {_typed(own_folder)}"
     homes = "" if usual else f" --home {_typed(home)}"
-    port = parse_address(broker_url(home)).port
+    port = parse_address(broker_url(home, "coordinator")).port
     here = [
         f"fleet broker --listen 0.0.0.0:{port} --identity {_typed(home / 'broker')}",
         f"fleet coordinator{own} --manifest PLAN.toml --ca {_typed(home / 'ca')}",
     ]
     hosts = [f"fleet enroll HOST{homes}"]
     return [
-        Step("here", "next, here (docs/brokers.md has mosquitto and others as well)", here),
+        Step("here", _HERE.format(url=broker_url(home, person)), here),
         Step("hosts", "for each host, and do on it what this prints", hosts),
         Step("look", "to look at it", [f"fleet status{persons}"]),
     ]

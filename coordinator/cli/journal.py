@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from broker import identity as ids
 from broker import journal
 from broker.access import PEOPLE
+from broker.address import parse_addresses, text_of
 from broker.errors import ConfigError, FleetError, plain
 from broker.machine import new_id, system_clock
 from broker.settings import BrokerSettings
 from coordinator.cli import NotDone, printable
-from coordinator.cli.certificates import broker_url
+from coordinator.cli.certificates import addresses_of, broker_url
 from coordinator.cli.words import say
 
 if TYPE_CHECKING:
@@ -85,11 +86,14 @@ def _where(
 ) -> BrokerSettings:
     """Return how to reach the coordinator from the CA's machine, by the identity that is there."""
     settings = BrokerSettings.load(config, {"url": broker})
-    said = settings.model_fields_set
-    changed: dict[str, Any] = {} if "url" in said else {"url": broker_url(home)}
     # The one that is set may be the coordinator's own, on its machine.
     found = _identity(authority, home)
-    changed |= {} if found is None else {"identity": found}
+    name = doer(home) if found is None else found.name.replace("@", ":")
+    changed: dict[str, Any] = {} if found is None else {"identity": found}
+    if "url" not in settings.model_fields_set:
+        changed["url"] = broker_url(home, name)
+    elif (addresses := parse_addresses(settings.url))[0].tls:
+        changed["url"] = text_of(addresses_of(home, addresses, name))
     return settings.model_copy(update=changed)
 
 

@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coordinator.cli.order import by_activity
+from coordinator.against import no_room
+from coordinator.cli.order import by_row
+from coordinator.cli.several import Choice, model_option, status_option
 from coordinator.cli.views import View, viewing
+from coordinator.setaside import chance_words
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from coordinator.cli.client import OperatorClient
 
-STATES = ("pending", "claimed", "running", "completed", "failed", "cancelled")
-
 
 @click.command("list")
-@click.option(
-    "--status",
-    "states",
-    type=click.Choice(STATES),
-    multiple=True,
-    help="Only jobs in this state; may be given several times.",
-)
+@status_option
+@model_option
 @viewing
-def list_command(client: OperatorClient, states: tuple[str, ...]) -> View:
+def list_command(client: OperatorClient, states: tuple[str, ...], models: tuple[str, ...]) -> View:
     """The jobs: what runs, what waits, next to be claimed first, what is over, newest first.
 
     A wider window shows more of each.
@@ -39,6 +35,7 @@ def list_command(client: OperatorClient, states: tuple[str, ...]) -> View:
     \b
     Examples:
       fleet list --status running --status failed
+      fleet list --model gbt
       fleet list --watch
     """  # noqa: D301 - \b is click's
 
@@ -46,15 +43,9 @@ def list_command(client: OperatorClient, states: tuple[str, ...]) -> View:
         if rows:
             yield from _draw(rows)
         else:
-            yield "no jobs" if not states else f"no {' or '.join(states)} jobs"
+            yield Choice((), states, models).none()
 
-    return View(lambda: _by_activity(client.list_jobs(states)), draw)
-
-
-def _by_activity(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return jobs as people look for them."""
-    keys = ("state", "finished_at", "priority", "created_at", "name")
-    return sorted(rows, key=lambda row: by_activity(*(row[key] for key in keys)))
+    return View(lambda: sorted(client.list_jobs(states, models), key=by_row), draw)
 
 
 def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
@@ -93,8 +84,12 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
             old = row["job_id"][:12]
             yield f"{row['name']} means the job of the manifest; that with * is {old}"
     for row in rows:
+        if row.get("below_chance"):
+            yield f"{row['name']}: {chance_words(row['metrics'])}"
         if row.get("away"):
             yield f"{row['name']}: {row['away']}"
+        if lack := row.get("no_room"):
+            yield f"{row['name']}: its result {no_room(lack)}"
         if row["state"] == "failed":
             yield f"{row['name']}: {render.first_line(row['error'], 300)}"
 
@@ -103,7 +98,7 @@ def _state(row: dict[str, Any]) -> Text:
     """Return a job's state, marked where the manifest does not have the job any more."""
     from coordinator.cli import render
 
-    shown = render.state(row["state"])
+    shown = render.state_of(row)
     return shown if row["in_plan"] else shown.append("*", "bold")
 
 
@@ -124,7 +119,7 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
         _host(row),
         render.done(row),
         render.left(row),
-        render.score(row["metrics"]),
+        render.result(row, render.score(row["metrics"])),
         render.took(row),
         row["attempt"],
         row["priority"],

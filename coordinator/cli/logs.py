@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from broker.clock import rfc3339
 from broker.errors import BadMessage
 from broker.loglines import decode_lines, missing
 from broker.machine import new_id
@@ -16,70 +17,111 @@ from broker.messages import JOB_ROW, AskLogs, decode
 from broker.topics import Kind, Topic, Topics
 from coordinator.cli import printable
 from coordinator.cli.common import (
-    job_argument,
+    connect,
     json_option,
     timeout_option,
     where,
     where_options,
 )
 from coordinator.cli.follow import FINAL
-from coordinator.cli.words import tell_of_namesakes
+from coordinator.cli.several import Choice, choosing, complain, exit_code, one_by_one
+from coordinator.cli.words import local, print_json, print_json_line, tell_of_namesakes
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
 
+NOTHING: Final = "it has put nothing out yet"
+_TIME: Final = len("12-31 23:59:59")
+_Say = Callable[[str, str | None], None]
+
 
 @click.command("logs")
-@job_argument
+@choosing
 @click.option("--follow", "-f", is_flag=True, help="Go on printing until the job is over.")
 @click.option("--lines", "-n", type=click.IntRange(1, 5000), default=200, show_default=True,
               metavar="N", help="How many of the last lines.")  # fmt: skip
+@click.option("--times", "-t", is_flag=True, help="Show when each line was heard.")
 @timeout_option
 @json_option
 @where_options
 def logs_command(
-    job: str,
-    follow: bool,
-    lines: int,
-    timeout: float,
-    as_json: bool,
+    choice: Choice, follow: bool, lines: int, times: bool, timeout: float, as_json: bool,
     **at: Any,
-) -> None:
+) -> int:  # fmt: skip
     """The output of a job's newest attempt.
 
     Where lines are missing, since the host or the coordinator was cut off for long, a line says how
-    many. With --follow, JSON is one object a line.
+    many. Times are when the coordinator heard a line (with --follow, this machine); lines that a
+    host kept while nobody listened come later than they were put out. Control characters and
+    colours are left out, in a file too; JSON keeps them, escaped. With --follow, JSON is one object
+    a line.
 
-    Example: fleet logs gbt-oracle --follow
-    """
-    from coordinator.cli.client import OperatorClient
-
+    \b
+    Examples:
+      fleet logs gbt-oracle --follow
+      fleet logs gbt-oracle --times
+      fleet logs --status failed -n 20
+    """  # noqa: D301 - \b is click's
+    if follow and choice.only is None:
+        raise click.UsageError("--follow: of one job")
     settings = where(**at)
     topics = Topics(settings.topic_root)
     watch = [topics.log("+", "+"), topics.job("+")] if follow else []
-    with OperatorClient(settings, timeout, watch=watch) as client:
-        data = client.ask(AskLogs(id=new_id(), job=job, lines=lines))
-        tell_of_namesakes(data, job)
-        if as_json and not follow:
-            from coordinator.cli import render
+    with connect(settings, timeout, watch=watch) as client:
 
-            render.print_json(data)
-            return
-        say = _say_json if as_json else _say
-        for line in data["lines"]:
-            say(line)
+        def ask(job: str) -> dict[str, Any]:
+            data = client.ask(AskLogs(id=new_id(), job=job, lines=lines))
+            tell_of_namesakes(data, job)
+            at = [None if at_s is None else rfc3339(at_s) for at_s in data["times"]]
+            return {**data, "times": at}
+
+        if choice.only is None:
+            return _several([*one_by_one(choice.asked(client, "logs"), ask)], choice,
+                            times=times, as_json=as_json)  # fmt: skip
+        data = ask(choice.only)
+        if as_json and not follow:
+            print_json(data)
+            return 0
+        say = _say_json if as_json else _say_timed if times else _say
+        for line, said_at in zip(data["lines"], data["times"], strict=True):
+            say(line, said_at)
         if not data["lines"] and not follow:
-            click.echo("it has put nothing out yet", err=True)
+            click.echo(NOTHING, err=True)
         if follow:
             _follow(client, Follower(data["job_id"], data["attempt"], data["last"]), say)
+    return 0
 
 
-def _say(line: str) -> None:
+def _several(
+    rows: list[dict[str, Any]], choice: Choice, *, times: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Show the output of several jobs, each below its name."""
+    if as_json:
+        print_json(rows)
+        return exit_code(rows)
+    say = _say_timed if times else _say
+    for number, row in enumerate(row for row in rows if row["ok"]):
+        click.echo(f"{chr(10) if number else ''}==> {printable(row['name'])} <==")
+        for line, at in zip(row["lines"], row["times"], strict=True):
+            say(line, at)
+        if not row["lines"]:
+            click.echo(NOTHING, err=True)
+    if not rows:
+        click.echo(choice.none())
+    complain(rows)
+    return exit_code(rows)
+
+
+def _say(line: str, _at: str | None) -> None:
     click.echo(printable(line))
 
 
-def _say_json(line: str) -> None:
-    click.echo(json.dumps({"line": line}, ensure_ascii=False))
+def _say_timed(line: str, at: str | None) -> None:
+    click.echo(f"{local(at) if at else '':{_TIME}}  {printable(line)}")
+
+
+def _say_json(line: str, at: str | None) -> None:
+    print_json_line({"line": line, "at": at})
 
 
 def _is_over(payload: bytes) -> bool:
@@ -89,11 +131,11 @@ def _is_over(payload: bytes) -> bool:
         return False
 
 
-def _follow(client: OperatorClient, follower: Follower, say: Callable[[str], None]) -> None:
+def _follow(client: OperatorClient, follower: Follower, say: _Say) -> None:
     try:
         while not follower.is_over:
             for line in follower.take(client.messages(wait_s=60.0)):
-                say(line)
+                say(line, rfc3339(time.time()))
     except KeyboardInterrupt:
         return
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from broker import private
 from broker.errors import LocalError
 from broker.settings import expanded, usual_config
 from coordinator.cli.common import json_option
@@ -29,15 +30,9 @@ def operator_key_command(output: Path, as_json: bool) -> None:
     Example: fleet operator-key -o ~/.config/fleet/operator.key
     """
     path = expanded(output).absolute()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    try:
-        descriptor = os.open(path, flags, 0o600)
-    except FileExistsError:
-        raise LocalError(f"{output} exists already; choose another name or move it away") from None
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(secrets.token_hex(KEY_BYTES) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    if os.path.lexists(path):
+        raise LocalError(f"{output} exists already; choose another name or move it away")
+    private.write(path, f"{secrets.token_hex(KEY_BYTES)}\n".encode())
     config = usual_config()
     if as_json:
         print_json({"ok": True, "file": str(path), "config": str(config)})

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from coordinator.cli.words import seconds
 
 _FIRST: Final = ("running", "claimed", "pending")
+
+
+def by_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what rows of jobs are sorted by."""
+    return by_activity(
+        row["state"], row["finished_at"], row["priority"], row["created_at"], row["name"]
+    )
 
 
 def by_activity(

@@ -70,6 +70,7 @@ class Planned:
             row.get("eta_s"),
             row["uses_slot"],
             _earlier(row),
+            is_stuck=bool(row.get("no_room")),
         )
 
 
@@ -87,6 +88,7 @@ class Picture:
     history: History
     grace_s: float
     plans_grace_s: float | None = None
+    name: str = ""
     policies: Mapping[str, HostPolicy] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     paused: bool = False
@@ -126,8 +128,9 @@ def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
     wanted = AskAttempts(id=new_id(), ends=("completed",))
     past = History(attempts(client, wanted, HISTORY), epochs_by_default(views))
     return Picture(
-        jobs, views, past, grace_s, plans_grace_s, policies, known, paused=bool(said["paused"])
-    )
+        jobs, views, past, grace_s, plans_grace_s, said["name"], policies, known,
+        paused=bool(said["paused"]),
+    )  # fmt: skip
 
 
 def epochs_by_default(views: Iterable[HostView]) -> dict[tuple[str, str], float]:

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -92,7 +93,7 @@ class _Seen:
             )
         except ManifestError as error:
             return self._refused(error)
-        return _to_dict(self.found, self._prospect, warnings)
+        return {"name": self._picture.name} | _to_dict(self.found, self._prospect, warnings)
 
     def _refused(self, error: ManifestError) -> dict[str, Any]:
         from coordinator.cli.check import doubts, known_hosts, problems_to_list
@@ -100,7 +101,7 @@ class _Seen:
         plan = error.readable
         warnings = None if plan is None else doubts(plan, known_hosts(self._client))
         return {
-            "ok": False, "message": str(error), "errors": problems_to_list(error),
+            "ok": False, "message": str(error), "errors": problems_to_list(error.problems),
             "warnings": warnings or [],
         }  # fmt: skip
 
@@ -139,7 +140,8 @@ def _prepare(
     plan = load_manifest(manifest, _trainers(client))
     picture = outlook.look(client, ())
     found = after_reload(picture, plan)
-    return picture, found, _after(picture, found, plan), of_plan(plan, picture.known)
+    warnings = of_plan(plan, picture.known)
+    return replace(picture, name=plan.name), found, _after(picture, found, plan), warnings
 
 
 def _trainers(client: OperatorClient) -> dict[str, Any]:
@@ -194,13 +196,11 @@ def after_reload(picture: Picture, plan: Plan) -> Difference:
         )
         for job in picture.jobs
     ]
-    return difference(known, plan, picture.policies, picture.plans_grace_s)
+    return difference(known, plan, picture.policies, picture.plans_grace_s, picture.name)
 
 
 def _after(picture: Picture, found: Difference, plan: Plan) -> Forecast:
     """Return what is to be expected once the coordinator has read that manifest."""
-    from dataclasses import replace
-
     from coordinator.fates import Waiting
     from coordinator.plan import HostPolicy
 
@@ -273,7 +273,8 @@ def _print(
     for awaits, left in outlook.awaited(prospect):
         cut |= _print_left_over(out, left, _TITLES[awaits], rows)
     words = outlook.end_of_plan(prospect) or "nothing is left to do"
-    outlook.say(out, render.Text().append("The plan: ", "bold").append(words))
+    title = f'The plan "{render.printable(picture.name)}": ' if picture.name else "The plan: "
+    outlook.say(out, render.Text().append(title, "bold").append(words))
     if not picture.views:
         outlook.say(out, "No host is known yet; start an agent on each with `fleet agent`.")
     if cut:

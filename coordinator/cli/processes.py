@@ -26,11 +26,16 @@ MAX_OLD_LOG_BYTES: Final = 4 * 1024 * 1024
 
 def become(module: str, arguments: Sequence[str]) -> int:
     """Turn into `python -m module`; where the system cannot, run it and return its exit code."""
-    command = [*_python(), "-m", module, *arguments]
     if os.name == "posix":
         sys.stdout.flush()
+        command = [*_python(), "-m", module, *arguments]
         os.execv(sys.executable, command)  # noqa: S606 - our own module, no shell
-    return subprocess.run(command, check=False).returncode
+    return carry_out(module, arguments)
+
+
+def carry_out(module: str, arguments: Sequence[str]) -> int:
+    """Run `python -m module` to its end, and return its exit code."""
+    return subprocess.run([*_python(), "-m", module, *arguments], check=False).returncode
 
 
 def answer_of(module: str, arguments: Sequence[str]) -> Any:

@@ -18,6 +18,13 @@ done (`fleet up --until-idle`), 130 interrupted. JOB is a name, an id, or the st
 jobs with one name, as a reload of a changed job leaves them, it means that of the manifest; the other is told with
 its id.
 
+`cancel`, `requeue`, `get`, `logs` and `show` take several jobs: named, or chosen by `--status` and `--model` as `fleet
+list` shows them. `cancel` and `requeue` then ask once, with the number of jobs and the names of the first; `--yes` does
+not ask. Where nobody can be asked, what `--status` and `--model` choose needs `--yes`, and names do not. What is wrong
+with one job stops none of the others, and is told. The exit code is 0 when all went well, and where no job was chosen; 3
+when an answer did not come, after which no more is asked; else 1. With `--json` it is an array with an object for each
+job, as for one that is named alone, with `ok`; where that is false with `job` (as it was asked for), `code` and `message`.
+
 Tables fit the window: what matters least is left out of a narrow one, and through a pipe, where there is
 no window (and no `COLUMNS`), nothing is. Sentences are broken between words in a window, errors
 go on two blanks further in, and through a pipe nothing is broken. Colour and progress bars only on a terminal; `NO_COLOR` is
@@ -31,8 +38,12 @@ while broker or coordinator are away. Ctrl-C is how it ends, and `--follow` too:
 
 The broker's address: `--broker` (before or after the command), else `FLEET_BROKER`, else `[broker] url`
 of the configuration file, else what `fleet join` or `fleet init` has written beside the identity
-(`broker.url`), else `mqtt://127.0.0.1:1883`. The configuration file: `--config`, else
+(`broker.url`), else `mqtt://127.0.0.1:1883`. Of the last nobody knows whose it is: a verb that is told of no other
+says on standard error which fleet it talks to, and asks before it changes something there. Without a terminal it
+refuses to, unless `--broker` or `FLEET_BROKER` names that address, or `--yes`, where a verb has it, is given. The configuration file: `--config`, else
 `FLEET_CONFIG`, else the first of `./fleet.toml`, `~/.config/fleet/fleet.toml`, `/etc/fleet/fleet.toml`.
+`./fleet.toml` may name programs to run: it has to be yours or root's, as its folder, and nobody else may be able to
+write either; else it is an error until `--config` names it. On Windows it always has to be named, and there is no `/etc`.
 
 What scripts may rely on: `fleet list --json` prints an array of objects with at least `job_id, name,
 model, mode, state, priority, attempt, host, error, artifact_id, metrics, created_at, started_at,
@@ -40,14 +51,17 @@ finished_at, ran_s` (the last: seconds that the trainer ran in the attempt that 
 known), `unplaceable` (it is pending, and no known host could ever run it), `waits_for` (it is pending until somebody
 has done something: `what`, `data` or `resume`, and the first `hosts`; else it is not there), `awaits_cuda_s` (it prefers CUDA:
 for so many seconds no host without it may have the job; else it is not there), and while a host holds it
-`progress` (what its trainer said last) and `held` (its phase);
+`progress` (what its trainer said last), `held` (its phase), and `no_room` while its result waits for the coordinator's
+disk (`needed_bytes`, `free_bytes`, `reserve_bytes`; else it is not there);
 `fleet show --json` one such object with `spec` and `events`; `fleet workers --json` an
 array with `host, status, capability, policy, jobs, last_seen`; `fleet why --json` an object with
-`job_id, state, hosts: [{host, eligible, reasons}]`; `fleet status --json` one with `jobs`, `hosts`,
-`coordinator`, `broker`, `paused` (empty: it is not), `unplaceable` and `waiting` (`count`, and `jobs`, the first of
+`job_id, state, hosts: [{host, eligible, reasons}]`, and `no_room` as above; `fleet status --json` one with `jobs`, `hosts`,
+`coordinator` (with `disk_fault`: null, or a `code`, `low`, `hangs` or `refuses`, and its figures), `broker`, `paused` (empty: it is not), `unplaceable` and `waiting` (`count`, and `jobs`, the first of
 them); `fleet run --json` one with `job_id, name, state, added`, and with
 `--wait` the job's row with `score` (`name`, `value`) and `next` (a command), with `--get` also `path` and
-`files` of what was fetched; `fleet get --json` one with `job_id, name, artifact_id, size_bytes, path, files`;
+`files` of what was fetched; `fleet logs --json` one with `job_id, name, attempt, lines, times` (of each line; null: it was
+not heard), `last, truncated` (with `--follow` an object a line: `line, at`); `fleet predict --json` the events of a
+trainer, a line each, of which the last is `result` or `error`; `fleet get --json` one with `job_id, name, artifact_id, size_bytes, path, files`;
 `fleet events --json` an array of `at, who, event, outcome, job_id, name, host, attempt, from, to, why`, oldest first (with `--follow` an object a line); `fleet check --json` one with `ok, jobs,
 errors: [{file, line, job, key, message}], warnings` (null: hosts were not looked at).
 `fleet init --json` prints one with `home, made: [{path, what}], next`; `fleet join` one with `name, folder, made,

@@ -6,7 +6,7 @@ Words that need no terminal are in `words`, and are to be had from here as well.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rich.cells import cell_len
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from broker.prose import HANG, LEAST, held, span
+from coordinator import howis
 from coordinator.cli import printable
 from coordinator.cli.tables import GAP, HELD, Column, make_table
 from coordinator.cli.words import (
@@ -81,15 +82,8 @@ STATE_STYLES: Final = {
     "completed": "green",
     "failed": "red",
     "cancelled": "dim",
-    "online": "green",
-    "twins": "red",
-    "revoked": "red",
-    "crashed": "red",
-    "cut-off": "red",
-    "silent": "red",
-    "asleep": "dim",
-    "left": "dim",
 }
+_TONES: Final = {"good": "green", "busy": "cyan", "warn": "yellow", "bad": "red", "dim": "dim"}
 PIPE_WIDTH: Final = 1000  # nothing is cut for a program that reads
 
 
@@ -213,6 +207,16 @@ def print_event(row: dict[str, Any]) -> None:
         out.print(Line(Text(f"{' ' * 16}{why}"), indent=16))
 
 
+def state_of(row: Mapping[str, Any]) -> Text:
+    """Return a job's state in its colour; of a result below chance it is not that of a good one."""
+    return Text(row["state"], "yellow") if row.get("below_chance") else state(row["state"])
+
+
+def result(row: Mapping[str, Any], text: str) -> Text:
+    """Return what a job has come to, in words, marked where that is below chance."""
+    return Text(text, "red" if row.get("below_chance") else "")
+
+
 def state(name: str) -> Text:
-    """Return a state in its colour."""
-    return Text(name, style=STATE_STYLES.get(name, ""))
+    """Return a job's state, or how a host is, in its colour."""
+    return Text(name, style=STATE_STYLES.get(name) or _TONES[howis.tone(name)])

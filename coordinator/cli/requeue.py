@@ -11,7 +11,8 @@ import click
 from broker.machine import new_id
 from broker.messages import AskRequeue, AskShow
 from coordinator.cli import EXIT_REFUSED, printable
-from coordinator.cli.common import client_options, is_confirmed, job_argument, json_option
+from coordinator.cli.common import client_options, is_confirmed, json_option
+from coordinator.cli.several import Choice, change, choosing, yes_option
 from coordinator.cli.words import say, short, tell_of_namesakes
 from coordinator.setaside import command, kept_words, set_aside, share_of
 
@@ -20,22 +21,32 @@ if TYPE_CHECKING:
 
 
 @click.command("requeue")
-@job_argument
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@choosing
+@yes_option
 @json_option
 @client_options
-def requeue_command(client: OperatorClient, job: str, yes: bool, as_json: bool) -> int:
-    """Put a job back into the queue, from any state but pending; what runs is stopped.
+def requeue_command(client: OperatorClient, choice: Choice, yes: bool, as_json: bool) -> int:
+    """Put jobs back into the queue, from any state but pending; what runs is stopped.
 
-    It is trained from the beginning, with fresh retries and losses: a checkpoint that was kept is
+    Each is trained from the beginning, with fresh retries and losses: a checkpoint that was kept is
     left aside. Only a result that came after the job was given up is taken as it is.
 
     The result of a completed job is set aside: `fleet get JOB --attempt N` fetches it as long as it
     is kept, and `fleet show` lists it. On a terminal that is asked first, as is whether a job that
     runs is to begin again.
 
-    Example: fleet requeue mlp-oracle
-    """
+    Of several jobs it asks once, and tells what came of each. What --status and --model choose has
+    to be confirmed, in a script by --yes; of jobs that no manifest names any more, none is chosen.
+
+    \b
+    Examples:
+      fleet requeue mlp-oracle
+      fleet requeue mlp-oracle gru-oracle
+      fleet requeue --status failed
+    """  # noqa: D301 - \b is click's
+    if choice.only is None:
+        return change(client, "requeue", choice, yes=yes, as_json=as_json)
+    job = choice.only
     if not yes and sys.stdin.isatty() and not _is_meant(client, job, as_json=as_json):
         return EXIT_REFUSED
     expires_at = time.time() + client.timeout_s

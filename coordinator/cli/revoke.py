@@ -17,7 +17,13 @@ from broker.machine import system_clock
 from broker.settings import BrokerSettings
 from broker.topics import Topics
 from coordinator.cli import NotDone, printable
-from coordinator.cli.certificates import broker_url, home_of, home_option, publish
+from coordinator.cli.certificates import (
+    addresses_of,
+    broker_url,
+    home_of,
+    home_option,
+    publish,
+)
 from coordinator.cli.common import json_option
 from coordinator.cli.journal import note, tell
 from coordinator.cli.words import print_json, say
@@ -61,7 +67,7 @@ def revoke_command(
     settings = BrokerSettings.load(
         Path(file) if file else None, {"url": url, "topic_root": given.get("root")}
     )
-    addresses = _addresses(home, settings)
+    addresses = _addresses(home, settings, name)
     ended = authority.revoke(name, system_clock().wall_s)
     publish(authority, home)
     entry = note(authority, home, "revoke", name) if ended else ""
@@ -105,7 +111,7 @@ def _say_revoked(name: str, ended: Sequence[Issued], jobs: list[str] | None) -> 
     elif ended and Principal.parse(name).role is Role.AGENT:
         say(
             "the jobs that it holds go to other hosts once the coordinator has heard of this, or "
-            "within some minutes ([coordinator] crash_grace_s, stale_after_s)"
+            "within some minutes ([coordinator] stale_after_s)"
         )
     if ended and jobs != [] and Principal.parse(name).role is Role.AGENT:
         say(
@@ -120,7 +126,7 @@ def _expel(
     """End the connection that is there; return how it is now, and that in words.
 
     `none`, `unknown` where no broker is known, or `unreachable`. Raises `NotDone` where the broker
-    lets it in still.
+    lets it in still, or it is connected elsewhere.
     """
     from broker.expulsion import Outcome, expel
 
@@ -138,6 +144,11 @@ def _expel(
                 f"{name} is still let in by {where}: give that broker the new list, reload it "
                 f"(docs/identity.md), and run `fleet revoke {name}` again"
             )
+        case Outcome.ELSEWHERE:
+            raise NotDone(
+                f"{name} is still connected, and not at {where} (its presence is online): name the "
+                f"port where hosts connect with --broker, and run `fleet revoke {name}` again"
+            )
         case Outcome.UNREACHABLE:
             return "unreachable", (
                 f"this machine did not get into the broker ({why}), so a connection that {name} "
@@ -145,16 +156,16 @@ def _expel(
             )
 
 
-def _addresses(home: Path, settings: BrokerSettings) -> tuple[Address, ...] | None:
-    """Return where the broker is, for TLS: as it is set, else by its certificate; none if unknown.
+def _addresses(home: Path, settings: BrokerSettings, name: str) -> tuple[Address, ...] | None:
+    """Return where `name` connects: as it is set, else by the broker's certificate; or none.
 
-    It may be on this machine in plain text, and still serve hosts over TLS.
+    The broker may be on this machine in plain text, and still serve hosts over TLS.
     """
     addresses = parse_addresses(settings.url)
     if addresses[0].tls:
-        return addresses
+        return addresses_of(home, addresses, name)
     try:
-        return parse_addresses(broker_url(home))
+        return parse_addresses(broker_url(home, name))
     except ConfigError:
         return None  # another machine makes the broker's certificate
 

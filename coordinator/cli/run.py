@@ -15,7 +15,7 @@ from broker.machine import new_id
 from broker.messages import AskRun
 from broker.topics import Topics
 from coordinator.cli import EXIT_REFUSED, NotDone, printable
-from coordinator.cli.common import json_option, timeout_option, where, where_options
+from coordinator.cli.common import connect, json_option, timeout_option, where, where_options
 from coordinator.cli.complete import complete_host, complete_model, models_of_hosts
 from coordinator.cli.words import print_json, say
 
@@ -119,9 +119,7 @@ def run_command(
     topics = Topics(settings.topic_root)
     waits = wait or get is not None
     watch = [topics.job("+"), topics.progress("+", "+")] if waits else []
-    from coordinator.cli.client import OperatorClient
-
-    with OperatorClient(settings, timeout, watch=watch) as client:
+    with connect(settings, timeout, watch=watch) as client:
         ask = AskRun(id=new_id(), job=_table(options), expires_at=time.time() + timeout)
         try:
             data = client.ask(ask)
@@ -140,7 +138,7 @@ def run_command(
     if get is not None and is_there:
         from coordinator.cli.get import fetch
 
-        with OperatorClient(settings, timeout) as client:
+        with connect(settings, timeout) as client:
             got = fetch(client, row["job_id"], get)
         row |= got.in_fields()
         if not as_json:

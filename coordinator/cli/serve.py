@@ -56,6 +56,8 @@ broker_command.add_command(config_command)
 @click.option("--manifest", metavar="FILE", help="The plan.")
 @click.option("--ca", metavar="DIR", help="Folder of the CA, to renew hosts' certificates.")
 @click.option("--prefer-cuda-grace", metavar="SECONDS", type=float, help="Overrides the plan's.")
+@click.option("--accept-ledger", is_flag=True,
+              help="Go on with a ledger that has lost jobs, without them.")  # fmt: skip
 @where_options
 def coordinator_command(**options: Any) -> int:
     """Run the coordinator.
@@ -65,7 +67,8 @@ def coordinator_command(**options: Any) -> int:
       fleet coordinator --manifest plan.toml
       fleet coordinator --manifest plan.toml --ca ~/.config/fleet/ca
     """  # noqa: D301 - \b is click's
-    return become_module("coordinator.service", options)
+    flags = ["--accept-ledger"] if options.pop("accept_ledger") else []
+    return become_module("coordinator.service", options, flags)
 
 
 @click.command("agent")

@@ -11,11 +11,11 @@ import click
 from broker.machine import new_id
 from broker.messages import AskShow
 from broker.prose import is_figure
-from coordinator.against import waits
-from coordinator.cli.common import job_argument
+from coordinator.against import no_room, waits
+from coordinator.cli.several import Choice, choosing, exit_code, one_by_one
 from coordinator.cli.views import View, viewing
-from coordinator.cli.words import namesakes
-from coordinator.setaside import command
+from coordinator.cli.words import namesakes, rest
+from coordinator.setaside import chance_words, command
 
 if TYPE_CHECKING:
     from coordinator.cli.client import OperatorClient
@@ -25,10 +25,10 @@ MAX_ASIDE = 10
 
 
 @click.command("show")
-@job_argument
+@choosing
 @viewing
-def show_command(client: OperatorClient, job: str) -> View:
-    """One job: its spec, its result and its history.
+def show_command(client: OperatorClient, choice: Choice) -> View:
+    """One job, or several: spec, result and history.
 
     JOB is a name, an id, or the start of one that fits no other. `Took` names what all attempts in
     the history took together, where there were several. Results that a requeue has set aside are
@@ -38,8 +38,22 @@ def show_command(client: OperatorClient, job: str) -> View:
     Examples:
       fleet show gbt-realistic
       fleet show gbt-realistic --watch
+      fleet show --status failed
     """  # noqa: D301 - \b is click's
-    return View(lambda: client.ask(AskShow(id=new_id(), job=job)), _draw)
+
+    def ask(job: str) -> dict[str, Any]:
+        return dict(client.ask(AskShow(id=new_id(), job=job)))
+
+    def draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
+        if not rows:
+            yield choice.none()
+        for number, row in enumerate(rows):
+            yield from [""] if number else []
+            yield from _draw(row) if row["ok"] else [f"error: {row['message']}"]
+
+    if (only := choice.only) is not None:
+        return View(lambda: ask(only), _draw)
+    return View(lambda: [*one_by_one(choice.asked(client, "show"), ask)], draw, exit_code)
 
 
 def _draw(data: dict[str, Any]) -> Iterator[Any]:
@@ -158,12 +172,16 @@ def _counted(data: dict[str, Any]) -> str:
 def _state(data: dict[str, Any]) -> Any:
     from coordinator.cli import render
 
-    state = render.state(data["state"])
+    state = render.state_of(data)
+    if data.get("below_chance"):
+        state.append(f"; {chance_words(data['metrics'])}", "default")
     if data.get("unplaceable"):
         why = f"`fleet why {data['name']}` says why"
         state.append(f"; no known host can run it, {why}", "default")
     elif waits_for := data.get("waits_for"):
         state.append(f"; it {render.printable(waits(waits_for))}", "default")
+    elif lack := data.get("no_room"):
+        state.append(f"; its result {no_room(lack)}", "default")
     return state if data["in_plan"] else state.append(", no longer in the manifest", "default")
 
 
@@ -215,5 +233,5 @@ def _progress(data: dict[str, Any]) -> str:
         if now.get(name) is not None:
             said.append(f"{title} {now[name]:.4f}")
     if left := render.left(data):
-        said.append(f"{left} left")
+        said.append(rest(left))
     return ", ".join(said)

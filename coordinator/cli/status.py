@@ -126,6 +126,8 @@ def _manifest(who: dict[str, Any]) -> Iterator[Any]:
     """Yield which manifest it is, and what is the matter with it, if anything is."""
     from coordinator.cli import render
 
+    if who["plan"]:
+        yield _fact("Plan", render.printable(who["plan"]))
     yield _fact("Manifest", who["manifest"] or "none")
     fault, unread = who["manifest_fault"], render.told(render.unread(who))
     said = render.Text(" " * INDENT)

@@ -22,6 +22,7 @@ from coordinator.cli import EXIT_NOTHING_RAN, EXIT_REFUSED, leftover, render
 from coordinator.cli.client import OperatorClient
 from coordinator.cli.progress import waiting
 from coordinator.cli.render import Column
+from coordinator.setaside import chance_words
 
 if TYPE_CHECKING:
     from coordinator.cli.processes import Fleet
@@ -235,11 +236,11 @@ def live_table(
         cells.append(
             (
                 row["name"],
-                render.state(row["state"]),
+                render.state_of(row),
                 render.host(row),
                 _bar(row, now),
                 _loss(now),
-                render.score(row["metrics"]),
+                render.result(row, render.score(row["metrics"])),
                 render.took(row),
             )
         )
@@ -286,6 +287,9 @@ def _results(rows: list[dict[str, Any]], state: Path) -> None:
         return
     out.print(render.table(columns, [_result(row) for row in done]))
     for row in done:
+        if row.get("below_chance"):
+            said = f"\n{row['name']} is {chance_words(row['metrics'])}"
+            render.put(out, [render.Line(said, style="yellow")])
         if row["error"]:
             words = render.Line(f"\n{row['name']} failed: {row['error']}", style="red")
             render.put(out, [words])
@@ -299,7 +303,7 @@ def _result(row: dict[str, Any]) -> tuple[Any, ...]:
     return (
         row["name"],
         render.host(row),
-        render.figure(metrics, "auroc") if metrics else render.state(row["state"]),
+        render.result(row, render.figure(metrics, "auroc")) if metrics else render.state_of(row),
         render.figure({"ap": metrics.get("average_precision")}, "ap"),
         render.figure({"f1": metrics.get(f1)}, "f1"),
         render.took(row),

@@ -13,7 +13,7 @@ from broker.errors import RemoteError
 from broker.machine import new_id
 from broker.messages import AskWhy
 from broker.prose import counted
-from coordinator.against import alike, wished
+from coordinator.against import alike, no_room, wished
 from coordinator.cli import NotDone, Unreachable
 from coordinator.cli.common import job_argument
 from coordinator.cli.views import View, viewing
@@ -79,6 +79,9 @@ def _print(data: dict[str, Any], out: Any) -> None:
 
     line = render.Text(f"{data['name']} is ").append(render.state(data["state"]))
     outlook.say(out, line.append(render.told(_told(data["state"], data["summary"]))))
+    if lack := data.get("no_room"):
+        outlook.say(out, f"Its result {no_room(lack)}.")
+        outlook.say(out, "Make room there; its host tries again every two minutes or sooner.", 2)
     for one in namesakes(data):
         outlook.say(out, f"Another job has this name: {one}")
     if data["forecast"] is not None and data["forecast"]["text"]:

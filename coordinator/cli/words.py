@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -12,7 +11,8 @@ from typing import Any, Final
 
 import click
 
-from broker.prose import HANG, is_figure, laid_out, rounded, span
+from broker import prose
+from broker.prose import HANG, is_figure, json_text, laid_out, rounded, span
 from coordinator.against import awaits, waits
 from coordinator.cli import printable
 
@@ -38,12 +38,12 @@ def say(text: str, *, err: bool = False, indent: int | None = None) -> None:
 
 def print_json_line(data: Any) -> None:
     """Print JSON on one line: one of several documents."""
-    click.echo(json.dumps(data, ensure_ascii=False))
+    click.echo(json_text(data))
 
 
 def print_json(data: Any) -> None:
     """Print JSON, indented where people read it."""
-    click.echo(json.dumps(data, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+    click.echo(json_text(data, indent=2 if sys.stdout.isatty() else None))
 
 
 def ago(at: str | None, now: datetime | None = None) -> str:
@@ -117,13 +117,7 @@ def seconds(at: str | None) -> float:
 
 def size(count_bytes: float | None) -> str:
     """Return a number of bytes in binary units."""
-    if count_bytes is None:
-        return "-"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count_bytes < 1024:
-            return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
-        count_bytes /= 1024
-    return f"{count_bytes:.1f} TiB"
+    return "-" if count_bytes is None else prose.size(count_bytes)
 
 
 def short(identity: str | None) -> str:
@@ -198,27 +192,26 @@ def awaiting_cuda(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def done(row: dict[str, Any]) -> str:
     """Return how much is done of a job that a host holds, `40%`, or what it is at instead."""
-    held, now = row.get("held") or {}, row.get("progress") or {}
-    if held.get("phase", "running") != "running":
-        share = held.get("progress")
-        return str(held["phase"]) if share is None else f"{held['phase']} {share:.0%}"
-    if now.get("epochs") and now.get("epoch") is not None:
-        from coordinator.howfar import part_of
-
-        return f"{part_of(now['epoch'], now['epochs']):.0%}"
-    return str(now.get("phase", ""))
+    share, phase = row.get("share"), (row.get("held") or {}).get("phase", "running")
+    done = "" if share is None else f"{share:.0%}"
+    if phase != "running":
+        return f"{phase} {done}".rstrip()
+    return done or str((row.get("progress") or {}).get("phase", ""))
 
 
 def left(row: dict[str, Any]) -> str:
-    """Return for how much longer a running job will take, by what its trainer says.
-
-    While it has said nothing yet: by what it said in an earlier attempt.
-    """
-    if row.get("away"):
+    """Return for how much longer a running job will take, as the coordinator knows it."""
+    if row.get("away") or row.get("no_room"):
         return "?"  # what its trainer said last is of no use
-    left_s = (row.get("progress") or {}).get("eta_s")
-    left_s = row.get("left_s") if left_s is None else left_s
-    return "" if left_s is None else span(left_s)
+    from coordinator.howfar import left_words
+
+    return left_words(row.get("left_s"))
+
+
+def rest(left: str) -> str:
+    """Return within a sentence what `left` is in a column; nothing for nothing."""
+    said = {"": "", "soon": "it ends soon", "late": "it should be over"}
+    return said.get(left, f"{left} left")
 
 
 def namesakes(data: Mapping[str, Any]) -> list[str]:

@@ -136,11 +136,8 @@ def _described(row: dict[str, Any]) -> str:
 def _status(row: dict[str, Any]) -> Text:
     """Return how a host is in a word; of one that is there, why it is given no jobs."""
     from coordinator.cli import render
-    from coordinator.live.mirror import bar_of
 
-    if row["status"] == "online" and row["presence"] == "online" and row["barred"]:
-        return render.Text(bar_of(row["barred"][0]), "yellow")
-    return render.state(row["presence"])
+    return render.state(row["condition"])
 
 
 def _doing(row: dict[str, Any]) -> str:

@@ -20,7 +20,6 @@ from coordinator.faces.face import E
 from coordinator.faces.homeassistant_discovery import COORDINATOR, Discovery, Shape
 from coordinator.faces.homeassistant_energy import remembered
 from coordinator.faces.homeassistant_states import (
-    Ends,
     ended,
     fleet_state,
     held_by_host,
@@ -61,7 +60,6 @@ class HomeAssistant:
         self._version = version
         self._discovery = Discovery(topics, version, commands=commands)
         self._meters = remembered(kept)
-        self._ends = Ends()
         self._connected = False
         self._dirty = False
         self._next_look_s = 0.0
@@ -199,7 +197,6 @@ class HomeAssistant:
     def _hosts(self, world: World, room: int, now: Now) -> list[Outgoing]:
         """Return what is to be said of hosts, in about `room` messages; longest unsaid first."""
         held = held_by_host(world)
-        self._ends.keep((name, job.job_id) for name, jobs in held.items() for job in jobs)
         out: list[Outgoing] = []
         for host in sorted(world.hosts.values(), key=self._said_s):
             if host.capability is None:
@@ -208,9 +205,7 @@ class HomeAssistant:
                 self._dirty = True
                 break
             meter = self._meters.of[host.name]
-            state = host_state(
-                world, host, held.get(host.name, []), self._ends, meter.energy_kwh, now
-            )
+            state = host_state(world, host, held.get(host.name, []), meter.energy_kwh, now)
             out += self._node(_shape(host, meter.measures), state, now)
         return out
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from broker.clock import Now, rfc3339
 from broker.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
 from broker.messages.homeassistant import FleetState, HostState
-from coordinator import howfar, tried
+from broker.prose import counted
+from coordinator import howfar, room, tried
+from coordinator.against import no_room
 from coordinator.hosts import Host
-from coordinator.hostverbs import lacks_data
+from coordinator.hostverbs import restraint
 from coordinator.jobs import Job
 from coordinator.states import FINAL, JobState
 from coordinator.world import World
@@ -22,31 +23,10 @@ SHOWN_CHARS: Final = 250
 SOON_S: Final = 600.0
 _WORDS: Final = frozenset(get_args(HostState))
 _FAULTS: Final = {
-    "crashed": "its agent crashed",
+    "cut-off": "its connection ended without a goodbye",
     "silent": "nothing is heard of it, and the broker did not tell why",
     "twins": "two agents use its name",
 }
-
-
-@dataclass(slots=True)
-class Ends:
-    """When jobs will be done: a progress message tells how long it takes from its arrival on."""
-
-    _seen: dict[tuple[str, str], tuple[Progress, float | None]] = field(default_factory=dict)
-
-    def of(self, host: str, job_id: str, progress: Progress | None, now: Now) -> float | None:
-        """Return when the job will be done, in seconds since the epoch; none if nobody knows."""
-        if progress is None:
-            return None
-        seen = self._seen.get((host, job_id))
-        if seen is None or seen[0] is not progress:
-            ends_s = None if progress.eta_s is None else now.wall_s + progress.eta_s
-            seen = self._seen[host, job_id] = (progress, ends_s)
-        return seen[1]
-
-    def keep(self, keys: Iterable[tuple[str, str]]) -> None:
-        """Forget every (host, job) but these."""
-        self._seen = {key: self._seen[key] for key in keys if key in self._seen}
 
 
 def held_by_host(world: World) -> dict[str, list[Job]]:
@@ -60,7 +40,7 @@ def held_by_host(world: World) -> dict[str, list[Job]]:
 
 
 def host_state(
-    world: World, host: Host, held: list[Job], ends: Ends, energy_kwh: float | None, now: Now
+    world: World, host: Host, held: list[Job], energy_kwh: float | None, now: Now
 ) -> HomeHost:
     """Return what is shown of a host that holds these jobs."""
     record = world.record(host.name)
@@ -72,8 +52,8 @@ def host_state(
         for job in held
     ]
     # The job that takes longest; unknown as long as one of them is.
-    done_s = [_done_s(world, host, job, ends, now) for job in held]
-    known_s = [at_s for at_s in done_s if at_s is not None]
+    left_s = [tried.left_s(world, job, now) for job in held]
+    known_s = [now.wall_s + one for one in left_s if one is not None]
     eta_s = max(known_s) if held and len(known_s) == len(held) else None
     shares = [job.progress or 0.0 for job in jobs]
     return HomeHost.model_validate(
@@ -94,17 +74,6 @@ def host_state(
     )
 
 
-def _done_s(world: World, host: Host, job: Job, ends: Ends, now: Now) -> float | None:
-    """Return when a job will be done, in seconds since the epoch, by its trainer's word.
-
-    While it has said nothing yet: by what it said in an earlier attempt.
-    """
-    done_s = ends.of(host.name, job.job_id, host.progress.get(job.job_id), now)
-    if done_s is None and (left_s := tried.left_s(world, job, now)) is not None:
-        return now.wall_s + left_s
-    return done_s
-
-
 def fleet_state(world: World) -> HomeFleet:
     """Return what is shown of the fleet."""
     planned, final = world.book.planned().total(), sum(ended(world).values())
@@ -114,6 +83,9 @@ def fleet_state(world: World) -> HomeFleet:
     quarantined = [name for name, record in world.records.items() if record.quarantine]
     if quarantined:
         problems.append(f"in quarantine: {_named(sorted(quarantined))}")
+    if (lack := room.of_all(world)) is not None:
+        words = no_room(lack.model_dump(), several=lack.jobs > 1)
+        problems.append(f"{counted(lack.jobs, 'finished job')} {words}")
     at_work = counts["claimed"] + counts["running"]
     open_jobs = planned - final
     return HomeFleet(
@@ -158,26 +130,11 @@ def shown(text: str) -> str:
 
 
 def _word(world: World, host: Host, held: list[Job], now: Now) -> str:
-    presence = host.presence(now)
-    if host.name in world.revoked:
-        return "revoked"
+    presence = world.presence(host, now)
     if presence != "online":
         word = "starting" if presence in {"restarted", "rebooted"} else presence
         return word if word in _WORDS else "unknown"
-    return "working" if held else _why_idle(world, host)
-
-
-def _why_idle(world: World, host: Host) -> str:
-    record = world.record(host.name)
-    if record.drained:
-        return "drained"
-    if record.quarantine:
-        return "quarantine"
-    if record.snoozed_until:
-        return "snoozed"
-    if host.heartbeat and host.heartbeat.refuses:
-        return "refusing"
-    return "no data" if lacks_data(host) else "idle"
+    return "working" if held else restraint(world, host) or "idle"
 
 
 def _problems(host: Host, quarantine: str, now: Now) -> list[str]:

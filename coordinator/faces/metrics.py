@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 from broker.clock import Now
 from broker.messages import Gpu
+from coordinator import room
 from coordinator.faces.tally import LOSSES, Histogram, Tally
 from coordinator.hosts import Host
 from coordinator.states import Event, JobState
@@ -25,7 +26,7 @@ from coordinator.world import World
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_HOSTS: Final = 1000
 PRESENCES: Final = (
-    "online", "starting", "restarted", "rebooted", "twins", "left", "crashed", "asleep", "cut-off",
+    "online", "starting", "restarted", "rebooted", "twins", "left", "asleep", "cut-off",
     "silent", "unknown",
 )  # fmt: skip
 
@@ -88,6 +89,12 @@ METRICS: Final = (
     Metric("fleet_artifact_received_bytes_total", "counter", "Bytes of these artifacts."),
     Metric("fleet_artifacts_stored", "gauge", "Artifacts in the store."),
     Metric("fleet_artifacts_stored_bytes", "gauge", "Bytes of the artifacts in the store."),
+    Metric("fleet_store_waiting_jobs", "gauge",
+           "Finished jobs whose results wait for room on the disk of the store."),
+    Metric("fleet_store_needed_bytes", "gauge", "What has yet to come of these results."),
+    Metric("fleet_store_free_bytes", "gauge",
+           "What was free there when one was last refused; only while some wait."),
+    Metric("fleet_store_reserve_bytes", "gauge", "What results leave free there."),
     Metric("fleet_transfers", "gauge", "Artifacts on their way, up to the coordinator or down.",
            ("direction",)),
 )  # fmt: skip
@@ -219,6 +226,12 @@ def _of_storage(world: World, tally: Tally) -> Iterator[Sample]:
     yield "fleet_artifact_received_bytes_total", {}, tally.artifact_bytes
     yield "fleet_artifacts_stored", {}, len(world.stored)
     yield "fleet_artifacts_stored_bytes", {}, sum(world.stored.values())
+    lack = room.of_all(world)
+    yield "fleet_store_waiting_jobs", {}, 0 if lack is None else lack.jobs
+    yield "fleet_store_needed_bytes", {}, 0 if lack is None else lack.needed_bytes
+    if lack is not None:
+        yield "fleet_store_free_bytes", {}, lack.free_bytes
+        yield "fleet_store_reserve_bytes", {}, lack.reserve_bytes
     yield "fleet_transfers", {"direction": "up"}, len(world.uploads)
     yield "fleet_transfers", {"direction": "down"}, len(world.downloads)
 

@@ -23,7 +23,6 @@ from broker.messages import (
     STATUS,
     SUMMARY,
     Capability,
-    Heartbeat,
     JobRow,
     Progress,
     Status,
@@ -32,98 +31,16 @@ from broker.messages import (
     decode,
 )
 from broker.topics import Kind, Topic
+from coordinator import howfar
+from coordinator.curve import Curve, curves_of, extended, joined
+from coordinator.live.seen import HostSeen, Snapshot
 from coordinator.sharing import SharedTrainers
 
 _WAITS_FOR: Final = TypeAdapter(WaitsFor)
 MAX_HOSTS: Final = 20_000
+LAST_WORDS_S: Final = 2.0  # as `hosts.LAST_WORDS_S`
 MAX_JOBS: Final = 200_000
 MAX_CURVES: Final = 1_000
-MAX_POINTS: Final = 1_000  # of one curve; then every second one goes
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The losses of one epoch."""
-
-    epoch: int
-    train_loss: float | None
-    val_loss: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """The losses of one attempt, by epoch, as far as they were heard."""
-
-    attempt: int
-    points: tuple[Point, ...] = ()
-
-
-# How the coordinator's reasons begin for which a host is given no jobs, and each in a word.
-_BARS: Final = {
-    "drained by ": "drained",
-    "in quarantine: ": "quarantine",
-    "snoozed until ": "snoozed",
-    "takes no jobs now: snoozed ": "snoozed",
-    "its certificate was revoked ": "revoked",
-    "it has no prepared data ": "no data",
-}
-
-
-def bar_of(reason: str) -> str:
-    """Return in a word why a host is given no jobs, of a reason in the coordinator's words."""
-    return next((word for start, word in _BARS.items() if reason.startswith(start)), "barred")
-
-
-@dataclass(frozen=True, slots=True)
-class HostSeen:
-    """One host. `row` is the coordinator's own view of it, as `fleet workers --json` has it.
-
-    `heard_s` is when it was last heard of, on the monotonic clock of this client; none: never.
-    """
-
-    name: str
-    status: Status | None = None
-    capability: Capability | None = None
-    heartbeat: Heartbeat | None = None
-    heard_s: float | None = None
-    row: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def online(self) -> bool:
-        """Whether it is online, by its newest status, or else by the coordinator's word."""
-        if self.status is not None:
-            return self.status.state == "online"
-        return self.row.get("status") == "online"
-
-    @property
-    def presence(self) -> str:
-        """How it is in one word: the coordinator's, unless a newer status says otherwise."""
-        word = str(self.row.get("presence", "unknown"))
-        if self.row and (self.row.get("status") == "online") == self.online:
-            return word
-        return "online" if self.online else "offline"
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything at one moment. `version` grows with each change."""
-
-    version: int
-    hosts: Mapping[str, HostSeen]
-    jobs: Mapping[str, JobRow]
-    progress: Mapping[str, Progress]
-    curves: Mapping[str, Curve]
-    summary: Summary | None
-    coordinator: Status | None
-    status: Mapping[str, Any]
-
-    @property
-    def paused(self) -> str:
-        """Why no new jobs are given out, as far as it is known; empty when they are."""
-        said = str(self.status.get("paused") or "")
-        if self.summary is None:
-            return said
-        return (said or "the fleet is paused") if self.summary.paused else ""
 
 
 @dataclass(slots=True)
@@ -139,6 +56,7 @@ class Mirror:
     coordinator: Status | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
     garbage: int = 0
+    ends_s: dict[str, float] = field(default_factory=dict)  # when jobs end by this progress
     heard: set[str] = field(default_factory=set)
     trainers: SharedTrainers = field(default_factory=SharedTrainers)
 
@@ -153,6 +71,7 @@ class Mirror:
             self.summary,
             self.coordinator,
             self.status,
+            dict(self.ends_s),
         )
 
     def apply(self, topic: Topic, payload: bytes, now: Now) -> bool:
@@ -164,6 +83,13 @@ class Mirror:
             return False
         self.version += changed
         return changed
+
+    def doubt(self, now: Now) -> None:
+        """The broker has gone: what it has said of lost hosts just before says nothing of them."""
+        for name, host in self.hosts.items():
+            if host.lost_s is not None and now.mono_s - host.lost_s < LAST_WORDS_S:
+                self.hosts[name] = replace(host, status=None, lost_s=None)
+                self.version += 1
 
     def expect_jobs(self) -> None:
         """Begin to take a list of all jobs: what is heard until it is whole is newer than it."""
@@ -181,7 +107,7 @@ class Mirror:
         self.jobs = listed | newer
         for job_id in [*self.progress]:
             if job_id not in self.jobs:
-                del self.progress[job_id]
+                self._drop(job_id)
             self._forget_others(job_id)
         for job_id in [key for key in self.curves if key not in self.jobs]:
             del self.curves[job_id]
@@ -207,6 +133,16 @@ class Mirror:
     def _capability(self, row: Mapping[str, Any]) -> Capability | None:
         found: Capability | None = _taken(CAPABILITY, row, "capability")
         return None if found is None else self.trainers.share(found)
+
+    def begun(self) -> list[str]:
+        """Return the jobs that may have told of losses before this client was there."""
+        return [key for key, row in self.jobs.items() if row.state == "running"][:MAX_CURVES]
+
+    def load_curves(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take what the coordinator has kept of jobs' curves."""
+        for job_id, theirs in curves_of(rows).items():
+            self.curves[job_id] = joined(theirs, self.curves.get(job_id))
+        self.version += 1
 
     def load_status(self, data: Mapping[str, Any]) -> None:
         """Take the answer to `status`."""
@@ -246,7 +182,7 @@ class Mirror:
             case Kind.STATUS | Kind.CAPABILITY | Kind.HEARTBEAT:
                 return self._on_host(topic, payload, now)
             case Kind.PROGRESS:
-                return self._on_progress(topic, payload)
+                return self._on_progress(topic, payload, now)
             case Kind.JOB:
                 return self._on_job(topic.job_id, payload)
             case Kind.SUMMARY:
@@ -271,7 +207,8 @@ class Mirror:
             if status.state == "offline" and known and known.session != status.session:
                 return False  # a late will of an old session
             heard_s = now.mono_s if status.state == "online" else host.heard_s
-            host = replace(host, status=status, heard_s=heard_s)
+            lost_s = None if status.reason != "lost" else host.lost_s or now.mono_s
+            host = replace(host, status=status, heard_s=heard_s, lost_s=lost_s)
         elif topic.kind is Kind.CAPABILITY:
             host = replace(host, capability=self.trainers.read(payload))
         else:
@@ -283,9 +220,8 @@ class Mirror:
         if len(self.heard) < MAX_JOBS:
             self.heard.add(job_id)
         if not payload:
-            known = self.jobs.pop(job_id, None) is not None
-            self.progress.pop(job_id, None)
-            return known
+            self._drop(job_id)
+            return self.jobs.pop(job_id, None) is not None
         row = decode(JOB_ROW, payload)
         known_row = self.jobs.get(job_id)
         if row.job_id != job_id or (known_row is None and len(self.jobs) >= MAX_JOBS):
@@ -293,7 +229,7 @@ class Mirror:
         if known_row is not None and known_row.attempt > row.attempt:
             return False  # overtaken
         if row.state != "running":
-            self.progress.pop(job_id, None)
+            self._drop(job_id)
         if row.state == "pending" and known_row is not None:
             # Until the coordinator says another.
             marks = {"unplaceable": known_row.unplaceable, "waits_for": known_row.waits_for}
@@ -306,46 +242,53 @@ class Mirror:
         """Forget the progress of another attempt than the job's: an earlier or made-up one."""
         known, row = self.progress.get(job_id), self.jobs.get(job_id)
         if known is not None and row is not None and not _may_be(row, known):
-            del self.progress[job_id]
+            self._drop(job_id)
+        curve = self.curves.get(job_id)
+        if curve is not None and row is not None and curve.attempt > row.attempt + 1:
+            del self.curves[job_id]
 
-    def _on_progress(self, topic: Topic, payload: bytes) -> bool:
+    def _drop(self, job_id: str) -> bool:
+        self.ends_s.pop(job_id, None)
+        return self.progress.pop(job_id, None) is not None
+
+    def _on_progress(self, topic: Topic, payload: bytes, now: Now) -> bool:
         job_id = topic.job_id
         row, known = self.jobs.get(job_id), self.progress.get(job_id)
         if row is not None and row.host not in {None, topic.host}:
             return False  # of a host that had the job before, or never had it
         if not payload:
-            return self.progress.pop(job_id, None) is not None
+            return self._drop(job_id)
         progress = decode(PROGRESS, payload)
-        if known is None and not self._makes_room(self.progress, MAX_JOBS):
+        if known is None and not self._makes_room():
             return False
         # Overtaken, of a host that has yet to be told, or of an agent that died; or made up.
         if (row and not _may_be(row, progress)) or (known and known.attempt > progress.attempt):
             return False
+        if progress == known:
+            return False  # retained, it comes again
         self.progress[job_id] = progress
+        left_s = howfar.left_s(progress, 0.0)
+        self.ends_s.pop(job_id, None)
+        if left_s is not None:
+            self.ends_s[job_id] = now.wall_s + left_s
         self._extend(job_id, progress)
         return True
 
     def _extend(self, job_id: str, progress: Progress) -> None:
-        if progress.epoch is None or (progress.train_loss is None and progress.val_loss is None):
+        curve = extended(self.curves.get(job_id), progress)
+        if curve is None:
             return
-        curve = self.curves.pop(job_id, None)
-        if curve is None or curve.attempt != progress.attempt:
-            # What a resumed attempt learnt before is part of its curve.
-            kept = curve.points if curve and curve.attempt < progress.attempt else ()
-            curve = Curve(progress.attempt, kept)
-        point = Point(progress.epoch, progress.train_loss, progress.val_loss)
-        points = [*(known for known in curve.points if known.epoch < point.epoch), point]
-        if len(points) > MAX_POINTS:
-            points = [*points[:-1:2], point]
-        self.curves[job_id] = Curve(curve.attempt, tuple(points))  # the newest is the last
+        self.curves.pop(job_id, None)
+        self.curves[job_id] = curve  # the newest is the last
         while len(self.curves) > MAX_CURVES:
             self.curves.pop(self._made_up(self.curves) or next(iter(self.curves)))
 
-    def _makes_room(self, of: dict[str, Progress], most: int) -> bool:
+    def _makes_room(self) -> bool:
         """Whether there is room for one more; what is of no known job makes it."""
-        if len(of) >= most and (made_up := self._made_up(of)) is not None:
-            del of[made_up]
-        return len(of) < most
+        of = self.progress
+        if len(of) >= MAX_JOBS and (made_up := self._made_up(of)) is not None:
+            self._drop(made_up)
+        return len(of) < MAX_JOBS
 
     def _made_up(self, of: Iterable[str]) -> str | None:
         """Return the oldest id that is no known job's: any host can tell of such."""

@@ -22,7 +22,9 @@ from broker.link import Link, LinkSettings, feed
 from broker.machine import new_id, system_clock
 from broker.mailbox import Mailbox
 from broker.messages import (
+    CURVES_AT_ONCE,
     OPERATOR_RESPONSE,
+    AskCurves,
     AskList,
     AskStatus,
     AskWorkers,
@@ -37,7 +39,8 @@ from broker.topics import Kind, Topic, Topics
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from coordinator import hostpages
 from coordinator.live.contact import Contact, Outage
-from coordinator.live.mirror import Mirror, Snapshot
+from coordinator.live.mirror import Mirror
+from coordinator.live.seen import Snapshot
 
 REPEAT_S: Final = 1.0
 HOSTS_EVERY_S: Final = 10.0
@@ -114,6 +117,7 @@ class Watcher:
             "workers": _Load("workers", HOSTS_EVERY_S),
         }
         self._knows_hosts = False
+        self._lacks_curves = True
         self._session = ""
         self._stopping = threading.Event()
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
@@ -234,6 +238,7 @@ class Watcher:
         elif isinstance(event, Disconnected):
             self.connected, self.why = False, event.why
             self._contact.on_disconnected(event.why, now.mono_s)
+            self._mirror.doubt(now)
         else:
             return self._on_message(event, now)
         return None
@@ -284,7 +289,7 @@ class Watcher:
         hosts.next_s = min(hosts.next_s, now.mono_s + soon_s)
 
     def _reload(self, now: Now) -> None:
-        self._knows_hosts = False
+        self._knows_hosts, self._lacks_curves = False, True
         for load in self._loads.values():
             load.next_s = now.mono_s
 
@@ -341,10 +346,30 @@ class Watcher:
         with self._lock:
             if load.name == "jobs":
                 self._mirror.load_jobs(load.rows)
+                begun = self._mirror.begun() if self._lacks_curves else []
             else:
                 self._mirror.load_hosts(load.rows)
                 self._knows_hosts = True
+        if load.name == "jobs":
+            self._lacks_curves = False
+            self._next_curves(begun)
         self._on_change()
+
+    def _next_curves(self, job_ids: list[str]) -> None:
+        """Ask for curves, some at a time: what was told before this client heard of it."""
+        if job_ids:
+            now, later = job_ids[:CURVES_AT_ONCE], job_ids[CURVES_AT_ONCE:]
+            asked = self.ask(AskCurves(id=new_id(), jobs=tuple(now)))
+            asked.add_done_callback(lambda done: self._on_curves(later, done))
+
+    def _on_curves(self, later: list[str], done: Future[Any]) -> None:
+        if done.exception() is not None:
+            self._lacks_curves = True  # with the next list of jobs
+            return
+        with self._lock:
+            self._mirror.load_curves(done.result()["curves"])
+        self._on_change()
+        self._next_curves(later)
 
     def _on_status(self, done: Future[Any]) -> None:
         if done.exception() is None:

@@ -10,3 +10,10 @@ ALTER TABLE events ADD COLUMN size_bytes INTEGER    -- of that result
 -- Of the attempt that ended the job: its event may be deleted one day, the job is not.
 ALTER TABLE jobs ADD COLUMN ran_s REAL
     CHECK (ran_s IS NULL OR (ran_s >= 0 AND finished_at IS NOT NULL));
+
+-- The newest attempt that a requeue has voided: what it finishes is not taken any more.
+
+ALTER TABLE jobs ADD COLUMN void_attempt INTEGER NOT NULL DEFAULT 0
+    CHECK (void_attempt >= 0 AND void_attempt <= attempt);
+UPDATE jobs SET void_attempt = coalesce(
+    (SELECT max(attempt) FROM events WHERE events.job_id = jobs.job_id AND event = 'requeued'), 0);

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from broker.contents import Limits
 from broker.errors import FleetError, LocalError
-from broker.unpack import Limits, unpack
+from broker.unpack import unpack
 from coordinator.web.report import Report, read_report
 
 KEPT_BYTES: Final = 2 * 1024**3

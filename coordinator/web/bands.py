@@ -1,4 +1,4 @@
-"""What stands across every page when it is not as usual: an outage, a fleet that is paused."""
+"""What stands across every page when it is not as usual: an outage, a pause, a low disk."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from broker.machine import new_id
 from broker.messages import AskPause
+from broker.prose import counted
+from coordinator.against import no_room
 from coordinator.live.contact import Outage
 from coordinator.web.hub import News
 from coordinator.web.parts import Tag
@@ -102,6 +104,26 @@ def show_pause(visit: Visit) -> None:
         band.set_visibility(bool(why))
         if why and words.text != why:
             words.set_text(why)
+
+    tell()
+    visit.follow(tell)
+
+
+def show_low_disk(visit: Visit) -> None:
+    """Say that results wait for room on the coordinator's disk, while some do."""
+    hub = visit.site.hub
+    with Tag("div", classes="band alarm", role="status") as band:
+        Tag("b", "The coordinator's disk is low")
+        words = Tag("span")
+
+    def tell(_: News | None = None) -> None:
+        lack = None if hub.seen.summary is None else hub.seen.summary.no_room
+        band.set_visibility(lack is not None)
+        if lack is not None:
+            said = no_room(lack.model_dump(), several=lack.jobs > 1)
+            text = f"{counted(lack.jobs, 'finished job')} {said}."
+            if words.text != text:
+                words.set_text(text)
 
     tell()
     visit.follow(tell)

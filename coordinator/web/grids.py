@@ -79,7 +79,7 @@ def host_columns() -> list[dict[str, Any]]:
     """Return the columns of the hosts."""
     return [
         _column("Host", "id", "host", wide=2, width=104, sort="asc"),
-        _column("State", "state", "takes", wide=1, width=126, live=True),
+        _column("State", "state", "condition", wide=1, width=126, live=True),
         _column("Job", "job", "current", wide=3, width=108, live=True),
         _column("Progress", "share", "held", wide=1, width=108, from_px=600),
         _column("CPU", "cpu", "percent", wide=1, width=100, from_px=760),
@@ -103,15 +103,28 @@ def attempt_columns() -> list[dict[str, Any]]:
     ]
 
 
-def rows_height(count: int) -> str:
-    """Return the height, as CSS, of a table with so many rows."""
-    return f"calc(var(--table-head) + {max(1, count)} * var(--table-row) + 2px)"
+def as_rows(most: int) -> str:
+    """Return the height, as CSS, of a table that is as high as its rows, at most so many.
+
+    The browser counts them, in `--rows`.
+    """
+    return f"calc(var(--table-head) + clamp(1, var(--rows), {most}) * var(--table-row) + 2px)"
+
+
+class Grid(ui.aggrid):
+    """A table of which nothing is sent again once it is there but what has changed in its rows.
+
+    NiceGUI would make it anew, with the rows that it began with, for each change of its element.
+    """
+
+    def update(self) -> None:
+        """Send nothing."""
 
 
 def grid(
     label: str, columns: list[dict[str, Any]], rows: list[Row], *, height: str, empty: str,
     keeps: str = "", row_id: str = "(p) => p.data.id", asking: str = "",
-) -> ui.aggrid:  # fmt: skip
+) -> Grid:  # fmt: skip
     """Return a table. `label` is its name for screen readers, `keeps` a filter of `fleet`'s.
 
     `empty` is what is said where there are no rows; `row_id` is JavaScript that tells rows apart.
@@ -142,14 +155,14 @@ def grid(
     if keeps == "filter":
         options[":isExternalFilterPresent"] = "fleet.isFiltered"
         options[":doesExternalFilterPass"] = "fleet.passes"
-    made = ui.aggrid(options, theme="balham", auto_size_columns=False)
+    made = Grid(options, theme="balham", auto_size_columns=False)
     options["context"]["element"] = made.html_id
     made.options["context"]["element"] = made.html_id
-    made.style(f"height: {height}")
+    made.style(f"--rows: {len(rows)}; height: {height}")
     return made
 
 
-def feed(table: ui.aggrid, delta: Delta) -> None:
+def feed(table: Grid, delta: Delta) -> None:
     """Tell a table what has changed."""
     if delta:
         removed = [{"id": key} for key in delta.remove]

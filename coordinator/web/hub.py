@@ -20,7 +20,7 @@ from broker.clock import Clock
 from broker.errors import ConfigError
 from broker.messages import Command, Heartbeat, OperatorRequest
 from coordinator.live.contact import Outage
-from coordinator.live.mirror import Snapshot
+from coordinator.live.seen import Snapshot
 from coordinator.live.watcher import TIMEOUT_S, Watcher
 from coordinator.web.rows import Delta, Tables
 

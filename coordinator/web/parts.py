@@ -14,6 +14,8 @@ from typing import Any
 from nicegui import Client
 from nicegui.elements.mixins.text_element import TextElement
 
+from broker import prose
+
 
 class Tag(TextElement):
     """One HTML element with text, classes and attributes; a context manager for what is in it."""
@@ -156,10 +158,4 @@ def notify(client: Client, text: str, *, bad: bool = False) -> None:
 
 def size(count_bytes: float | None) -> str:
     """Return a number of bytes in binary units, nothing for none."""
-    if count_bytes is None:
-        return ""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count_bytes < 1024:
-            return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
-        count_bytes /= 1024
-    return f"{count_bytes:.1f} TiB"
+    return "" if count_bytes is None else prose.size(count_bytes)

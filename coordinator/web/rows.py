@@ -15,8 +15,8 @@ from typing import Any, Final
 from broker.clock import Now
 from broker.messages import Gpu, JobRow, Progress
 from broker.prose import is_figure, rounded
-from coordinator import against, howfar, setaside
-from coordinator.live.mirror import HostSeen, Snapshot, bar_of
+from coordinator import against, howis, setaside
+from coordinator.live.seen import Going, HostSeen, Snapshot
 
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
 UNPLACEABLE: Final = "unplaceable"  # beside the states, what a pending job may be chosen by
@@ -81,13 +81,10 @@ class Tables:
 
     def update(self, seen: Snapshot, now: Now) -> tuple[Delta, Delta]:
         """Take a snapshot; return what has changed among the jobs, and among the hosts."""
-        shares = _shares(seen.hosts.values())
+        going = seen.going()
         jobs = self.jobs.update(
-            {
-                key: (job, *_how_far(job, seen.progress.get(key), shares))
-                for key, job in seen.jobs.items()
-            },
-            lambda job, progress, share: job_row(job, progress, share, now),
+            {key: (job, *going.get(key, Going())) for key, job in seen.jobs.items()},
+            lambda job, *how: job_row(job, Going(*how)),
         )
         given: dict[str, dict[str, Row]] = {}
         for key, row in self.jobs.rows.items():
@@ -119,33 +116,11 @@ class Tables:
         return first, len(held), any(state not in DONE for state in over)
 
 
-def _how_far(
-    job: JobRow, progress: Progress | None, shares: Mapping[tuple[str, int], float]
-) -> tuple[Progress | None, float | None]:
-    """Return what tells how far a job is; a heartbeat counts only where there are no epochs.
-
-    Else each heartbeat would make the row anew, and shift what was said of its end.
-    """
-    if job.state not in HELD:
-        return None, None
-    return progress, None if progress and progress.epochs else shares.get((job.job_id, job.attempt))
-
-
-def _shares(hosts: Iterable[HostSeen]) -> dict[tuple[str, int], float]:
-    """Return how far each attempt is by the heartbeats: of a hand-over they alone tell."""
-    return {
-        (held.job_id, held.attempt): held.progress
-        for host in hosts
-        if host.heartbeat and host.online
-        for held in host.heartbeat.jobs
-        if held.progress is not None
-    }
-
-
-def job_row(job: JobRow, progress: Progress | None, share: float | None, now: Now) -> Row:
+def job_row(job: JobRow, going: Going) -> Row:
     """Return one job's row."""
     metric, value, interval = main_metric(job.metrics)
-    running = progress is not None and job.state in HELD
+    progress, held, ends_s, _ = going
+    phase = progress.phase if progress else ""
     return {
         "id": job.job_id,
         "name": job.name,
@@ -155,11 +130,11 @@ def job_row(job: JobRow, progress: Progress | None, share: float | None, now: No
         "host": job.host or "",
         "attempt": job.attempt,
         "priority": job.priority,
-        "phase": progress.phase if running and progress else "",
-        "share": share_of(job, progress, share),
-        "epoch": epoch_of(progress) if running and progress else "",
-        "ends": ends_ms(progress, now) if running and progress else None,
-        "loss": loss_of(progress) if running and progress else None,
+        "phase": held.phase if held and held.phase != "running" else phase,
+        "share": 1.0 if job.state == "completed" else going.share,
+        "epoch": epoch_of(progress) if progress else "",
+        "ends": None if ends_s is None else round(ends_s * 1000),
+        "loss": loss_of(progress) if progress else None,
         "metric": metric,
         "value": value,
         "score": "" if value is None else rounded(value),
@@ -170,21 +145,12 @@ def job_row(job: JobRow, progress: Progress | None, share: float | None, now: No
         "ran": None if job.ran_s is None else round(1000 * job.ran_s),
         "error": (job.error or "").strip().partition("\n")[0][:ERROR_CHARS],
         "planned": job.in_plan,
+        "chance": setaside.chance_words(job.metrics or {}) if job.below_chance else "",
         "unplaceable": job.unplaceable,
         "awaits": "" if job.waits_for is None else against.awaits(job.waits_for.model_dump()),
         "waits": "" if job.waits_for is None else against.waits(job.waits_for.model_dump()),
         "artifact": job.artifact_id is not None,
     }
-
-
-def share_of(job: JobRow, progress: Progress | None, share: float | None) -> float | None:
-    """Return how far a job is, 0 to 1; none: nobody has said."""
-    if job.state == "completed":
-        return 1.0
-    if job.state not in HELD:
-        return None
-    done = howfar.trained(progress)
-    return share if done is None else round(done, 4)
 
 
 def epoch_of(progress: Progress) -> str:
@@ -197,11 +163,6 @@ def epoch_of(progress: Progress) -> str:
 def loss_of(progress: Progress) -> float | None:
     """Return the newest loss: on what is held out, where it is known."""
     return progress.train_loss if progress.val_loss is None else progress.val_loss
-
-
-def ends_ms(progress: Progress, now: Now) -> int | None:
-    """Return when a job will end by its own word, heard just now."""
-    return None if progress.eta_s is None else round((now.wall_s + progress.eta_s) * 1000)
 
 
 def main_metric(metrics: Mapping[str, Any] | None) -> tuple[str, float | None, str]:
@@ -233,17 +194,16 @@ def host_row(host: HostSeen, job: Row | None, held: int, *, ending: bool, now: N
     free = beat.ram_available_bytes if beat else None
     known = {gpu.index: gpu.vram_total_bytes for gpu in (made.gpus if made else ())}
     # The coordinator's row has what the host itself refuses as well; the heartbeat is newer.
-    refuses = beat.refuses if beat else ""
+    refuses = host.refuses
     barred = [
         str(reason) for reason in host.row.get("barred", ()) if not refuses or refuses not in reason
     ]
     return {
         "id": host.name,
-        "state": host.presence,
+        "state": host.condition,
+        "tone": howis.tone(host.condition),
         "online": host.online,
         "barred": "; ".join([*barred, *([refuses] if refuses else [])]),
-        "takes": not (barred or refuses),
-        "without": _without(barred, refuses),
         "cpu": beat.cpu_percent if beat else None,
         "ram_used": max(0, total - free) if total is not None and free is not None else None,
         "ram_total": total,
@@ -262,13 +222,6 @@ def host_row(host: HostSeen, job: Row | None, held: int, *, ending: bool, now: N
         "seen": seen_ms(host, now),
         "what": made.description if made else "",
     }
-
-
-def _without(barred: list[str], refuses: str) -> str:
-    """Return in a word or three why a host is given no jobs; empty when it is."""
-    if barred:
-        return bar_of(barred[0])
-    return "takes no jobs" if refuses else ""
 
 
 def seen_ms(host: HostSeen, now: Now) -> int | None:

@@ -30,6 +30,7 @@ from broker.errors import LocalError
 from broker.parent import end_with_parent
 from coordinator.live.watcher import Watcher
 from coordinator.web.artifacts import Artifacts, Fetch
+from coordinator.web.crowd import MAX_CONNECTIONS, MAX_OF_ONE, Guest
 from coordinator.web.doors import STATIC, routes
 from coordinator.web.guard import Guard
 from coordinator.web.hub import Hub
@@ -40,21 +41,37 @@ from coordinator.web.settings import WebSettings
 from coordinator.web.site import Site
 
 STOP_S: Final = 2
-MAX_CONNECTIONS: Final = 500
+HANDSHAKE_S: Final = 10.0
 MAX_WEBSOCKET_BYTES: Final = 1024 * 1024
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, whose signals are ours: it would raise them again when it has ended."""
+    """Uvicorn, whose signals are ours: it would raise them again when it has ended.
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    Its connections are ours as well, see `Guest`.
+    """
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], most_of_one: int) -> None:
         super().__init__(config)
         self._ready = ready
+        self._most_of_one = most_of_one
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        for sock in sockets or ():
+            server = await asyncio.get_running_loop().create_server(
+                self._guest, sock=sock, ssl=self.config.ssl, backlog=self.config.backlog,
+                ssl_handshake_timeout=HANDSHAKE_S if self.config.ssl else None,
+            )  # fmt: skip
+            self.servers.append(server)
         if self.started:
             self._ready()
+
+    def _guest(self) -> Guest:
+        return Guest(
+            most_of_one=self._most_of_one, config=self.config, server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )  # fmt: skip
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -96,7 +113,10 @@ async def _serve(
     door = Door(password if hub.is_operator() else None, lambda: secrets.token_urlsafe(32))
     site = Site(hub, door, settings, artifacts, clock)
     server = _Server(
-        _config(application(site), settings), lambda: ready(sock.getsockname()[1], hub)
+        _config(application(site), settings),
+        lambda: ready(sock.getsockname()[1], hub),
+        # Behind a proxy everybody has its address.
+        MAX_CONNECTIONS if settings.public_url else MAX_OF_ONE,
     )
     _on_signals(server)
     hub.start()

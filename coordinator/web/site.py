@@ -16,7 +16,7 @@ from broker.clock import Clock
 from broker.errors import FleetError
 from broker.messages import OperatorRequest
 from coordinator.web.artifacts import Artifacts
-from coordinator.web.bands import outage_words, show_outage, show_pause
+from coordinator.web.bands import outage_words, show_low_disk, show_outage, show_pause
 from coordinator.web.guard import session_word
 from coordinator.web.hub import Hub, News
 from coordinator.web.parts import Tag, button, link, notify
@@ -156,6 +156,7 @@ def frame(visit: Visit, title: str, active: str = "") -> Iterator[Tag]:
     Tag("a", "Skip to the page", "skip", href="#main")
     with Tag("header", classes="top", role="banner"):
         link("training fleet", "/", "brand")
+        _plan_name(visit)
         with Tag("nav", aria_label="Pages"):
             for path, name in PAGES:
                 Tag("a", name, href=path, aria_current="page" if path == active else None)
@@ -164,6 +165,7 @@ def frame(visit: Visit, title: str, active: str = "") -> Iterator[Tag]:
     visit.follow(visit.tell_acts)
     outage = show_outage(visit)
     show_pause(visit)
+    show_low_disk(visit)
     with Tag("div", id="main", classes="page", role="main", tabindex="-1") as main:
         outage.mark(main)
         yield main
@@ -183,6 +185,23 @@ def _bar_before(active: str) -> str:
         f'<span class="brand">training fleet</span><nav>{names}</nav></div></div>'
         "<script>fleet.early()</script>"
     )
+
+
+def _plan_name(visit: Visit) -> None:
+    """Show what the manifest calls the plan; nothing where it has no name."""
+    shown = Tag("span", "", "plan-name")
+
+    def tell(_: Any = None) -> None:
+        summary = visit.site.hub.seen.summary
+        name = summary.plan if summary else ""
+        if shown.text != name:
+            shown.set_text(name)
+            shown.props["title"] = name
+            shown.update()
+        shown.set_visibility(bool(name))
+
+    tell()
+    visit.follow(tell)
 
 
 def _who(visit: Visit) -> None:

@@ -22,10 +22,11 @@ from agent.trainer.networks import check_size
 from agent.trainer.stored import load_model
 from agent.trainer.ubjson import MAX_DEPTH, check_trees, parse
 from agent.trainer.unbundle import read_model_files
+from broker.contents import Limits
 from broker.errors import BadStream, ConfigError
 from broker.identity import folder_name
 from broker.names import is_plain
-from broker.unpack import Limits, unpack
+from broker.unpack import unpack
 
 MIB = 1024 * 1024
 

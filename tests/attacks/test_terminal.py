@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from broker import messages as m
@@ -38,5 +39,7 @@ def test_words_of_a_host_do_nothing_to_a_terminal(attacked: Any) -> None:
     )  # fmt: skip
     wait_until(lambda: "mallory" in attacked.cli("workers"), "the host is known")
     wait_until(lambda: "owned" in attacked.cli("workers"), "what it said is shown")
-    for verb in (("workers",), ("status",), ("events",)):
+    for verb in (("workers",), ("status",), ("events",), ("workers", "--json")):
         assert not HARMFUL & set(attacked.cli(*verb)), verb
+    (row,) = json.loads(attacked.cli("workers", "--json"))
+    assert row["capability"]["description"] == EVIL, "JSON keeps what a host has said"

@@ -34,7 +34,7 @@ ID_CHARS = 8  # of the ids of jobs and artifacts
 NAME_CHARS = 6  # of other ids
 # How many messages of a sense are shown; what comes again just as it was is left out anyway.
 AT_MOST = {"phase": 1, "progress": 2, "log": 3, "heartbeat": 2, "coordinator/summary": 2, "load": 1,
-           "rebirth": 1, "capability": 1}  # fmt: skip
+           "rebirth": 1, "capability": 1, "lease": 2}  # fmt: skip
 
 # What a message means, said where it comes for the first time in a trace.
 COMMENTS: dict[str, str] = {
@@ -48,16 +48,17 @@ COMMENTS: dict[str, str] = {
     "status offline lost": "The agent was killed: the broker publishes its will, with its session.",
     "status offline goodbye": "A host leaves in order.",
     "capability": "What it is: cores, memory, trainers with the schemas of their hyperparameters.",
-    "heartbeat": "How it fares, and what it holds. This renews the lease of each job listed.",
+    "heartbeat": "How it fares, and what it holds.",
     "rebirth": "The coordinator asks for the birth again: it knows this host too little.",
     "jobs pending": "The job as the ledger has it: pending.",
     "jobs claimed": "It was given to a host; the attempt is the fencing token.",
     "jobs running": "The ledger has it running.",
     "jobs completed": "The job is completed only now that the artifact is in the store.",
     "jobs failed": "The job has failed for good: no retry would help.",
-    "jobs pending again": "The lease of a crashed agent's job is short: it is pending again.",
+    "jobs pending again": "The lease of a lost agent's job has run out: it is pending again.",
     "assign": "The coordinator gives the job to the host. Repeated until answered.",
     "accepted": "The host takes it …",
+    "lease": "… nobody else is given it for so long …",
     "started": "… and its trainer's process runs.",
     "phase": "What the trainer is at. Retained while it runs.",
     "progress": "The losses of an epoch, likewise.",
@@ -245,7 +246,7 @@ def _play(fleet: Fleet, listener: Listener) -> dict[str, list[Heard]]:
            f"retries = 0\n{SHORT}")  # fmt: skip
     long = f'name = "gbt-long"\nmodel = "gbt"\nmode = "oracle"\nseed = 7\n{LONG}'
     fleet.plan(good)
-    fleet.coordinator(crash_grace_s=2.0)
+    fleet.coordinator(stale_after_s=40.0)
     agent = fleet.agent("pi", heartbeat_s=30.0)
     row = listener.until(_job("completed"), "the completed job")
     # They leave together, and a broker may deliver either first.

@@ -7,6 +7,7 @@ import hashlib
 import heapq
 import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -31,6 +32,9 @@ MARGIN_BYTES: Final = 64 * 1024 * 1024
 STORE_BYTES: Final = 160 * 1024 * 1024
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 
+# What it is called, how often it is chosen, and what does it and tells what was hit.
+Strike = tuple[str, int, Callable[[], str | None]]
+
 
 @dataclass
 class Report:
@@ -38,6 +42,8 @@ class Report:
 
     broker: str
     jobs: int
+    seed: int
+    wanted: int = 0
     states: Counter[str] = field(default_factory=Counter)
     strikes: Counter[str] = field(default_factory=Counter)
     attempts: int = 0
@@ -55,10 +61,10 @@ class Report:
         """Return what to print."""
         strikes = ", ".join(f"{count} {kind}" for kind, count in self.strikes.most_common())
         return [
-            f"broker     {self.broker}",
+            f"broker     {self.broker}, seed {self.seed}",
             f"jobs       {self.jobs} in {self.took_s:.0f} s: {dict(self.states)}",
             f"attempts   {self.attempts}",
-            f"strikes    {sum(self.strikes.values())}: {strikes}",
+            f"strikes    {sum(self.strikes.values())} of {self.wanted}: {strikes}",
             f"lost       {len(self.lost)} {self.lost[:5] or ''}",
             f"doubled    {len(self.doubled)} {self.doubled[:5] or ''}",
             f"unverified {len(self.unverified)} {self.unverified[:5] or ''}",
@@ -72,7 +78,7 @@ class Campaign:
     def __init__(self, folder: Path, *, broker: str, jobs: int, agents: int, seed: int) -> None:
         """Prepare data, broker, proxy and plan; nothing of the fleet runs yet."""
         self._rng = random.Random(seed)
-        self.report = Report(broker, jobs)
+        self.report = self._report(broker, jobs, seed)
         self._stack = contextlib.ExitStack()
         self._folder = folder
         self._broker: BrokerProcess = embedded() if broker == "embedded" else mosquitto(folder)
@@ -80,12 +86,18 @@ class Campaign:
         self._stack.callback(self._end_broker)
         self._proxy = Proxy(self._broker.port)
         self._stack.callback(self._proxy.stop)
+        self._hosts = [f"host{number}" for number in range(agents)]
         self._namespace = self._separate()
+        # One before each program, all of them behind that before the broker.
+        self._links = {"broker": self._proxy} | {
+            name: self._link("127.0.0.1") for name in ("coordinator", *self._hosts)
+        }
+        if self._namespace is not None:
+            self._links[self._hosts[0]] = self._link(self._namespace.address)
         self._fleet = Fleet(folder, f"mqtt://127.0.0.1:{self._proxy.port}", _data(folder))
         self._stack.callback(self._fleet.close)
         self._mounted = self._mount(folder / "coordinator")
-        self._fleet.plan(*(_job(number) for number in range(jobs)))
-        self._hosts = [f"host{number}" for number in range(agents)]
+        self._fleet.plan(*(self._job(number) for number in range(jobs)))
         self._agents: dict[str, Program] = {}
         self._coordinator: Program | None = None
         self._later: list[tuple[float, int, Callable[[], None]]] = []
@@ -100,6 +112,7 @@ class Campaign:
 
     def run(self, *, strikes: int, pause_s: tuple[float, float], deadline_s: float) -> Report:
         """Carry out the plan under so many strikes; then leave it in peace until it is done."""
+        self.report.wanted = strikes
         begun_s = time.monotonic()
         self._start()
         next_s = begun_s + 3.0
@@ -108,7 +121,8 @@ class Campaign:
             now_s = time.monotonic()
             while self._later and self._later[0][0] <= now_s:
                 heapq.heappop(self._later)[2]()
-            if sum(self.report.strikes.values()) < strikes and now_s >= next_s:
+            dealt = sum(self.report.strikes.values())
+            if dealt < min(strikes, self._most_strikes()) and now_s >= next_s:
                 self._strike()
                 next_s = now_s + self._rng.uniform(*pause_s)
         self.report.took_s = time.monotonic() - begun_s
@@ -119,27 +133,51 @@ class Campaign:
 
     def _start(self) -> None:
         self._coordinator = self._fleet.coordinator(
-            stale_after_s=STALE_S, max_attempts=100, claim_timeout_s=5.0, host_timeout_s=4.0,
-            crash_grace_s=4.0, sleep_grace_s=STALE_S,
+            broker_url=self._links["coordinator"].url, max_attempts=100, claim_timeout_s=5.0,
+            host_timeout_s=4.0, more=self._trainers("coordinator"), **self._leases(),
         )  # fmt: skip
         for host in self._hosts:
-            away = self._far_away if host == self._hosts[0] and self._namespace else {}
+            away = self._namespace if host == self._hosts[0] else None
             self._agents[host] = self._fleet.agent(
-                host, wait=False, stop_grace_s=1.0, chunk_bytes=4096, **away
-            )
+                host, wait=False, broker_url=self._links[host].url, stop_grace_s=1.0,
+                chunk_bytes=4096, prefix=away.prefix if away else (), more=self._trainers(host),
+            )  # fmt: skip
 
     def _is_done(self) -> bool:
-        rows = self._fleet.rows.values()
-        return len(rows) == self.report.jobs and all(row["state"] in FINAL for row in rows)
+        return self._over() == self.report.jobs
+
+    def _over(self) -> int:
+        return sum(row["state"] in FINAL for row in self._fleet.rows.values())
 
     def _look(self, wait_s: float) -> None:
         with contextlib.suppress(FleetError):
             self._fleet.look(wait_s)
 
-    # strikes
+    # what another kind of campaign does differently
 
-    def _strike(self) -> None:
-        kinds: list[tuple[str, int, Callable[[], str | None]]] = [
+    def _report(self, broker: str, jobs: int, seed: int) -> Report:
+        return Report(broker, jobs, seed)
+
+    def _leases(self) -> dict[str, float]:
+        return {"stale_after_s": STALE_S, "sleep_grace_s": STALE_S}
+
+    def _trainers(self, _host: str) -> str:
+        """Return the sections of a program's file for trainers besides the usual ones."""
+        return ""
+
+    def _job(self, number: int) -> str:
+        model = "mlp" if number % 20 == 19 else "gbt"
+        return (
+            f'name = "job{number:03}"\nmodel = "{model}"\nmode = "oracle"\nseed = {number}\n'
+            "hyper.epochs = 2\nn_resamples = 10\nretries = 100"
+        )
+
+    def _most_strikes(self) -> float:
+        """Return how many strikes there may have been by now, at most."""
+        return math.inf
+
+    def _kinds(self) -> list[Strike]:
+        return [
             ("SIGKILL agent", 6, lambda: self._end_agent(signal.SIGKILL)),
             ("SIGTERM agent", 2, lambda: self._end_agent(signal.SIGTERM)),
             ("SIGKILL coordinator", 4, self._kill_coordinator),
@@ -152,6 +190,11 @@ class Campaign:
             ("bundle corrupted", 4, self._corrupt),
             ("store full", 2 if self._mounted else 0, self._fill),
         ]
+
+    # strikes
+
+    def _strike(self) -> None:
+        kinds = self._kinds()
         kind, _, strike = self._rng.choices(kinds, [weight for _, weight, _ in kinds])[0]
         hit = strike()
         if hit is not None:
@@ -170,20 +213,22 @@ class Campaign:
         self._after(for_s, well)
         return name
 
-    def _end_agent(self, how: int) -> str | None:
+    def _ready_host(self) -> str | None:
+        """Choose one that is not struck, and has come to itself since: else it never would."""
         free = [host for host in self._hosts if host not in self._busy]
-        if not free:
+        ready = [host for host in free if self._agents[host].is_ready()]
+        return self._rng.choice(ready) if ready else None
+
+    def _end_agent(self, how: int) -> str | None:
+        if (host := self._ready_host()) is None:
             return None
-        host = self._rng.choice(free)
         agent = self._agents[host]
         agent.end(how)
         return self._hit(host, self._rng.uniform(0.0, 3.0), lambda: agent.start(wait=False))
 
     def _freeze(self) -> str | None:
-        free = [host for host in self._hosts if host not in self._busy]
-        if not free:
+        if (host := self._ready_host()) is None:
             return None
-        host = self._rng.choice(free)
         process = self._agents[host].process
         process.send_signal(signal.SIGSTOP)
         return self._hit(host, STALE_S + 3.0, lambda: process.send_signal(signal.SIGCONT))
@@ -249,13 +294,12 @@ class Campaign:
         except OSError:
             return None
         self._stack.callback(namespace.remove)
-        proxy = Proxy(self._broker.port, namespace.address)
-        self._stack.callback(proxy.stop)
-        self._far_away: dict[str, Any] = {
-            "prefix": namespace.prefix,
-            "broker_url": f"mqtt://{namespace.address}:{proxy.port}",
-        }
         return namespace
+
+    def _link(self, address: str) -> Proxy:
+        proxy = Proxy(self._proxy.port, address)
+        self._stack.callback(proxy.stop)
+        return proxy
 
     def _mount(self, folder: Path) -> bool:
         """Give the coordinator a small disk of its own, where that is allowed."""
@@ -316,14 +360,6 @@ class Campaign:
         completed = sum(one["event"] == "completed" for one in events)
         if completed != 1 or any(count > 1 for count in started.values()):
             self.report.doubled.append(row["name"])
-
-
-def _job(number: int) -> str:
-    model = "mlp" if number % 20 == 19 else "gbt"
-    return (
-        f'name = "job{number:03}"\nmodel = "{model}"\nmode = "oracle"\nseed = {number}\n'
-        "hyper.epochs = 2\nn_resamples = 10\nretries = 100"
-    )
 
 
 def _data(folder: Path) -> Path:

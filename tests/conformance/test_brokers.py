@@ -24,11 +24,11 @@ def test_retained_messages_reach_who_subscribes_later(
     writer.publish(f"{topic_root}/state/one", b"new", retain=True)
     reader = client(any_broker.port, f"{topic_root}-r")
     reader.subscribe(f"{topic_root}/{filter_}")
-    message = reader.got.get(timeout=10)
+    message = reader.got.get(timeout=60)
     assert (message.topic, message.payload) == (f"{topic_root}/state/one", b"new")
     assert message.retain
     writer.publish(f"{topic_root}/state/one", b"live")
-    live = reader.got.get(timeout=10)
+    live = reader.got.get(timeout=60)
     assert (live.payload, live.retain) == (b"live", False)
 
 

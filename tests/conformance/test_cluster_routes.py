@@ -12,7 +12,7 @@ from tests.harness.certificates import Issued
 from tests.harness.inthread import until
 from tests.harness.secured import Secured
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def _is_let_in(node: Secured, port: int, shown: Issued | None) -> bool:

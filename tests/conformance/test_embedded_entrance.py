@@ -30,7 +30,7 @@ from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subs
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_stock`
 ACCEPTED, BAD_ID, UNAVAILABLE, NOT_AUTHORIZED = b"\0", b"\2", b"\3", b"\5"
 KNOWN_ONLY = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": False}}
@@ -307,7 +307,7 @@ def test_stock_waits_for_ever_for_a_connect(new_stock: Make) -> None:
 
 def test_ours_ends_whoever_does_not_connect_in_time(new_network: Make) -> None:
     """At each stage; the certificate does not help. Those who are in stay."""
-    network = new_network(connect_timeout_s=0.8)
+    network = new_network(connect_timeout_s=3.0)
     agent = network.client("gaming-pc")
     for connection in _slow_starts(network.port, network.tls("gaming-pc")):
         with connection:
@@ -318,13 +318,13 @@ def test_ours_ends_whoever_does_not_connect_in_time(new_network: Make) -> None:
 
 def test_an_address_has_few_connections_that_say_nothing(new_network: Make) -> None:
     """One too many is closed at once; when the others are gone, there is room again."""
-    network = new_network(max_waiting_per_address=3, connect_timeout_s=1.0)
+    network = new_network(max_waiting_per_address=3, connect_timeout_s=5.0)
     inside = network.client("gaming-pc")  # does not count: it has shown who it is
     waiting = [socket.create_connection(("127.0.0.1", network.port), 10) for _ in range(3)]
     with socket.create_connection(("127.0.0.1", network.port), DEADLINE_S) as one_more:
         begun_s = time.monotonic()
         assert heard(one_more, 1) == b""
-        assert time.monotonic() - begun_s < 0.8, "not by the time that it may take to connect"
+        assert time.monotonic() - begun_s < 4.0, "not by the time that it may take to connect"
     for connection in waiting:
         assert heard(connection, 1) == b""
         connection.close()

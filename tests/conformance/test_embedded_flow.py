@@ -89,7 +89,7 @@ def test_a_message_comes_at_the_lower_qos_and_once(client: Make) -> None:
     one.subscribe("a/+", 0)
     for qos in (0, 1):
         one.publish("a/b", b"%d" % qos, qos)
-        got = one.got.get(timeout=10)
+        got = one.got.get(timeout=60)
         assert (got.payload, got.qos) == (b"%d" % qos, qos)
     assert one.got.empty()
     running.stop()

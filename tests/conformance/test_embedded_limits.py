@@ -59,8 +59,8 @@ def test_ours_ends_a_silent_client(client: Make, last: bytes) -> None:
 def test_a_client_that_pings_stays(network: Any) -> None:
     """For as long as it does; one without a keepalive too."""
     quiet = network.client("pi-4", keepalive_s=0)
-    agent = network.client("gaming-pc", keepalive_s=1)
-    assert not agent.gone.wait(4.0)
+    agent = network.client("gaming-pc", keepalive_s=3)  # a ping may be late by half of that
+    assert not agent.gone.wait(7.0)
     assert not quiet.gone.is_set()
     assert not network.refused
 
@@ -487,7 +487,7 @@ def _qos_after_both(running: InThread, connect_client: Make) -> int:
     one.subscribe("own", 0)
     one.subscribe("own", 1)
     one.publish("own", b"x", 1)
-    qos: int = one.got.get(timeout=10).qos
+    qos: int = one.got.get(timeout=60).qos
     return qos
 
 

@@ -18,7 +18,7 @@ from broker.topics import Topics
 from broker.wire import Incoming, LinkEvent, Outgoing
 from coordinator.entrance import Entrance
 
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 
 
 class Coming:
@@ -37,7 +37,7 @@ class Coming:
             new_id=new_id,
             rng=random.Random(1),
         )  # fmt: skip
-        self.holder = Holder(ledger="mine", machine="here", instance="i1")
+        self.holder = Holder(ledger="mine", installation="it", machine="here", instance="i1")
         filters = self.topics.for_coordinator()
         self.entrance = Entrance(self.link, self.topics, self.holder, filters)
         self.link.start()

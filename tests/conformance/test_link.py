@@ -22,7 +22,7 @@ from broker.link import GOODBYE_TIMEOUT_S, Link, LinkSettings
 from broker.machine import new_id
 from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 
 
 class Ear:
@@ -235,7 +235,7 @@ def test_who_was_thrown_off_by_its_name_is_back_soon_after_the_other_has_gone(
         gone_s = time.monotonic()
         one.next(Disconnected)
         one.next(Connected)
-        assert time.monotonic() - gone_s < 3.0
+        assert time.monotonic() - gone_s < 10.0
 
 
 @pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
@@ -363,7 +363,7 @@ def test_a_broker_that_says_nothing_does_not_hold_up_the_end(ear: Any, answering
             one.next(Connected)
         begun_s = time.monotonic()
         one.link.stop([Outgoing("a/b", bytes(30_000_000))])  # more than the sockets hold
-        assert time.monotonic() - begun_s < GOODBYE_TIMEOUT_S + 3
+        assert time.monotonic() - begun_s < GOODBYE_TIMEOUT_S + 20
 
 
 def test_a_link_that_is_stopped_while_it_connects_ends_at_once(ear: Any, answering: Any) -> None:

@@ -35,7 +35,7 @@ from tests.harness import secured
 from tests.harness.fleet import ROOT
 from tests.harness.secured import Secured
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 TOPICS = Topics()
 REMEDY = "may need its files written anew: `fleet broker config mosquitto`, `nats` or `rabbitmq`"
 
@@ -64,7 +64,7 @@ class Coming:
             new_id=new_id,
             rng=random.Random(1),
         )  # fmt: skip
-        own = Holder(ledger="mine", machine="here", instance="i1")
+        own = Holder(ledger="mine", installation="it", machine="here", instance="i1")
         self.entrance = Entrance(self.link, TOPICS, own, TOPICS.for_coordinator())
 
     def _put(self, *events: LinkEvent) -> None:

@@ -48,11 +48,11 @@ def test_mosquitto_makes_a_denied_host_deaf_and_mute_on_reload(
         one = connect(made, "one", will=(TOPICS.status("one"), b"dead"))
         one.subscribe(TOPICS.request("one"), 1)
         coordinator.publish(TOPICS.request("one"), b"do")
-        assert one.got.get(timeout=20) == (TOPICS.request("one"), b"do")
+        assert one.got.get(timeout=60) == (TOPICS.request("one"), b"do")
         assert made.site is not None
         write(tmp_path, {"acl": RENDERERS["mosquitto"](_denying(made, "one"))["acl"]})
         made.reload()
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         number = 0
         while True:
             number += 1
@@ -88,7 +88,7 @@ def test_rabbitmq_ends_the_connection_of_a_user_that_is_deleted(
         watcher, one, two = (connect(made, name) for name in (WITNESS, "one", "two"))
         watcher.subscribe("fleet/#", 1)
         _rabbitmqctl(made, "delete_user", "one")
-        assert one.gone.wait(20)
+        assert one.gone.wait(60)
         assert not Actor("one", made).try_connect()
         two.publish(TOPICS.heartbeat("two"), b"beat")
         assert watcher.heard_until((TOPICS.heartbeat("two"), b"beat")) == []

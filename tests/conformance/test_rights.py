@@ -151,7 +151,7 @@ def test_an_agents_subscriptions_bring_what_is_its_own(connect: Callable[..., Ac
         assert agent.subscribe(filter_, qos), filter_
     for topic in (TOPICS.request("one"), TOPICS.checkpoint_chunk("one", "a" * 64, 0), END):
         coordinator.publish(topic, b"x")
-        assert agent.got.get(timeout=20) == (topic, b"x")
+        assert agent.got.get(timeout=60) == (topic, b"x")
 
 
 def test_what_is_forbidden_is_answered_as_told(
@@ -177,7 +177,7 @@ def test_a_brokers_own_topics_tell_an_agent_nothing(
     spy.subscribe(END, 1)
     other.subscribe(TOPICS.request("two"), 1)
     coordinator.publish(TOPICS.request("two"), b"secret")
-    assert other.got.get(timeout=20) == (TOPICS.request("two"), b"secret")
+    assert other.got.get(timeout=60) == (TOPICS.request("two"), b"secret")
     coordinator.publish(END, b"end")
     assert spy.heard_until((END, b"end")) == []
 
@@ -194,7 +194,7 @@ def test_a_will_on_anothers_topic_is_not_published(
     if found == "not published":
         liar.break_off()
     connect("one", will=(TOPICS.status("one"), b"dead")).break_off()
-    assert watcher.got.get(timeout=20) == (TOPICS.status("one"), b"dead")
+    assert watcher.got.get(timeout=60) == (TOPICS.status("one"), b"dead")
     connect("coordinator").publish(END, b"end")
     assert watcher.heard_until((END, b"end")) == []
 
@@ -207,7 +207,7 @@ def test_what_is_retained_is_sent_to_those_who_may_read_it(
     writers["two"].publish(TOPICS.capability("two"), b"retained", retain=True)
     reader = connect(WITNESS)
     reader.subscribe(TOPICS.capability("two"), 1)
-    assert reader.got.get(timeout=20) == (TOPICS.capability("two"), b"retained")
+    assert reader.got.get(timeout=60) == (TOPICS.capability("two"), b"retained")
     assert trait("retained messages, by an exact filter", broker.kind) == "sent"
     for name, filter_ in (("one", "#"), ("one", TOPICS.capability("two")), (WITNESS, "fleet/#")):
         reader = connect(name, client_id=f"fleet-reader-{len(filter_)}")
@@ -233,7 +233,7 @@ def test_a_client_id_throws_no_host_off(
         if thief.try_connect():
             thief.stop()
         if harmful and client_id == victim.client_id:
-            assert victim.gone.wait(20)
+            assert victim.gone.wait(60)
         else:
             assert victim.publish(END, b"still here")
             assert not victim.gone.is_set()
@@ -245,7 +245,7 @@ def test_the_programs_of_one_person_run_side_by_side(connect: Callable[..., Acto
     for one in (first, second):
         one.subscribe("fleet/jobs/+", 1)
     connect("coordinator").publish("fleet/jobs/" + "1" * 64, b"row")
-    assert [one.got.get(timeout=20)[1] for one in (first, second)] == [b"row", b"row"]
+    assert [one.got.get(timeout=60)[1] for one in (first, second)] == [b"row", b"row"]
 
 
 def test_nobody_gets_in_without_a_certificate_of_this_fleet(
@@ -281,7 +281,7 @@ def test_mosquitto_learns_on_reload_who_is_revoked(tmp_path: Path) -> None:
         present, other = made.connect("one"), made.connect("coordinator")
         made.authority.revoke(made.authority.named("one"))
         made.reload()
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while (again := Actor("one", made)).try_connect():  # throws its own older connection off
             again.stop()
             assert time.monotonic() < deadline_s, "the revoked get in"
@@ -304,7 +304,7 @@ def test_nats_learns_on_reload_who_its_hosts_are(tmp_path: Path) -> None:
             conf = conf.replace(old, new)
         (tmp_path / "nats.conf").write_text(conf, "utf-8")
         made.reload()
-        assert one.gone.wait(20)
+        assert one.gone.wait(60)
         assert not Actor("one", made).try_connect()
         made.connect("three").stop()
         two.publish(TOPICS.heartbeat("two"), b"still here")
@@ -339,7 +339,7 @@ def test_the_largest_chunk_arrives(broker: Secured, connect: Callable[..., Actor
     coordinator.subscribe("fleet/+/artifact/+/chunk/+")
     topic, chunk = TOPICS.chunk("one", "a" * 64, MAX_CHUNKS - 1), bytes(MAX_CHUNK_BYTES)
     agent.publish(topic, chunk, 0)
-    assert coordinator.got.get(timeout=20) == (topic, chunk)
+    assert coordinator.got.get(timeout=60) == (topic, chunk)
     assert trait("a chunk of 1 MiB", broker.kind) == "arrives"
 
 
@@ -381,7 +381,7 @@ def test_a_kill_keeps_what_was_retained(kind: str, tmp_path: Path) -> None:
 
 def wait_until_written(folder: Path, text: bytes) -> None:
     """Wait until a broker has written `text` to a file of its own."""
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while not any(text in path.read_bytes() for path in folder.rglob("*") if path.is_file()):
         assert time.monotonic() < deadline_s, "the broker does not write"
         time.sleep(0.1)
@@ -396,11 +396,11 @@ def test_loopback_is_served_in_plain_text_if_asked_for(tmp_path: Path) -> None:
         assert local.try_connect()
         local.subscribe("fleet/#", 1)
         local.publish(TOPICS.request("two"), b"do")
-        assert local.got.get(timeout=20) == (TOPICS.request("two"), b"do")
+        assert local.got.get(timeout=60) == (TOPICS.request("two"), b"do")
         remote = made.connect("one")
         remote.publish(TOPICS.request("two"), b"forged")
         remote.publish(TOPICS.heartbeat("one"), b"beat")
-        assert local.got.get(timeout=20) == (TOPICS.heartbeat("one"), b"beat")
+        assert local.got.get(timeout=60) == (TOPICS.heartbeat("one"), b"beat")
         assert not Actor("one", made, anonymous=True).try_connect()
         local.stop()
         remote.stop()

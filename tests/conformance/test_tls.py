@@ -26,7 +26,7 @@ from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from tests.harness.brokers import BrokerProcess
 from tests.harness.secure import House, mosquitto_tls
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

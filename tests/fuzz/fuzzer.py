@@ -95,7 +95,9 @@ def _fleet(record: list[tuple[str, bytes]]) -> Fleet:
         m.AskCancel(id="15", job=names[3], auth=m.Auth(at=1.8e9, mac="a" * 64)),
         m.AskRun(id="16", job={"model": "gbt", "mode": "oracle", "hyper": {"a": [1.5, "b"]}}),
         m.AskDrain(id="17", host="h1", now=True), m.AskSnooze(id="18", host="h3", for_s=60.0),
-        m.AskPause(id="19"), m.AskPause(id="20", off=True), m.AskCancelPending(id="21", most=0),
+        m.AskPause(id="19"), m.AskPause(id="20", off=True),
+        m.AskEach(id="21", action="requeue", jobs=("job5", names[1]), states=("failed",)),
+        m.AskCurves(id="22", jobs=(job.job_id,)),
     ):  # fmt: skip
         fleet.asks(ask)
     hosts[1].says(fleet.topics.progress("h1", job.job_id), m.Progress(attempt=1, epoch=1, epochs=2))
@@ -136,12 +138,11 @@ def _agent(record: list[tuple[str, bytes]]) -> Agent:
     agent.granted(m.Grant(missing=((0, 1),), horizon=1, window_chunks=4))
     agent.hears(m.Assign(
         id="z", job_id="cc" * 32, attempt=1, instance="i1", name="n", model="gbt", mode="oracle",
-        lease_s=60,
     ))  # fmt: skip
     checkpoint = m.Checkpoint(artifact_id="7c" * 32, size_bytes=2000, chunk_bytes=1024, attempt=1)
     agent.hears(m.Assign(
         id="y", job_id="ee" * 32, attempt=2, instance="i1", name="n", model="gbt", mode="oracle",
-        lease_s=60, checkpoint=checkpoint,
+        checkpoint=checkpoint,
     ))  # fmt: skip
     agent.handle(CheckpointFound("ee" * 32, 2, here=False))
     topic = agent.topics.checkpoint_chunk("pi", checkpoint.artifact_id, 0)

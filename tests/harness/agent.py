@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -45,12 +46,25 @@ ADAPTERS = {
 TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={})}
 
 
+def leased(core: Core, lease_s: float = 600.0) -> Incoming:
+    """The coordinator's answer to what an agent has said last: all that it runs is its own."""
+    lease = m.Lease(
+        id="l", heard=next(reversed(core.state.sent_s)), lease_s=lease_s,
+        jobs=tuple(
+            m.LeasedJob(job_id=run.job_id, attempt=run.attempt)
+            for run in core.state.runs.values()
+        ),
+    )  # fmt: skip
+    return Incoming(Topics().request("pi"), m.encode(lease))
+
+
 class Agent:
     """A core on host `pi`, its clock, and what it says and asks for."""
 
     def __init__(self, *spooled: Any, gpus: tuple[m.Gpu, ...] = (), slots: int = 1,
                  ram_gib: float = 8, data: str | None = "d",
-                 owner: OwnerSettings | None = None) -> None:  # fmt: skip
+                 owner: OwnerSettings | None = None,
+                 interrupted: Sequence[tuple[str, int]] = ()) -> None:  # fmt: skip
         self.topics = Topics()
         self.mono_s = 500.0
         self.ids = 0
@@ -59,10 +73,11 @@ class Agent:
         self.gpus, self.ram_gib, self.data = gpus, ram_gib, data
         self.seen = Looked(MONDAY)
         self.looked_for: list[Look] = []
+        self.lease_s: float | None = 600.0  # what a coordinator grants; none: it does not answer
         self.core = Core(
             CoreSettings("pi", "i1", "b", heartbeat_s=30.0, stop_grace_s=10.0,
                          owner=owner or OwnerSettings()),
-            self.topics, spooled, rng=random.Random(1), new_id=self.new_id,
+            self.topics, spooled, (), interrupted, rng=random.Random(1), new_id=self.new_id,
         )  # fmt: skip
         self.core.begin(self.now)
         self.handle(Connected("s1"))
@@ -89,6 +104,7 @@ class Agent:
         """Feed an event; what is to be measured is measured at once."""
         self.core.handle(event, self.now)
         measure = look = False
+        leases: list[m.Lease] = []
         for effect in self.core.take():
             if isinstance(effect, Outgoing):
                 topic = self.topics.parse(effect.topic)
@@ -96,6 +112,7 @@ class Agent:
                 payload = effect.payload
                 said = m.decode(ADAPTERS[topic.kind], payload) if known else payload
                 self.sent.append((topic, said))
+                leases += self._leased(said)
             elif isinstance(effect, Measure):
                 measure = True
             elif isinstance(effect, Look):
@@ -103,10 +120,21 @@ class Agent:
                 self.looked_for.append(effect)
             else:
                 self.effects.append(effect)
+        for lease in leases:
+            self.hears(lease)
         if measure:
             self.handle(Vitals(int(self.ram_gib * GIB), self.data, gpus=self.gpus))
         if look:
             self.handle(replace(self.seen, local=self.local))
+
+    def _leased(self, said: Any) -> list[m.Lease]:
+        """What a coordinator answers at once that has given the jobs to nobody else."""
+        if self.lease_s is None or not isinstance(said, m.Accepted | m.Heartbeat):
+            return []
+        heard = said.id if isinstance(said, m.Accepted) else str(said.seq)
+        held = (said,) if isinstance(said, m.Accepted) else said.jobs
+        jobs = tuple(m.LeasedJob(job_id=one.job_id, attempt=one.attempt) for one in held)
+        return [m.Lease(id="l", heard=heard, lease_s=self.lease_s, jobs=jobs)]
 
     def passes(self, seconds: float) -> None:
         """Time passes; every timer that comes due is served at its time."""
@@ -122,7 +150,7 @@ class Agent:
 
     def assigned(self, attempt: int = 1, **more: Any) -> m.Assign:
         """The coordinator assigns the job."""
-        fields = {"name": "job", "model": "gbt", "mode": "oracle", "lease_s": 60.0} | more
+        fields = {"name": "job", "model": "gbt", "mode": "oracle"} | more
         assign = m.Assign(id=self.new_id(), job_id=JOB, attempt=attempt, instance="i1", **fields)
         self.hears(assign)
         return assign

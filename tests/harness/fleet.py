@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import click
 
 from broker.errors import BadMessage
 from broker.machine import new_id
@@ -29,6 +32,7 @@ from broker.messages import (
 )
 from broker.settings import BrokerSettings
 from broker.topics import Kind
+from coordinator import cli
 from coordinator.cli.client import OperatorClient
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +75,11 @@ class Program:
         assert line, f"{self.module} did not start:\n{self.said()}"
         ready: dict[str, Any] = json.loads(line)
         return ready
+
+    def is_ready(self) -> bool:
+        """Whether it was started without waiting, and its ready line has come since."""
+        assert self.process.stdout is not None
+        return bool(select.select([self.process.stdout], [], [], 0.0)[0])
 
     def said(self) -> str:
         """What it has logged so far."""
@@ -121,7 +130,9 @@ class Fleet:
         making.write_text(text, "utf-8")
         making.replace(self.manifest)
 
-    def coordinator(self, *, wait: bool = True, more: str = "", **settings: Any) -> Program:
+    def coordinator(
+        self, *, wait: bool = True, broker_url: str = "", more: str = "", **settings: Any
+    ) -> Program:
         """Start the coordinator on the manifest; `more` are other sections of its file."""
         config = self.tmp / "coordinator.toml"
         lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
@@ -129,7 +140,7 @@ class Fleet:
         arguments = ["--config", str(config), "--state", str(self.tmp / "coordinator")]
         if self.manifest.exists():
             arguments += ["--manifest", str(self.manifest)]
-        program = self._program("coordinator.service", arguments, "coordinator")
+        program = self._program("coordinator.service", arguments, "coordinator", broker_url)
         program.start(wait=wait)
         return program
 
@@ -155,18 +166,19 @@ class Fleet:
         config.write_text("[agent]\n" + "\n".join(lines) + f"\n{more}\n", "utf-8")
         arguments = ["--config", str(config), "--state", str(self.tmp / host)]
         arguments += ["--data", str(self.data), "--host", host]
-        program = self._program("agent.service", arguments, host)
+        program = self._program("agent.service", arguments, host, broker_url)
         program.prefix = prefix
-        if broker_url:
-            # Not always of this machine: chaos has a network of its own.
-            where = {"FLEET_BROKER": broker_url, "FLEET_PLAIN": "1"}
-            program.environment = {**program.environment, **where}
         program.start(wait=wait)
         return program
 
-    def _program(self, module: str, arguments: list[str], name: str) -> Program:
+    def _program(
+        self, module: str, arguments: list[str], name: str, broker_url: str = ""
+    ) -> Program:
         log = self.tmp / f"{name}.log"
-        program = Program(module, arguments, self.environment, log)
+        # The broker may not be of this machine: chaos has a network of its own.
+        where = {"FLEET_BROKER": broker_url, "FLEET_PLAIN": "1"}
+        environment = self.environment | where if broker_url else self.environment
+        program = Program(module, arguments, environment, log)
         self.programs.append(program)
         return program
 
@@ -176,7 +188,7 @@ class Fleet:
         if self._client is None:
             settings = BrokerSettings(url=self.broker_url, topic_root=self.root)
             watch = [f"{self.root}/jobs/+"]
-            self._client = OperatorClient(settings, 10.0, watch=watch, patient=True)
+            self._client = OperatorClient(settings, DEADLINE_S, watch=watch, patient=True)
             self._client.__enter__()
         return self._client
 
@@ -245,6 +257,13 @@ class Fleet:
                     stack.callback(program.process.stdout.close)
             if self._client is not None:
                 stack.callback(self._client.__exit__)
+
+
+def patient(*words: str) -> list[str]:
+    """Give a verb a minute for its answer, unless it is told another time: machines are busy."""
+    verb = cli.fleet.get_command(click.Context(cli.fleet), words[0])
+    takes = verb is not None and any(one.name == "timeout" for one in verb.params)
+    return [*words, "--timeout=60"] if takes and "--timeout" not in words else list(words)
 
 
 def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:

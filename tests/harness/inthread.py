@@ -10,7 +10,7 @@ from typing import Any
 
 from amqtt.broker import Broker
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class InThread:

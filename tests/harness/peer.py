@@ -19,7 +19,7 @@ from broker.messages import (
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, LinkEvent, Outgoing
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 Answer = Callable[[Any, str], list[Outgoing]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 CONNACK = b"\x20\x02\x00"  # and the code
 
 

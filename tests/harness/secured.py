@@ -25,7 +25,7 @@ from broker.deploy import RENDERERS, Ports, Site, write
 from tests.harness.brokers import free_port
 from tests.harness.certificates import Authority
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 RABBITMQ_START_S = 300.0  # three at once, on a machine that has other things to do
 COME_BACK_S = 5.0
 

@@ -137,7 +137,7 @@ def slow_fleet(
         *(f'model = "gbt"\nmode = "oracle"\nname = "gbt-{n:02}"\nseed = {n}' for n in range(jobs)),
         'model = "mlp"\nmode = "realistic"\nname = "big-one"\nrequire_cuda = true\n'
         "min_vram_gib = 900",
-        top='[hosts.lab-ws-1]\ndescription = "beside the window"',
+        top='name = "forty trees"\n[hosts.lab-ws-1]\ndescription = "beside the window"',
     )
     fleet.coordinator()
     over = threading.Event()

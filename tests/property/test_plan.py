@@ -33,13 +33,14 @@ def entry(name: str, lr: float, priority: int) -> JobSpec:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Up to four entries, rules for some hosts, one of two graces."""
+    """Up to four entries, rules for some hosts, one of two graces, perhaps a name."""
     names = draw(st.lists(st.sampled_from("abcd"), unique=True))
     jobs = [entry(name, draw(st.sampled_from((0.1, 0.2))), draw(st.integers(0, 1)))
             for name in names]  # fmt: skip
     slots = {name: draw(st.sampled_from((None, 1, 2))) for name in HOSTS}
     hosts = {name: HostPolicy(name, slots=count) for name, count in slots.items() if count}
-    return Plan(tuple(jobs), hosts, draw(st.sampled_from((300.0, 60.0))))
+    grace_s, name = draw(st.sampled_from((300.0, 60.0))), draw(st.sampled_from(("", "x", "y")))
+    return Plan(tuple(jobs), hosts, grace_s, name)
 
 
 def picture(fleet: Fleet) -> Picture:
@@ -50,7 +51,9 @@ def picture(fleet: Fleet) -> Picture:
     jobs = [Planned(spec_from_dict(row["spec"]), row) for row in said["jobs"]]
     policies = {row["host"]: policy_from_dict(row["policy"]) for row in rows}
     known = frozenset(row["host"] for row in rows if row.get("known", True))
-    return Picture(jobs, [], History(), said["grace_s"], said["plans_grace_s"], policies, known)
+    return Picture(
+        jobs, [], History(), said["grace_s"], said["plans_grace_s"], said["name"], policies, known
+    )
 
 
 def reloads(fleet: Fleet, plan: Plan) -> dict[str, Any]:
@@ -109,7 +112,8 @@ def _is_so(before: Picture, after: Picture, counts: dict[str, int]) -> None:
     assert (counts["adopted"], counts["changed"]) == (len(back), len(changed))
     assert counts["unchanged"] == len(kept) - len(changed)
     assert counts["hosts"] == sum(_policy(before, one) != _policy(after, one) for one in HOSTS)
-    assert counts["settings"] == (before.grace_s != after.grace_s)
+    settings = (before.grace_s != after.grace_s) + (before.name != after.name)
+    assert counts["settings"] == settings
 
 
 def _policy(picture: Picture, host: str) -> HostPolicy:

@@ -158,14 +158,16 @@ class AgentNode(Node):
         spooled = self.spool.load()
         self.run.checker.remembers(self, spooled)
         unbundled = self.spool.load_unbundled(spooled)
-        self.spool.clear_work(unbundled)
+        interrupted = self.spool.clear_work(unbundled, spooled, self.checkpoints.was_at)
         new_id = self.run.id_maker(self.host.name)
         settings = AgentSettings(
             host=self.host.name, instance=new_id(), boot_id=machine.boot_id,
             heartbeat_s=HEARTBEAT_S, stop_grace_s=GRACE_S, leave_grace_s=5.0, chunk_bytes=1024,
             look_s=LOOK_S, owner=OwnerSettings(busy_grace_s=10.0),
         )  # fmt: skip
-        core = AgentCore(settings, TOPICS, spooled, unbundled, rng=machine.rng, new_id=new_id)
+        core = AgentCore(
+            settings, TOPICS, spooled, unbundled, interrupted, rng=machine.rng, new_id=new_id
+        )  # fmt: skip
         core.begin(now)
         around = AgentSurroundings(
             topics=TOPICS, publish=self.publish, put=self.put, background=self.background,
@@ -235,7 +237,7 @@ class AgentNode(Node):
 
     def _measure(self, gpus: tuple[Gpu, ...]) -> None:
         def measured() -> None:
-            slept_s = 10.0 * self.naps
+            slept_s = self.machine.suspended_s
             self.put(Vitals(int(self.host.ram_gib * GIB), "d", 10.0, 1.0, gpus, slept_s))
 
         if gpus:
@@ -249,11 +251,17 @@ class AgentNode(Node):
     def _seen(self, *, idle: bool) -> Looked:
         machine = self.machine
         local = datetime.fromtimestamp(machine.now().wall_s, UTC).replace(tzinfo=None)
-        snooze = Snooze() if "snooze" in machine.wanted else None
+        snooze = Snooze(now=True) if "snooze" in machine.wanted else None
         since_s = 0.0 if "keys" in machine.wanted else 1000.0
-        return Looked(local, snooze, since_s if idle else None)
+        return Looked(
+            local, snooze, since_s if idle else None, suspended_s=machine.suspended_s
+        )  # fmt: skip
 
-    def _start_trainer(self, effect: StartTrainer) -> SimTrainer:
+    def woke(self) -> None:
+        """See `Node`."""
+        self.run.checker.woke(self)
+
+    def _start_trainer(self, effect: StartTrainer) -> tuple[SimTrainer, bool]:
         machine = self.machine
         machine.before("start")
         assign = effect.assign
@@ -276,7 +284,7 @@ class AgentNode(Node):
         if left_off is not None:  # it may have been cut off while it wrote the first one
             child.skipped_s = self.run.checker.resumed(self, child, left_off)
         if job.behaviour == "hangs":
-            return child
+            return child, resumes
         half = {"event": "progress", "epoch": 5, "epochs": 10, "train_loss": 0.5}
         left_s = max(0.1, job.duration_s - child.skipped_s)
         after(left_s / 2, lambda: child.says(half))
@@ -284,7 +292,7 @@ class AgentNode(Node):
         if behaviour == "flaky":
             behaviour = "crashes" if assign.attempt == 1 else "ok"
         after(left_s, lambda: self._end_of(child, behaviour))
-        return child
+        return child, resumes
 
     def _end_of(self, child: SimTrainer, behaviour: str) -> None:
         if behaviour == "fails":

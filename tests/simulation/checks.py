@@ -14,7 +14,6 @@ from coordinator.jobs import Change, Job
 from coordinator.matchmaking import HostView, Reason
 from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey
 from coordinator.states import FINAL, Event, JobState
-from coordinator.submit import SWEPT
 
 if TYPE_CHECKING:
     from .agentnode import AgentNode, SimTrainer
@@ -42,8 +41,6 @@ class Violation(AssertionError):  # noqa: N818 - what it is called
 
 def _is_by_command(change: Change) -> bool:
     """Whether it stands for a command of its own, other than a reload, and beside its answer."""
-    if _is_swept(change):
-        return False
     if change.event in {Event.ADDED, Event.ADOPTED}:
         before = change.before
         return change.after.submitted_by is not None and (before is None or not before.submitted_by)
@@ -55,15 +52,11 @@ def _moves(action: Action) -> int:
     data: Any = action.answer.data if action.answer and action.outcome == "done" else None
     match action.action:
         case "cancel" | "requeue":
-            return int(action.outcome == "done")
+            rows = data.get("jobs") if data else None  # of several
+            return sum(row["ok"] for row in rows) if rows else int(action.outcome == "done")
         case "run":
             return int(bool(data and data["added"]))
     return 0
-
-
-def _is_swept(change: Change) -> bool:
-    """Whether it is one of many that one command cancels, over several commits."""
-    return change.event is Event.CANCELLED and change.why == SWEPT
 
 
 class Checker:
@@ -79,11 +72,11 @@ class Checker:
         self._bundles: dict[tuple[str, str, int], str] = {}
         self._promises: dict[tuple[str, str, int], str] = {}
         self._checkpoints: dict[bytes, SimTrainer] = {}
+        self._running: dict[str, list[SimTrainer]] = {}
         self.completions = 0
         self.hosts: dict[str, HostRecord] = {}
         self._barred: dict[str, str] = {}  # host, or "" for the whole fleet, and why
         self._answered: set[RequestKey | None] = set()
-        self._swept = 0  # jobs, and no answer has said so yet
 
     def committed(self, changes: Sequence[Change | Record]) -> None:
         """The ledger has taken these changes, in one commit."""
@@ -160,8 +153,8 @@ class Checker:
 
     def owner_came(self, node: AgentNode, how: str) -> None:
         """Somebody wants the machine: nothing runs there for long, and nothing begins."""
-        if how != "snooze":
-            return  # whether that counts is for the manifest's rules
+        if how != "snooze" or node.asleep:
+            return  # whether that counts is for the manifest's rules; who sleeps sees nothing
         generation, naps, since_s = node.generation, node.naps, node.machine.wanted[how]
 
         def look() -> None:
@@ -183,20 +176,10 @@ class Checker:
         done = sum(map(_moves, actions))
         if moved != done:
             raise Violation("commands once", f"{done} answers in a commit with {moved} moves")
-        self._swept += sum(isinstance(one, Change) and _is_swept(one) for one in changes)
         for one in actions:
-            if one.action == "cancel-pending" and one.outcome == "done":
-                self._is_swept_out(one)
             if one.key in self._answered:
                 raise Violation("commands once", f"{one.action} {one.key} is done a second time")
             self._answered.add(one.key)
-
-    def _is_swept_out(self, action: Action) -> None:
-        """An answer counts what was cancelled; a crash may have taken a count, no cancellation."""
-        data: Any = action.answer.data if action.answer else None
-        if data["cancelled"] > self._swept:
-            raise Violation("commands once", f"{data} were cancelled, but {self._swept}")
-        self._swept = 0
 
     def _one(self, change: Change) -> None:
         before, after, job_id = change.before, change.after, change.after.job_id
@@ -219,6 +202,7 @@ class Checker:
             self._given_up[job_id] = before.attempt
         self.rows[job_id] = after
         self._ran(change)
+        self._offered(change)
         if after.state is JobState.COMPLETED and change.event is Event.COMPLETED:
             self.completions += 1
             self._stored(after)
@@ -233,6 +217,24 @@ class Checker:
                 "completed means stored", f"{job.spec.name} has no whole artifact", job.job_id
             )
 
+    def _offered(self, change: Change) -> None:
+        """A host that has lost a trainer says so with what that had left off at, if there is any.
+
+        A host of which two agents use the name may be another machine.
+        """
+        role, _, host = change.who.partition(":")
+        if change.event is not Event.LOST or role != "host" or host in self._run.twinned:
+            return
+        job = change.after
+        for node in self._run.agents:
+            here = node.host.name == host and node.up and not node.machine.ailing
+            if here and job.host is not None and node.checkpoints.was_at(job.job_id, job.attempt):
+                raise Violation(
+                    "no work is thrown away",
+                    f"{host} has a checkpoint of attempt {job.attempt} of {job.spec.name}",
+                    job.job_id,
+                )
+
     def trainer_started(self, node: AgentNode, child: SimTrainer) -> None:
         """A trainer runs."""
         key = (child.job_id, child.attempt)
@@ -244,9 +246,46 @@ class Checker:
                 child.job_id,
             )
         self._holders[key] = holder
+        for other in self._running.setdefault(child.job_id, []):
+            self._at_once(other, child)
+        self._running[child.job_id].append(child)
+
+    def _at_once(self, other: SimTrainer, child: SimTrainer) -> None:
+        """Two trainers of one job run at once only where somebody has wanted that.
+
+        The job says so (`on_lost`), an operator has had it begun anew, or two agents use one name.
+        A machine that sleeps runs nothing, and who has outlived its agent is found by the next one.
+        """
+        run = self._run
+        wanted = (
+            run.job(child.job_id).spec.on_lost == "keep"
+            or self._given_up.get(child.job_id, 0) >= min(other.attempt, child.attempt)
+            or {other.node.host.name, child.node.host.name} & run.twinned
+        )
+        runs = all(one.generation == one.node.generation for one in (other, child))
+        if other.alive and child.alive and runs and not other.node.asleep and not wanted:
+            raise Violation(
+                "one trainer at once",
+                f"attempt {other.attempt} on {other.machine.name} and attempt {child.attempt} on "
+                f"{child.machine.name}", child.job_id,
+            )  # fmt: skip
+
+    def woke(self, node: AgentNode) -> None:
+        """A machine wakes up: what runs there has been given to others meanwhile, or is its own."""
+        naps, children = node.naps, [*node.machine.children.values()]
+
+        def look() -> None:
+            if naps == node.naps and not node.asleep:
+                for child in children:
+                    for other in self._running.get(child.job_id, []):
+                        if other is not child:
+                            self._at_once(child, other)
+
+        self._run.timeline.after(LOOK_S + GRACE_S + SLACK_S, look)
 
     def trainer_ended(self, child: SimTrainer) -> None:
         """A trainer runs no more."""
+        self._running[child.job_id].remove(child)
         ran_s = self._run.timeline.now_s - child.begun_s
         self._ended[(child.job_id, child.attempt)] = (child, child.node.naps, ran_s)
 
@@ -256,7 +295,7 @@ class Checker:
         An agent whose machine sleeps hears late that its trainer has ended; a coordinator whose
         clock was set may believe less of what it is told after a restart.
         """
-        key = (change.after.job_id, change.after.attempt)
+        key = (change.after.job_id, change.attempt)
         ended = self._ended.get(key)
         if change.event is not Event.COMPLETED and change.ran_s is None:
             return

@@ -86,8 +86,7 @@ class CoordinatorNode(Node):
         settings = CoreSettings(
             instance=new_id(), boot_id=self.machine.boot_id, manifest="plan.toml",
             stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_bytes=4096,
-            crash_grace_s=60.0, sleep_grace_s=240.0, max_attempts=2, receipt_key=b"a key",
-            cancel_at_once=2, keep_results_s=50.0,
+            sleep_grace_s=240.0, max_attempts=2, receipt_key=b"a key", keep_results_s=50.0,
         )  # fmt: skip
         keep = Retention(events_s=100.0, events_per_job=4, parts_s=300.0)
         self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now, keep)

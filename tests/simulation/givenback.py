@@ -91,7 +91,7 @@ class GivenBack:
         if verdict == "superseded":
             return
         held = self._held.get(report.id)
-        if held is not None and row.losses > held.losses:
+        if held is not None and row.losses > held.losses and not report.interrupted:
             raise Violation(RULE, f"{about} was given back, and counts as a loss", row.job_id)
         if row.state in FINAL or self._anew.get(row.job_id, 0) >= report.attempt:
             return

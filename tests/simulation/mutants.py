@@ -7,11 +7,11 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from agent import core as agent_core
-from agent import owed, owner, runs
+from agent import leases, owed, owner, runs
 from agent.checkpoints import Checkpoints
 from agent.shell import Shell as AgentShell
 from agent.spool import Spool
@@ -145,10 +145,6 @@ def _assignments_not_deduplicated(patch: Patch) -> None:
     patch(runs, "on_assign", on_assign)
 
 
-def _ended_attempts_forgotten(patch: Patch) -> None:
-    patch(State, "end", lambda state, job_id, attempt: None)
-
-
 def _instance_not_checked(patch: Patch) -> None:
     real = agent_core.Core._on_request
 
@@ -171,20 +167,30 @@ def _lease_for_ever(patch: Patch) -> None:
     patch(assignment, "on_lease_expired", lambda *_: None)
 
 
-def _claims_for_ever(patch: Patch) -> None:
-    real = assignment.send_claim
+def _lease_ends_with_connection(patch: Patch) -> None:
+    real = presence.on_status
 
-    def send(world: World, job_id: str, now: Now) -> None:
-        claim = world.claims.get(job_id)
-        if claim is not None:
-            world.claims[job_id] = replace(claim, until_s=now.mono_s + 1e9)
-        real(world, job_id, now)
+    def on_status(world: World, name: str, status: Any, now: Now) -> None:
+        real(world, name, status, now)
+        if status.state == "offline":
+            for job in world.held_at(name):
+                world.timers.set(("lease", job.job_id), now.mono_s + 60.0)
 
-    patch(assignment, "send_claim", send)
+    patch(presence, "on_status", on_status)
 
 
-def _claims_lost_by_restart(patch: Patch) -> None:
-    patch(assignment, "on_claims_loaded", lambda *_: None)
+def _lease_not_kept_by_agent(patch: Patch) -> None:
+    patch(leases, "on_timer", lambda *_: None)
+
+
+def _interrupted_not_offered(patch: Patch) -> None:
+    real = Spool.clear_work
+
+    def clear_work(spool: Spool, unbundled: Any, *_: Any) -> list[tuple[str, int]]:
+        real(spool, unbundled)
+        return []
+
+    patch(Spool, "clear_work", clear_work)
 
 
 def _reports_sent_once(patch: Patch) -> None:
@@ -283,12 +289,12 @@ MUTANTS = (
     Mutant("the ledger lets go at once", 50, _ledger_lets_go_at_once),
     Mutant("kept bundles not filed", 600, _kept_bundles_not_filed),
     Mutant("assignments not deduplicated", 50, _assignments_not_deduplicated),
-    Mutant("ended attempts forgotten", 300, _ended_attempts_forgotten),
     Mutant("instance not checked", 1000, _instance_not_checked),
     Mutant("lease by the wall clock", 3000, _lease_by_wall_clock),
     Mutant("lease for ever", 100, _lease_for_ever),
-    Mutant("claims for ever", 1000, _claims_for_ever),
-    Mutant("claims lost by a restart", 300, _claims_lost_by_restart),
+    Mutant("lease ends with the connection", 300, _lease_ends_with_connection),
+    Mutant("lease not kept by the agent", 300, _lease_not_kept_by_agent),
+    Mutant("interrupted is not offered", 300, _interrupted_not_offered),
     Mutant("reports sent once", 50, _reports_sent_once),
     Mutant("reports not kept on disk", 100, _reports_not_kept),
     Mutant("trainers never killed", 300, _never_killed),

@@ -252,6 +252,15 @@ class Broker:
         else:
             session.link.broken(session, "reset")
 
+    def reset(self, client_id: str, for_s: float) -> None:
+        """A connection ends on both sides at once, and for a while new ones are refused."""
+        session = self._sessions.get(client_id)
+        if session is not None:
+            self._expire(session)
+            session.link.broken(session, "reset")
+        self.cut_off[client_id] += 1
+        self.timeline.after(for_s, lambda: self.heal([client_id]))
+
     def _come_back(self) -> None:
         self._up = True
 

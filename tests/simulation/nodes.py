@@ -49,6 +49,7 @@ class Machine:
         self.cut_in: int | None = None
         self.wanted: dict[str, float] = {}  # by its owner: how, and since when
         self._mono_zero_s = 0.0
+        self.suspended_s = 0.0
         self.boot()
 
     def boot(self) -> None:
@@ -56,6 +57,12 @@ class Machine:
         self.boots += 1
         self.boot_id = f"boot{self.boots}of{self.name}"
         self._mono_zero_s = self.run.timeline.now_s - 1000.0 * self.rng.random()
+        self.suspended_s = 0.0
+
+    def slept(self, for_s: float) -> None:
+        """It wakes up: the monotonic clock has stood still."""
+        self._mono_zero_s += for_s
+        self.suspended_s += for_s
 
     def now(self) -> Now:
         """Both clocks."""
@@ -216,13 +223,19 @@ class Node(ABC):
         self.generation += 1
         self.run.timeline.after(down_s, self.start)
 
+    def woke(self) -> None:  # noqa: B027 - most roles have nothing to look at
+        """What is looked at when the machine wakes up."""
+
     def sleep(self, for_s: float) -> None:
         """The machine is suspended for a while."""
         self.asleep = True
         self.naps += 1
-        self.run.timeline.after(for_s, self._wake_up)
+        self.run.timeline.after(for_s, partial(self._wake_up, for_s, self.machine.boots))
 
-    def _wake_up(self) -> None:
+    def _wake_up(self, for_s: float, boot: int) -> None:
         self.asleep = False
+        if self.machine.boots == boot:
+            self.machine.slept(for_s)
+        self.woke()
         self._turn_at_s = None
         self.wake(0.0)

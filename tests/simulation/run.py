@@ -14,9 +14,10 @@ from typing import Final
 
 from broker.errors import BadTopic
 from broker.messages import (
+    MAX_JOBS,
     AskCancel,
-    AskCancelPending,
     AskDrain,
+    AskEach,
     AskPause,
     AskReload,
     AskRequeue,
@@ -75,6 +76,7 @@ class Run:
         self._pids = itertools.count(100)
         self._jobs = {job.spec.job_id: job for job in (*scenario.jobs, *extra_jobs())}
         self._removed: set[int] = set()
+        self.twinned: set[str] = set()  # hosts whose name a second agent has used
         self.struck = 0  # by what nobody has asked for
         self.broker = Broker(
             self.timeline, random.Random(f"network {scenario.seed}"), scenario.quirks
@@ -214,6 +216,10 @@ class Run:
         for node in self._nodes(fault):
             self.broker.half_open(node.client_id, broker_forgets=fault.detail["broker_forgets"])
 
+    def _reset(self, fault: Fault) -> None:
+        for node in self._nodes(fault):
+            self.broker.reset(node.client_id, fault.for_s)
+
     def _disk(self, fault: Fault) -> None:
         for node in self._nodes(fault):
             node.machine.disk.trouble = fault.detail["how"]
@@ -242,6 +248,7 @@ class Run:
         if host is None:
             return
         twin = AgentNode(self, Machine(self, f"{host.name}-twin{self.next_pid()}"), host)
+        self.twinned.add(host.name)
         twin.start()
         self.timeline.after(fault.for_s, lambda: self._remove(twin))
 
@@ -305,14 +312,13 @@ def _repair(node: Node) -> None:
 
 _OWNERS: Final[dict[str, Callable[[str, str], Wire]]] = {
     "drain-now": lambda one, host: AskDrain(id=one, host=host, now=True),
-    "snooze": lambda one, host: AskSnooze(id=one, host=host, for_s=90.0),
-    "snooze-finish": lambda one, host: AskSnooze(id=one, host=host, for_s=40.0, finish=True),
+    "snooze-now": lambda one, host: AskSnooze(id=one, host=host, for_s=90.0, now=True),
+    "snooze": lambda one, host: AskSnooze(id=one, host=host, for_s=40.0),
     "pause": lambda one, _: AskPause(id=one),
     "pause-off": lambda one, _: AskPause(id=one, off=True),
     "run": lambda one, host: AskRun(
         id=one, job={"model": "gbt", "mode": "oracle", "hyper": {"n": 900 + int(host[1:]) % 2}}
     ),
-    "cancel-pending": lambda one, _: AskCancelPending(id=one, most=4),
 }
 
 
@@ -342,6 +348,10 @@ class Operator:
             request = encode(AskCancel(id=request_id, job=job))
         elif verb == "requeue":
             request = encode(AskRequeue(id=request_id, job=job))
+        elif verb == "cancel-each":
+            names = tuple(spec.name for spec in plan.jobs[:MAX_JOBS])
+            ask = AskEach(id=request_id, action="cancel", jobs=names, states=("pending",))
+            request = encode(ask)
         elif verb == "drain":
             request = encode(AskDrain(id=request_id, host=host))
         elif verb == "resume":

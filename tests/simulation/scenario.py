@@ -94,6 +94,14 @@ def draw(seed: int) -> Scenario:
     faults += [
         _owners(rng, names, jobs) for _ in range(rng.choice((0, 0, 1, 2, 4)) if count else 0)
     ]
+    rng = random.Random(f"resets {seed}")
+    faults += [
+        Fault(
+            rng.uniform(0.0, FAULTS_S), "reset", (rng.choice([*names, "coordinator"]),),
+            rng.choice((0.5, 30.0, 150.0, 300.0)) * (0.5 + rng.random()),
+        )
+        for _ in range(rng.choice((0, 1, 2, 4)) if count else 0)
+    ]  # fmt: skip
     in_order = tuple(sorted(faults, key=lambda fault: fault.at_s))
     return Scenario(seed, hosts, jobs, weather, quirks, in_order, batch_s)
 
@@ -153,7 +161,7 @@ def _job(rng: random.Random, number: int, hosts: tuple[HostSpec, ...]) -> JobPla
         name=name, model="gbt", mode="oracle", hyper={"n": number}, split_recipe="host",
         train_hosts=(), seed=0, n_resamples=10, priority=rng.choice((0, 0, 50, 100)),
         needs=Needs(**needs), allowed_hosts=allowed,
-        on_lost=rng.choice(("keep", "keep", "stop")), timeout_s=rng.choice((None, None, 150.0)),
+        on_lost=rng.choice((None, None, "keep")), timeout_s=rng.choice((None, None, 150.0)),
         stall_timeout_s=250.0, retries=rng.choice((0, 2, 2)),
     )  # fmt: skip
     behaviour = rng.choices(
@@ -237,8 +245,8 @@ def _owners(rng: random.Random, hosts: list[str], jobs: tuple[JobPlan, ...]) -> 
         how = {"how": rng.choice(("snooze", "keys"))}
         return Fault(at_s, "owner", (rng.choice(hosts),), rng.choice((5.0, 60.0, 200.0)), how)
     return _operator(rng, at_s, hosts, jobs, (
-        "drain-now", "drain-now", "snooze", "snooze", "snooze-finish", "resume", "pause",
-        "pause-off", "run", "run", "cancel-pending",
+        "drain-now", "drain-now", "snooze-now", "snooze-now", "snooze", "resume", "pause",
+        "pause-off", "run", "run", "cancel-each",
     ))  # fmt: skip
 
 

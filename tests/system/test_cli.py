@@ -14,7 +14,8 @@ import pytest
 
 from broker.machine import new_id
 from broker.messages import AskLogs
-from tests.harness.fleet import wait_until
+from coordinator.cli.words import local
+from tests.harness.fleet import patient, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = {
@@ -44,7 +45,7 @@ def cli(fleet: Any) -> Any:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         env = {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root}
-        return _run(*arguments, env=env)
+        return _run(*patient(*arguments), env=env)
 
     return run
 
@@ -95,6 +96,31 @@ def test_what_scripts_read_is_as_documented(fleet: Any, cli: Any, short: str) ->
     assert {"coordinator", "broker"} <= set(status)
     logs = _json(cli("logs", "gbt-oracle", "--json"))
     assert logs["lines"][-1] == "done"
+    assert len(logs["times"]) == len(logs["lines"])
+    told = cli("logs", "gbt-oracle", "--times", "-n", "1").stdout
+    assert told == f"{local(logs['times'][-1])}  done\n"
+
+
+def test_a_model_scores_telemetry_wherever_it_is(
+    fleet: Any, cli: Any, short: str, data: Path, tmp_path: Path
+) -> None:
+    """Fetched for that, or from the folder that `get` has brought: the scores are the same."""
+    fleet.plan(short)
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("gbt-oracle", "completed")
+    raw = str(data.parent / "raw" / "simulated.parquet")
+    by_job, by_folder = tmp_path / "job.csv", tmp_path / "folder.csv"
+    done = cli("predict", "gbt-oracle", "--raw", raw, "--out", str(by_job))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f" windows scored: {by_job}\n")
+    assert cli("get", "gbt-oracle", "-o", str(tmp_path)).returncode == 0
+    folder = str(tmp_path / "gbt-oracle")
+    done = cli("predict", folder, "--raw", raw, "--out", str(by_folder), "--json")
+    assert json.loads(done.stdout.splitlines()[-1])["files"] == [str(by_folder)]
+    assert by_job.read_bytes() == by_folder.read_bytes()
+    nobody = cli("predict", "nobody", "--raw", raw, "--out", str(tmp_path / "x.csv"))
+    assert (nobody.returncode, "no job has the name" in nobody.stderr) == (1, True)
 
 
 def test_what_people_read_fits_eighty_columns(fleet: Any, cli: Any, short: str) -> None:
@@ -212,6 +238,7 @@ def test_a_requeue_asks_on_a_terminal_before_a_result_is_set_aside(
     fleet.coordinator()
     fleet.agent()
     row = fleet.until("gbt-oracle", "completed")
+    assert cli("drain", "pi").returncode == 0, "the next attempt is to begin when we say so"
     artifact = f"artifact {row['artifact_id'][:12]}"
     refused = _at_a_terminal(fleet, "n\n", "requeue", "gbt-oracle")
     assert refused.returncode == 1
@@ -233,6 +260,7 @@ def test_a_requeue_asks_on_a_terminal_before_a_result_is_set_aside(
     assert f"there is one of attempt {row['attempt']}" in missing.stderr
     events = fleet.show("gbt-oracle")["events"]
     assert [artifact in event["why"] for event in events if event["event"] == "requeued"] == [True]
+    assert cli("resume", "pi").returncode == 0
     again = fleet.until("gbt-oracle", lambda it: it["state"] == "completed" and it["attempt"] == 2)
     agreed = _at_a_terminal(fleet, "y\n", "requeue", "gbt-oracle")
     assert agreed.returncode == 0, agreed.stderr
@@ -250,7 +278,7 @@ def _at_a_terminal(
         os.write(ours, typed.encode())
         environment = {**os.environ, "FLEET_BROKER": fleet.broker_url, "COLUMNS": "80"}
         return subprocess.run(
-            [sys.executable, "-m", "coordinator.cli", *arguments],
+            [sys.executable, "-m", "coordinator.cli", *patient(*arguments)],
             stdin=theirs,
             capture_output=True,
             text=True,
@@ -482,7 +510,9 @@ def test_check_needs_nobody_and_reports_all_errors_at_once(tmp_path: Path) -> No
     """Good and bad manifests, for people and for scripts."""
     example = ROOT / "etc" / "training_manifest.toml.example"
     good = _run("check", str(example), "--offline", "--json")
-    assert _json(good) == {"ok": True, "jobs": 14, "errors": [], "warnings": []}
+    assert _json(good) == {
+        "ok": True, "name": "telemetry baselines", "jobs": 14, "errors": [], "warnings": [],
+    }  # fmt: skip
     named = tmp_path / "named.toml"
     named.write_text("schema_version = 1\n[hosts.pi]\nslots = 1\n", "utf-8")
     assert _json(_run("check", str(named), "--offline", "--json"))["warnings"] is None

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from coordinator.cli import VERBS
-from coordinator.cli.complete import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -131,7 +130,7 @@ def test_nobody_to_ask_is_no_error(where: str) -> None:
     """Nothing is offered, nothing is said, and nobody waits for long."""
     begun_s = time.monotonic()
     assert _offered(_tab(f"fleet --plain --broker {where} show ")) == []
-    assert time.monotonic() - begun_s < 10 * DEADLINE_S + 5, "of which most is Python's start"
+    assert time.monotonic() - begun_s < 60, "a connect alone would be given up after two minutes"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

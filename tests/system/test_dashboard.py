@@ -5,15 +5,18 @@ The tests click, and look at the ledger afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
@@ -65,6 +68,49 @@ def test_the_overview_shows_the_fleet_and_follows_it(shown: Shown) -> None:
     assert page.complaints == []
     cell = "{job_id: '', jobs: 0, ending: true, online: true}"
     assert page.run(f"fleet.cells.current({{data: {cell}}}).textContent") == "ending"
+    cell = "{value: 'completed', data: {state: 'completed', chance: 'below chance: so'}}"
+    said = page.run(f"(node => [node.textContent, node.title])(fleet.cells.state({cell}))")
+    assert said == ["below chance", "completed, below chance: so"]
+
+
+def test_every_page_has_the_plans_name_and_follows_it(shown: Shown) -> None:
+    """It is in the header; a reload that changes nothing else is told as well."""
+    page = shown.page("/jobs")
+    page.until_text("forty trees", "header")
+    manifest = shown.fleet.manifest
+    before = manifest.read_text("utf-8")
+    try:
+        manifest.write_text(before.replace("forty trees", "<b>forty</b> trees"), "utf-8")
+        shown.fleet.reload()
+        page.until_text("<b>forty</b> trees", "header")
+    finally:
+        manifest.write_text(before, "utf-8")
+        shown.fleet.reload()
+    page.until_text("forty trees", "header")
+
+
+def test_connections_that_say_nothing_lock_nobody_out(shown: Shown) -> None:
+    """Nor do requests that never end; they are ended soon, and an open page stays connected."""
+    page = shown.page()
+    page.until_text("gaming-pc-1")
+    where = urlsplit(shown.url)
+    begun = (b"", b"GET / HTTP/1.1\r\nHost:", b"POST /login HTTP/1.1\r\nContent-Length: 9\r\n\r\n")
+    silent = []
+    try:
+        for number in range(505):
+            silent.append(socket.create_connection((where.hostname, where.port), 20))
+            silent[-1].sendall(begun[number % len(begun)])
+        assert urlopen(shown.url, timeout=20).status == 200  # noqa: S310
+        for one in silent:
+            with contextlib.suppress(ConnectionResetError):
+                one.settimeout(30)
+                while one.recv(1024):  # what a refusal says
+                    pass
+    finally:
+        for one in silent:
+            one.close()
+    assert page.run("window.socket.connected") is True
+    assert urlopen(shown.url, timeout=20).status == 200  # noqa: S310
 
 
 def test_who_has_not_logged_in_may_look_and_nothing_else(shown: Shown) -> None:
@@ -134,6 +180,7 @@ def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
     page.until("document.activeElement?.id === 'confirm'")
     page.key("Enter", 13)
     page.until_text("drained by operator:local", ".warn")
+    page.until_text("drained", ".state.big")
     hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
     assert "drained by operator:local" in hosts["lab-ws-1"]["barred"][0]
     shown.ask(page, "Resume")
@@ -146,7 +193,7 @@ def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
 def test_a_host_is_snoozed_for_as_long_as_is_chosen(
     shown: Shown, client: Callable[..., Any]
 ) -> None:
-    """And may finish what runs, if that is ticked; `Resume` ends it."""
+    """And gives back what runs, if that is ticked; `Resume` ends it."""
     page, heard = shown.browser.page(), shown.listen(client)
     shown.log_in(page, "/host/laptop-1")
     shown.ask(page, "Snooze")
@@ -154,7 +201,7 @@ def test_a_host_is_snoozed_for_as_long_as_is_chosen(
     page.click(".tick")
     shown.confirm(page)
     page.until_text("snoozed until", ".warn")
-    assert heard("snooze")["finish"] is True
+    assert heard("snooze")["now"] is True
     hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
     said = re.search(r"snoozed until (.+) UTC by operator:local", hosts["laptop-1"]["snoozed"])
     assert said, hosts["laptop-1"]

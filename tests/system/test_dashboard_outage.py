@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import random
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from broker.machine import new_id
+from broker.messages import AskCurves
 from tests.harness.brokers import BrokerProcess
 from tests.harness.browser import Browser, Page
-from tests.harness.fleet import Fleet, Program
+from tests.harness.fleet import Fleet, Program, wait_until
 from tests.harness.secure import House
-from tests.harness.shown import WITH_BROWSER, Shown
+from tests.harness.shown import WITH_BROWSER, Shown, slow_fleet
+from tests.harness.swarm import Swarm
 
 pytestmark = WITH_BROWSER
+SLOW = "hyper.epochs = 10000\nhyper.patience = 10000"
+# The epochs of the first line of a page's chart.
+DRAWN = """window.getElement(Number(document.querySelector(".nicegui-echart").id.slice(1)))
+  .chart.getOption().series[0]?.data.map((point) => point[0])"""
 JOB = 'model = "mlp"\nmode = "realistic"\nname = "waits"\nrequire_cuda = true'
 
 
@@ -69,6 +79,75 @@ def test_what_is_missing_is_said_until_it_is_back(
     _until_live(page)
     late.until_text("live", "header")
     assert page.complaints == []
+
+
+# Of each table what its rows are of, by name, and how far each is from the one above it.
+SEEN = """[...document.querySelectorAll(".ag-root-wrapper")].map((root) => {
+  const rows = [...root.querySelectorAll(".ag-center-cols-container .ag-row")];
+  const tops = rows.map((row) => Math.round(row.getBoundingClientRect().y)).sort((a, b) => a - b);
+  const names = rows.map((row) => row.querySelector("a")?.innerText ?? "").sort();
+  return [names, [...new Set(tops.slice(1).map((top, at) => top - tops[at]))]];
+})"""
+
+
+def _until_shown(page: Page, *tables: list[str]) -> None:
+    """Wait until each table has these rows and no other, one below the other."""
+    wanted = json.dumps([[names, [32] if len(names) > 1 else []] for names in tables])
+    page.until(f"JSON.stringify({SEEN}) === JSON.stringify({wanted})", wanted)
+
+
+def test_hosts_and_jobs_that_come_and_go_leave_no_hole(
+    tmp_path: Path, browser: Browser, new_broker: Callable[[str], BrokerProcess]
+) -> None:
+    """An open page has the rows that there are: at first, as hosts come, after an outage."""
+    broker = new_broker("embedded")
+    jobs = [f"gbt-{n:02}" for n in range(6)]
+    with slow_fleet(tmp_path, broker.url, browser, hosts=1, jobs=6, names=["a"]) as shown:
+        fleet = shown.fleet
+        page = shown.page()
+        _until_shown(page, jobs[:1], ["a"])
+        over = threading.Event()
+        more = Swarm(broker.url, fleet.root, 3, rng=random.Random(2), speed=0.05, names="bcd")
+        thread = threading.Thread(target=more.run, args=(over.is_set,), daemon=True)
+        thread.start()
+        try:
+            _until_shown(page, jobs[:4], [*"abcd"])
+            fleet.cancel(jobs[0])
+            _until_shown(page, jobs[1:5], [*"abcd"])
+            broker.end(signal.SIGKILL)
+            page.until_text("The broker cannot be reached", ".band")
+            page.until_text("4 of 4 online")
+            broker.start()
+            page.until_text("live", "header")
+            fleet.cancel(jobs[1])
+            _until_shown(page, jobs[2:], [*"abcd"])
+        finally:
+            over.set()
+            thread.join(20)
+        assert page.complaints == []
+
+
+def test_the_losses_of_a_job_are_drawn_from_its_first_epoch(fleet: Fleet, browser: Browser) -> None:
+    """Whoever comes late sees all of it, also of a coordinator that has started since."""
+    fleet.plan(f'model = "gru"\nmode = "oracle"\nname = "long"\n{SLOW}')
+    coordinator = fleet.coordinator()
+    fleet.agent()
+    job_id = fleet.until("long", "running")["job_id"]
+
+    def curve() -> list[int]:
+        (found,) = fleet.client.ask(AskCurves(id=new_id(), jobs=(job_id,)))["curves"] or [None]
+        return [point[0] for point in found["points"]] if found else []
+
+    wait_until(lambda: len(curve()) > 3, "some epochs")
+    before = curve()
+    coordinator.kill()
+    coordinator.start()
+    wait_until(lambda: curve()[: len(before) - 1] == before[:-1], "the curve that it has kept")
+    shown = Shown(fleet, browser)
+    fleet.programs.append(shown.program)
+    for path in ("/curves", f"/job/{job_id}"):
+        page = shown.page(path)
+        page.until(f"({DRAWN})?.[0] === 1", "a curve that begins with the first epoch")
 
 
 def test_the_timeline_asks_until_the_coordinator_has_answered(

@@ -61,7 +61,7 @@ class _Stranger:
             rng=random.Random(1),
         )
         self._link.start()
-        assert self._connected.wait(10)
+        assert self._connected.wait(60)
 
     def _on_event(self, *_: LinkEvent) -> None:
         self._connected.set()

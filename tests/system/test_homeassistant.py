@@ -96,11 +96,15 @@ def test_whoever_switches_it_off_has_no_ghosts(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
 def test_the_fleet_in_a_real_home_assistant(
-    check: Any, make_fleet: Any, new_broker: Any, data: Path, tmp_path: Path, long: str
+    check: Any, make_fleet: Any, new_broker: Any, data: Path, tmp_path: Path, long: str, kind: str
 ) -> None:
-    """It makes every entity and complains of none; a dead agent is shown, a forgotten one gone."""
-    broker = new_broker("mosquitto")
+    """It makes every entity, by MQTT 5, and complains of nothing, in its log or as a repair.
+
+    A dead agent is shown, a forgotten one gone.
+    """
+    broker = new_broker(kind)
     fleet = make_fleet(tmp_path, broker.url, data)
     fleet.plan(long)
     fleet.coordinator(more="[homeassistant]\nenabled = true")
@@ -119,7 +123,7 @@ def test_the_fleet_in_a_real_home_assistant(
         "--expect-topic", f"{fleet.root}/homeassistant/pi/set",
         "--then", then, "--watch", "20",
         "--expect-after", r"sensor\.pi_cpu_use=unavailable",
-        "--expect-after", r"sensor\.pi_state=crashed",
+        "--expect-after", r"sensor\.pi_state=cut-off",
         "--expect-after", r"binary_sensor\.pi_online=off",
         "--expect-after", r"binary_sensor\.pi_problem=on",
         "--expect-after", r"switch\.pi_accept_jobs=off",
@@ -129,6 +133,7 @@ def test_the_fleet_in_a_real_home_assistant(
     failed = [one for one in report["checks"] if not one["ok"]]
     assert not failed, json.dumps([failed, report.get("log_problems")], indent=1)
     assert report["log_problems"] == []
+    assert report["repairs"] == []
 
     devices = {device["name"]: device for device in report["devices"]}
     name = f"Training fleet {fleet.root}"

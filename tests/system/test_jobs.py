@@ -19,6 +19,7 @@ import pytest
 from broker.machine import new_id
 from broker.messages import AskAttempts
 from coordinator.cli import NotDone
+from coordinator.cli.get import fetch
 from tests.harness.processes import is_over
 
 AWAY_S = 5.0
@@ -54,6 +55,24 @@ def test_a_job_is_trained_and_its_artifact_comes_home(
     assert fleet.events("gbt-oracle") == ["added", "assigned", "started", "completed"]
     for folder in (fleet.tmp / "pi" / "spool", fleet.tmp / "pi" / "work"):
         wait_for(lambda folder=folder: not list(folder.iterdir()), f"{folder} to be emptied")
+
+
+def test_a_training_leaves_nothing_in_the_home_of_who_runs_the_agent(
+    fleet: Any, short: str, tmp_path: Path
+) -> None:
+    """Nor do the programs around it; the report is there, with its drawings."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        fleet.environment.pop(name, None)
+    fleet.environment |= {"HOME": str(home), "USERPROFILE": str(home)}
+    fleet.plan(short)
+    fleet.coordinator()
+    fleet.agent()
+    fleet.until("gbt-oracle", "completed")
+    got = fetch(fleet.client, "gbt-oracle", tmp_path / "got")
+    assert "gbt_oracle_train.html" in [path.name for path in got.files]
+    assert list(home.iterdir()) == []
 
 
 def test_the_same_job_gives_the_same_artifact(fleet: Any, short: str, data: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.fleet import patient
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -19,8 +21,9 @@ def cli(fleet: Any) -> Any:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "coordinator.cli", *arguments], stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=90, cwd=ROOT, check=False,
+            [sys.executable, "-m", "coordinator.cli", *patient(*arguments)],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, cwd=ROOT,
+            check=False,
             env=fleet.environment,
         )  # fmt: skip
 

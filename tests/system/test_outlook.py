@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.fleet import ROOT
+from tests.harness.fleet import ROOT, patient
 from tests.harness.swarm import Swarm
 
 QUICK, SLOW = 400.0, 0.5
@@ -42,7 +42,7 @@ def cli(fleet: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "coordinator.cli", *arguments],
+            [sys.executable, "-m", "coordinator.cli", *patient(*arguments)],
             capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
             env=fleet.environment | {"COLUMNS": "80", "LINES": "40"},
         )  # fmt: skip
@@ -228,7 +228,7 @@ def test_following_events_outlives_the_coordinator(fleet: Any, wait_for: Any) ->
     out, err = fleet.tmp / "events.out", fleet.tmp / "events.err"
     with out.open("wb") as to, err.open("wb") as errors:
         following = subprocess.Popen(
-            [sys.executable, "-m", "coordinator.cli", "events", "-f", "--json", "--timeout", "1"],
+            [sys.executable, "-m", "coordinator.cli", "events", "-f", "--json"],
             stdout=to, stderr=errors, cwd=ROOT, env=fleet.environment | {"PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
         try:
@@ -239,10 +239,10 @@ def test_following_events_outlives_the_coordinator(fleet: Any, wait_for: Any) ->
             assert fleet.cancel("a")["state"] == "cancelled"
             wait_for(lambda: '"cancelled"' in out.read_text("utf-8"), "what came afterwards")
             os.kill(following.pid, signal.SIGINT)
-            assert following.wait(20) == 0
+            assert following.wait(60) == 0
         finally:
             following.kill()
-            following.wait(20)
+            following.wait(60)
     words = [json.loads(line)["event"] for line in out.read_text("utf-8").splitlines()]
     assert words[-1] == "cancelled"
     assert words.count("added") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from broker.machine import new_id
 from broker.messages import AskTrainers
 from coordinator.cli import NotDone
+from coordinator.cli.get import fetch
 from tests.harness.fleet import ROOT, Fleet, wait_until
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
@@ -122,3 +124,55 @@ def test_a_trainer_that_cannot_do_it_is_not_asked_again(
     row = fleet.until("logreg-oracle", "failed")
     assert row["attempt"] == 1
     assert "one part has a single class" in row["error"]
+
+
+AWKWARD = """
+import json, sys
+from pathlib import Path
+
+out = Path(next(word.removeprefix("--out-dir=") for word in sys.argv if "--out-dir=" in word))
+for name in {names}:
+    (out / name).write_text(name)
+print(json.dumps({{"event": "result", "metrics": {{}}}}))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="its system cannot store them")
+def test_whatever_its_files_are_called_the_result_can_be_fetched(
+    fleet: Fleet, example: dict[str, str], tmp_path: Path
+) -> None:
+    """Also by names that only some systems can store."""
+    names = ["epoch=3:loss=0.1.ckpt", "Model.bin", "model.bin", "aux", "a."]
+    (tmp_path / "logreg.py").write_text(AWKWARD.format(names=names), "utf-8")
+    fleet.plan()
+    fleet.coordinator()
+    fleet.agent("lab", more=trainers(example, tmp_path))
+    until_known(fleet)
+    fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
+    fleet.reload()
+    fleet.until("logreg-oracle", "completed")
+    got = fetch(fleet.client, "logreg-oracle", tmp_path / "got")
+    assert {path.name: path.read_text() for path in got.files} == {name: name for name in names}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="its system cannot store them")
+def test_what_no_bundle_may_hold_fails_the_job_and_is_kept(
+    fleet: Fleet, example: dict[str, str], tmp_path: Path
+) -> None:
+    """At once, since another attempt is no better; the owner finds it where the reason says."""
+    (tmp_path / "logreg.py").write_text(AWKWARD.format(names=["model", "a\nb"]), "utf-8")
+    fleet.plan()
+    fleet.coordinator()
+    agent = fleet.agent("lab", more=trainers(example, tmp_path))
+    until_known(fleet)
+    fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
+    fleet.reload()
+    row = fleet.until("logreg-oracle", "failed")
+    assert row["attempt"] == 1
+    assert "is no plain relative name of text" in row["error"]
+    kept = Path(row["error"].rpartition("is kept on this host for 7 days: ")[2])
+    agent.stop()
+    fleet.agent("lab", more=trainers(example, tmp_path))
+    until_known(fleet)
+    assert (kept / "out" / "model").read_text() == "model"
+    assert kept.parent == fleet.tmp / "lab" / "refused"

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.fleet import wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "operations.md"
 
@@ -29,6 +31,16 @@ def documented_steps() -> str:
     found = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert found is not None
     return found[1].replace("fleet ", f"{sys.executable} -m coordinator.cli ")
+
+
+def refuses(coordinator: Any, *words: str) -> None:
+    """It does not start, and says so."""
+    coordinator.log.unlink()
+    coordinator.start(wait=False)
+    assert coordinator.process.wait(60) == 1
+    coordinator.process.stdout.close()
+    said = " ".join(coordinator.said().split())
+    assert [word for word in words if word not in said] == [], said
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the page's commands are for a POSIX shell")
@@ -51,13 +63,20 @@ def test_a_damaged_ledger_is_restored_as_documented(fleet: Any, short: str) -> N
     assert done.returncode == 2
     assert "another coordinator" in done.stderr
     fleet.cancel("gru-oracle")
+    fleet.requeue("gbt-oracle")
+    fleet.until("gbt-oracle", lambda row: row["state"] == "completed" and row["attempt"] == 2)
 
+    index = state / "models" / "index.jsonl"
+    wait_until(lambda: index.read_bytes().count(b"\n") == 2, "the row of the second result")
     coordinator.kill()
-    (state / "training_jobs.db").write_bytes(b"noise" * 10_000)
-    coordinator.start(wait=False)
-    assert coordinator.process.wait(60) == 1
-    coordinator.process.stdout.close()
-    assert "restore a backup" in coordinator.said()
+    ledger = state / "training_jobs.db"
+    (state / "training_jobs.db-wal").unlink()
+    refuses(coordinator, "ends with event", "its -wal is gone", "--accept-ledger")
+    ledger.write_bytes(b"noise" * 10_000)
+    refuses(coordinator, "restore a backup")
+    ledger.unlink()
+    refuses(coordinator, "is missing or empty", "receipt.key, models/index.jsonl, models/")
+    ledger.touch()
 
     steps = subprocess.run(
         ["/bin/sh", "-euxc", documented_steps()],
@@ -65,13 +84,14 @@ def test_a_damaged_ledger_is_restored_as_documented(fleet: Any, short: str) -> N
         capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
     )  # fmt: skip
     assert steps.returncode == 0, steps.stdout + steps.stderr
-    assert "0 findings" in steps.stdout
+    assert "names a result of attempt 2, of which the ledger does not know" in steps.stdout
     coordinator.start()
     jobs = fleet.status()["jobs"]
     assert (jobs["completed"], jobs["pending"], jobs["cancelled"]) == (1, 1, 0)
     assert fleet.events("gbt-oracle")[0] == "added"
     fleet.requeue("gbt-oracle")
-    fleet.until("gbt-oracle", lambda row: row["state"] == "completed" and row["attempt"] == 2)
+    # The agent has had attempt 2 already.
+    fleet.until("gbt-oracle", lambda row: row["state"] == "completed" and row["attempt"] == 3)
     coordinator.stop()
     done = cli("fsck", "--repair", "--state", str(state))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

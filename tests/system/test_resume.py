@@ -33,7 +33,7 @@ def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
             sys.executable, "-m", "agent.trainer.run", "--model=mlp", "--mode=oracle",
             f"--data={data}", f"--out-dir={folder / 'out'}", "--threads=1", *FLAGS,
         ],
-        check=True, capture_output=True, timeout=120, cwd=ROOT,
+        check=True, capture_output=True, timeout=600, cwd=ROOT,
     )  # fmt: skip
     return make_bundle(folder / "out", folder / "bundle").artifact_id
 

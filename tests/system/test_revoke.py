@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,15 @@ from typing import Any
 import pytest
 
 from agent import contact
+from broker.access import PEOPLE, open_access
+from broker.deploy import Ports
+from broker.link import Link, LinkSettings
+from broker.machine import new_id
+from broker.settings import BrokerSettings
+from broker.wire import Connected, LinkEvent
+from tests.harness.brokers import BrokerProcess, free_port
 from tests.harness.fleet import Program, wait_until
+from tests.harness.secured import find_program
 from tests.system.test_identity import Owner
 
 
@@ -133,3 +143,63 @@ def test_a_coordinator_that_has_the_ca_needs_nobody_to_tell_it(
 def _presences(owner: Owner, url: str) -> dict[str, str]:
     found = rows(owner, "workers", "--broker", url)
     return {row["host"]: row["presence"] for row in found}
+
+
+@pytest.fixture
+def ports(owner: Owner, tmp_path: Path) -> Iterator[Ports]:
+    """A mosquitto with the files that `fleet broker config` writes for this fleet; its ports."""
+    program, made = find_program("mosquitto"), Ports(free_port(), free_port())
+    files = tmp_path / "mosquitto"
+    said = owner.done(
+        "broker", "config", "mosquitto", "-o", str(files), "--port", str(made.hosts),
+        "--people-port", str(made.people), "--certificates", str(owner.fleet / "broker"),
+        "--data", str(tmp_path),
+    )  # fmt: skip
+    words = f"connect to port {made.hosts}, people's programs to {made.people}"
+    assert words in " ".join(said.split())
+    with (files / "mosquitto.conf").open("a") as conf:
+        conf.write("user root\n")  # who may read the test's folder
+    broker = BrokerProcess(
+        lambda _: [program, "-c", str(files / "mosquitto.conf")], announces=False, port=made.hosts
+    )
+    broker.start()
+    yield made
+    broker.end()
+
+
+@pytest.mark.slow
+def test_mosquittos_two_ports_are_kept_apart_without_anybody_naming_them(
+    owner: Owner, ports: Ports, start: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """A person's programs run side by side; a host is looked for where hosts connect."""
+    start("coordinator.service", "--state", str(tmp_path / "coordinator"))
+    bundle = tmp_path / "pi.fleet"
+    owner.done("enroll", "pi", "-o", str(bundle))
+    host = Owner(tmp_path / "host")
+    host.done("join", str(bundle))
+    start("agent.service", "--state", str(tmp_path / "pi"), who=host)
+    wait_until(lambda: [row["presence"] for row in rows(owner, "workers")] == ["online"], "it is")
+
+    identity = owner.fleet / "identities" / "operator@alice"
+    access = open_access(BrokerSettings(identity=identity), PEOPLE, time.time())
+    events: list[LinkEvent] = []
+    settings = LinkSettings(access.addresses, "fleet-dashboard", [], tls=access.tls)
+    dashboard = Link(
+        settings, lambda *came: events.extend(came), will=None, new_id=new_id, rng=random.Random()
+    )
+    dashboard.start()
+    try:
+        wait_until(lambda: bool(events), "it is connected")
+        owner.done("status")
+        owner.done("status")
+        assert [type(one) for one in events] == [Connected]
+    finally:
+        dashboard.stop()
+
+    let_in = f"pi is still let in by mqtts://127.0.0.1:{ports.hosts}"
+    people = f"mqtts://127.0.0.1:{ports.people}"
+    assert let_in in owner.refused("revoke", "pi")
+    assert let_in in owner.refused("revoke", "pi", "--broker", people)
+    (owner.fleet / "ca" / "ports.json").unlink()  # the files were made on another machine
+    said = " ".join(owner.refused("revoke", "pi", "--broker", people).split())
+    assert f"pi is still connected, and not at {people}" in said

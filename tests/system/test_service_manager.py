@@ -16,7 +16,7 @@ from tests.harness.fleet import Program
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="systemd is Linux's")
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 PLAN = "schema_version = 1\n[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\n"
 
 

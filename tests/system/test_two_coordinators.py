@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,10 +105,27 @@ def test_a_second_coordinator_yields_and_harms_nothing(
         heard.append(witness.next())
     assert {payload for topic, payload in heard if topic == two.topics.holder()} == {holder[1]}
     assert decode(STATUS, heard[-1][1]).instance == decode(STATUS, serving[1]).instance
-    assert requests not in {topic for topic, _ in heard}
+    told = [json.loads(payload)["type"] for topic, payload in heard if topic == requests]
+    assert set(told) <= {"lease"}, "nothing but the renewal of what runs"
     assert two.ends()["attempt"] == 1
     assert two.first.events("one") == ["added", "assigned", "started", "completed"]
     assert "1 completed" in two.shown()
+
+
+@pytest.mark.parametrize("what", ["ledger", "folder"])
+def test_a_copy_of_the_ledger_yields_too(two: Two, what: str) -> None:
+    """On a machine of the same name, with the ledger and its key alone, or the whole folder."""
+    two.runs()
+    ours, theirs = two.first.tmp / "coordinator", two.second.tmp / "coordinator"
+    names = {"training_jobs.db*", "receipt.key"} if what == "ledger" else {"*"}
+    theirs.mkdir()
+    for path in {path for name in names for path in ours.glob(name) if path.is_file()}:
+        shutil.copy2(path, theirs)
+    yields = two.second.coordinator(wait=False, more=two.own)
+    assert yields.process.wait(DEADLINE_S) == 2
+    assert "a coordinator with a copy of this ledger" in yields.said()
+    assert two.ends()["attempt"] == 1
+    assert two.first.events("one") == ["added", "assigned", "started", "completed"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -126,7 +144,7 @@ def test_the_same_ledger_comes_back_without_a_wait(two: Two, how: int) -> None:
 def cut_off(two: Two, any_broker: BrokerProcess, client: Any) -> Program:
     """One that has served, was thrown off, and waits, since it finds another as the holder."""
     one = two.first.coordinator()
-    holder = Holder(ledger="another", machine="there", instance="i")
+    holder = Holder(ledger="another", installation="it", machine="there", instance="i")
     client(any_broker.port, "other").publish(two.topics.holder(), encode(holder), retain=True)
     client(any_broker.port, two.topics.client_id("coordinator"))
     wait_until(lambda: "20 s to come back" in one.said(), "the reason why it waits")

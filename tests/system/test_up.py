@@ -353,7 +353,7 @@ def test_what_is_waited_for_while_nothing_runs_is_said(tmp_path: Path, data: Pat
     done = _run(
         [
             sys.executable, "-m", "coordinator.cli", "up", "--port", "0", "--manifest", str(plan),
-            "--data", str(data), "--state", str(tmp_path / "state"), "--prefer-cuda-grace", "4",
+            "--data", str(data), "--state", str(tmp_path / "state"), "--prefer-cuda-grace", "20",
             "--until-idle", "--json",
         ],
         _environment(),

@@ -140,6 +140,24 @@ def test_a_killed_side_goes_on_where_the_part_file_stands(
     assert stored.stat().st_ino == inode, "it started over in a new file"
 
 
+def test_what_does_not_fit_beside_the_reserve_waits(fleet: Any, wait_for: Any) -> None:
+    """It is told with the figures, and comes home once there is room."""
+    fleet.plan(GATED)
+    coordinator = fleet.coordinator(reserve_bytes=1 << 49)
+    job_id = fleet.until("big", "pending")["job_id"]
+    artifact_id = _spool(fleet, "pi", job_id, MIB)
+    fleet.agent("pi", wait=False)
+    wait_for(lambda: "no_room" in fleet.why("big"), "the disk's refusal")
+    lack = fleet.why("big")["no_room"]
+    assert (lack["needed_bytes"], lack["reserve_bytes"]) == (MIB, 1 << 49)
+    assert 0 < lack["free_bytes"] < 1 << 49
+    assert fleet.status()["coordinator"]["disk_fault"] == {"code": "low", "jobs": 1, **lack}
+    assert fleet.show("big")["state"] == "running"
+    coordinator.stop()
+    fleet.coordinator()
+    assert fleet.until("big", "completed")["artifact_id"] == artifact_id
+
+
 class _Peer:
     """An agent of this test's own, which loses and repeats chunks on purpose."""
 
@@ -283,7 +301,7 @@ class _Watcher:
             rng=random.Random(1),
         )
         self._link.start()
-        assert connected.wait(10)
+        assert connected.wait(60)
 
     def stop(self) -> None:
         self._link.stop()

@@ -107,7 +107,7 @@ def test_a_manifest_is_checked_while_it_is_written(start: Start, tmp_path: Path)
     beside.write_text(good, "utf-8")
     beside.replace(wanted)
     assert json.loads(watching.stdout.readline()) == {
-        "ok": True, "jobs": 1, "errors": [], "warnings": []
+        "ok": True, "name": "", "jobs": 1, "errors": [], "warnings": []
     }  # fmt: skip
     watching.send_signal(signal.SIGINT)
     assert watching.wait(DEADLINE_S) == 0

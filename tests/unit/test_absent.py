@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from broker import messages as m
-from broker.wire import Connected, Disconnected, Incoming
+from broker.wire import Connected, Incoming
 from tests.harness.coordinator import Fleet, Host, spec
 
 
@@ -46,32 +46,6 @@ def test_what_another_coordinator_may_have_stopped_costs_the_job_nothing() -> No
         job = pi.runs()
         pi.beats((job.job_id, job.attempt, "running"))
     assert "lost" not in dict(fleet.history).values()
-
-
-def test_after_a_return_to_the_broker_the_first_heartbeat_tells() -> None:
-    """What is not in it was stopped while this coordinator was away, listed before or not."""
-    fleet, pi = _running(listed=False)
-    fleet.handle(Disconnected("connection lost"))
-    fleet.handle(Connected("session-again"))
-    pi.beats()
-    assert fleet.job().attempt == 2
-
-
-def test_after_a_restart_the_first_heartbeat_tells() -> None:
-    """The ledger says that it runs; its host, of the same process, has it no more."""
-    fleet, pi = _running(listed=False)
-    fleet.start()
-    pi.joins()
-    assert fleet.job().attempt == 2
-
-
-def test_after_a_new_connection_of_the_host_the_first_heartbeat_tells() -> None:
-    """It is of a later session than the job's start."""
-    fleet, pi = _running(listed=False)
-    pi.status("offline", "lost")
-    pi.session = "s-2"
-    pi.joins()
-    assert fleet.job().attempt == 2
 
 
 def test_a_heartbeat_that_may_be_older_than_the_start_takes_nothing_away() -> None:
@@ -113,12 +87,16 @@ def test_a_heartbeat_that_was_overtaken_renews_the_lease() -> None:
     assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
 
 
-def test_what_was_never_listed_is_lost_after_three_heartbeats() -> None:
-    """So many are not on their way at once."""
+def test_what_was_never_listed_stays_until_its_lease_ends() -> None:
+    """J5: no heartbeat without it is known to be newer than its start."""
     fleet, pi = _running(listed=False)
-    for _ in range(3):
+    fleet.start()
+    pi.joins()
+    for _ in range(5):
         pi.beats()
-    assert fleet.job().attempt == 2
+    assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
+    fleet.passes(fleet.settings.stale_after_s + 1)
+    assert (fleet.job().state, fleet.history[-1]) == ("pending", ("job", "lost"))
 
 
 def test_an_assignment_on_its_way_is_not_missed() -> None:

@@ -92,7 +92,7 @@ def test_a_full_host_refuses_and_each_gpu_is_a_slot() -> None:
     for number, job_id in enumerate(("aa" * 32, "bb" * 32, "cc" * 32)):
         agent.hears(m.Assign(
             id=f"q{number}", job_id=job_id, attempt=1, instance="i1", name="n", model="gbt",
-            mode="oracle", lease_s=60, needs=m.Needs(require_cuda=True), use_cuda=True,
+            mode="oracle", needs=m.Needs(require_cuda=True), use_cuda=True,
         ))  # fmt: skip
     assert [start.gpu for start in agent.took(StartTrainer)] == [0, 3]
     assert agent.said(m.Refused)[0].reasons == ("all 2 slots are busy",)
@@ -122,7 +122,6 @@ def test_a_retained_or_foreign_command_is_none() -> None:
     agent = Agent()
     assign = m.Assign(
         id="a", job_id=JOB, attempt=1, instance="i1", name="n", model="gbt", mode="oracle",
-        lease_s=60,
     )  # fmt: skip
     agent.handle(Incoming(agent.topics.request("pi"), m.encode(assign), retained=True))
     agent.handle(Incoming(agent.topics.request("other"), m.encode(assign)))
@@ -393,7 +392,6 @@ def test_a_shutdown_gives_the_job_back_and_says_so_first() -> None:
     agent.assigned(1)
     agent.hears(m.Assign(
         id="z", job_id="cc" * 32, attempt=1, instance="i1", name="n", model="gbt", mode="oracle",
-        lease_s=60,
     ))  # fmt: skip
     assert "shutting down" in agent.said(m.Refused)[0].reasons[0]
     released = agent.leaves_off()
@@ -406,18 +404,6 @@ def test_a_shutdown_gives_the_job_back_and_says_so_first() -> None:
     stubborn.handle(Shutdown())
     stubborn.passes(20)
     assert stubborn.took(Leave), "a trainer that does not end keeps the agent"
-
-
-def test_a_job_may_want_to_stop_when_the_fleet_is_out_of_reach() -> None:
-    """`on_lost = "stop"`: after a whole lease; the others go on."""
-    for on_lost, stops in (("stop", True), ("keep", False)):
-        agent = Agent()
-        agent.runs(on_lost=on_lost)
-        agent.handle(Disconnected("gone"))
-        agent.passes(59)
-        assert not agent.took(SignalTrainer)
-        agent.passes(2)
-        assert bool(agent.took(SignalTrainer)) == stops
 
 
 def test_a_flood_of_lines_does_not_flood_the_broker() -> None:

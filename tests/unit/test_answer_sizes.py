@@ -67,6 +67,21 @@ def test_a_job_with_thousands_of_namesakes_is_heard_of() -> None:
         assert 0 < len(answer.data["others"]) < 100
 
 
+def test_what_becomes_of_as_many_jobs_as_a_command_names_is_heard() -> None:
+    """Each of many namesakes, or with a refusal that repeats what was asked."""
+    fleet = Fleet()
+    fleet.plan(*(
+        replace(spec(f"{n}-{twin}", seed=100 * n + twin), name=("x" * 60 + f"{n:04}"))
+        for n in range(m.MAX_JOBS) for twin in range(18)
+    ))  # fmt: skip
+    fleet.plan(*(replace(spec(f"{n}"), name=("x" * 60 + f"{n:04}")) for n in range(m.MAX_JOBS)))
+    names = tuple(job.spec.name for job in fleet.ledger.values() if job.in_plan)
+    for asked in (names, ("\U0001f600" * 200,) * m.MAX_JOBS):
+        answer = fleet.asks(m.AskEach(id=fleet.new_id(), action="cancel", jobs=asked))
+        assert len(answer.data["jobs"]) == m.MAX_JOBS
+        assert len(m.encode(answer)) < m.MAX_PAYLOAD_BYTES
+
+
 def a_host(fleet: Fleet, name: str, chars: int) -> None:
     """One whose trainer's schema is so long."""
     schema = {"type": "object", "description": name * chars}

@@ -27,7 +27,8 @@ COMMANDS = [
     m.AskCancel(id="c", job="job"), m.AskRequeue(id="c", job="job"), m.AskReload(id="c"),
     m.AskDrain(id="c", host="pi"), m.AskResume(id="c", host="pi"), REVOKE,
     m.AskSnooze(id="c", host="pi", for_s=9.0), m.AskPause(id="c"),
-    m.AskCancelPending(id="c", most=9), m.AskRun(id="c", job={"model": "gbt", "mode": "oracle"}),
+    m.AskEach(id="c", action="cancel", jobs=("job",)),
+    m.AskRun(id="c", job={"model": "gbt", "mode": "oracle"}),
 ]  # fmt: skip
 READING = [
     m.AskStatus(id="r"), m.AskList(id="r"), m.AskWhy(id="r", job="job"), m.AskWorkers(id="r"),
@@ -299,7 +300,7 @@ def test_every_action_is_recorded_with_what_came_of_it() -> None:
     fleet.handle(ManifestRead(Plan((spec(), spec("new"))), "operator:alice/cli-1", "8"))
     told = [(one.action, one.outcome, one.host, one.job_id, one.what) for one in asked(fleet)]
     job_id = fleet.job().job_id
-    assert told[0] == ("drain", "done", "pi", None, "it goes on with job")
+    assert told[0] == ("drain", "done", "pi", None, "it finishes job")
     assert told[1] == ("drain", "refused", "pi", None, "host pi is drained already")
     assert told[2][:2] == ("resume", "done")
     assert told[2][4].startswith("drained by operator:alice at 2027-")

@@ -229,8 +229,8 @@ def test_a_long_story_is_read_in_little_time(tmp_path: Path) -> None:
         word = Event.ORPHANED if job.in_plan else Event.ADOPTED
         job = book.move(job, word, Now(0, T0 + number), "x", in_plan=not job.in_plan)
     ledger.commit(book.take_changes())
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     assert told(ledger, who="nobody") == []
     assert len(told(ledger, since=rfc3339(T0 + 49_000))) == 1000
-    assert time.perf_counter() - began_s < 3.0  # 0.1 s where nothing else runs
+    assert time.process_time() - began_s < 3.0  # it takes 0.1 s
     ledger.close()

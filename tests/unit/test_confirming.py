@@ -16,7 +16,11 @@ from broker.settings import BrokerSettings
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="a terminal of one's own is a pty")
 
-QUESTION = b"Cancel 2 pending jobs? [y/N]:"
+QUESTION = b"Cancel 2 jobs? [y/N]:"
+JOB = {
+    "state": "pending", "finished_at": None, "priority": 0, "created_at": "t", "in_plan": True,
+}  # fmt: skip
+JOBS = [JOB | {"name": name, "job_id": name * 64} for name in "ab"]
 
 
 def _answered(
@@ -25,14 +29,14 @@ def _answered(
     """Answer the question; return the exit code, what stood below it, and standard output."""
     ours, theirs = os.openpty()
     at = ["--broker", where.url, "--root", where.topic_root]
-    command = [sys.executable, "-m", "coordinator.cli", "cancel", "--all-pending", *at, *more]
+    command = [sys.executable, "-m", "coordinator.cli", "cancel", "--status", "pending", *at, *more]
     with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)
         seen = b""
         while QUESTION not in seen:
             seen += os.read(ours, 4096)
         answer(ours, process)
-        out = process.communicate(timeout=30)[0].decode()
+        out = process.communicate(timeout=60)[0].decode()
     try:
         while part := os.read(ours, 4096):
             seen += part
@@ -65,7 +69,8 @@ def test_what_was_not_confirmed_is_told_below_the_question(
     where: BrokerSettings, peer: Any, says: Any, answer: Any, code: int, more: tuple[str, ...]
 ) -> None:
     """On a line of its own, as is the shell's prompt after it; a script reads an object."""
-    coordinator = peer(lambda ask, client: [says(client, ask.id, {"jobs": {"pending": 2}})])
+    page = {"jobs": JOBS, "next": None}
+    coordinator = peer(lambda ask, client: [says(client, ask.id, page)])
     ended, below, out = _answered(where, answer, *more)
     assert ended == code
     assert below.lstrip(" n") == "\nnothing was changed\n"
@@ -73,4 +78,4 @@ def test_what_was_not_confirmed_is_told_below_the_question(
         assert json.loads(out) == {"ok": False, "message": "nothing was changed", "errors": []}
     else:
         assert out.strip() == ""
-    assert [request.type for request in coordinator.requests] == ["status"]
+    assert [request.type for request in coordinator.requests] == ["list"]

@@ -6,7 +6,7 @@ import pytest
 
 from broker import messages as m
 from broker.ranges import RangeSet
-from broker.wire import Incoming
+from broker.wire import Connected, Disconnected, Incoming
 from coordinator.effects import (
     AppendIndex,
     FinishPart,
@@ -141,6 +141,26 @@ def test_a_silent_host_is_offline() -> None:
     assert not fleet.core.world.hosts["pi"].online
     pi.beats()
     assert fleet.core.world.hosts["pi"].online
+
+
+@pytest.mark.parametrize("says", ["nothing", "that all are lost"])
+def test_no_host_is_away_because_the_broker_is(says: str) -> None:
+    """However long that lasts, and whatever a broker says of its clients as it ends."""
+    fleet = Fleet()
+    pi = fleet.host().joins()
+    if says != "nothing":
+        pi.status("offline", "lost")
+    fleet.handle(Disconnected("refused", False))
+    fleet.passes(3 * fleet.settings.host_timeout_s)
+    fleet.handle(Connected("again"))
+
+    def told() -> str:
+        (row,) = fleet.asks(m.AskWorkers(id=fleet.new_id())).data["workers"]
+        return str(row["condition"])
+
+    assert told() == "online"
+    fleet.passes(fleet.settings.host_timeout_s + 1.0)
+    assert told() == "silent", "it has not come back since"
 
 
 def test_thousands_of_hosts_keep_the_schemas_of_their_trainers_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from coordinator.planfile import LAST_GOOD
 from coordinator.service import Service
 from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
 from tests.harness.brokers import free_port
+from tests.harness.disks import hanging
 
 
 def a_service(settings: CoordinatorSettings) -> Service:
@@ -91,6 +93,61 @@ def test_a_manifest_that_is_written_right_after_a_reload_is_told_again(tmp_path:
     assert world.manifest_changed == said == "it was changed at 2033-05-18 03:33 UTC"
     service.stop()
     service.run(lambda: None)
+
+
+PLAN = 'schema_version = 1\n[[jobs]]\nname = "one"\nmodel = "gbt"\nmode = "oracle"\n'
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such files")
+def test_a_manifest_that_is_no_file_stops_nobody(tmp_path: Path) -> None:
+    """It has become a FIFO: a coordinator that runs goes on, and so does one that is started."""
+    manifest = tmp_path / "plan.toml"
+    settings = CoordinatorSettings(state=tmp_path / "state", manifest=manifest)
+    manifest.write_text(PLAN)
+    service = a_service(settings)
+    world = service._shell.core.world
+    manifest.unlink()
+    os.mkfifo(manifest)
+    _turns_until(service, lambda: bool(world.manifest_changed))
+    service.mailbox.put(ReloadAsked())
+    _turns_until(service, lambda: bool(world.manifest_fault))
+    assert (
+        "plan.toml: cannot be read: it is no regular file; check the path" in world.manifest_fault
+    )
+    service.stop()
+    service.run(lambda: None)
+    again = a_service(settings)
+    assert again._shell.core.world.manifest_fault
+    again.stop()
+    again.run(lambda: None)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux's")
+def test_a_manifest_whose_disk_hangs_stops_nobody(tmp_path: Path) -> None:
+    """Neither a look at it, nor a reload, nor the next start, which goes on with the last good."""
+    manifest = tmp_path / "plan.toml"
+    settings = CoordinatorSettings(state=tmp_path / "state", manifest=manifest)
+    manifest.write_text(PLAN)
+    service = a_service(settings)
+    world = service._shell.core.world
+    manifest.write_text(PLAN + "seed = 7\n")
+    with hanging(manifest):
+        begun_s, turns = time.monotonic(), 0
+        service.mailbox.put(ReloadAsked())
+        while not world.manifest_fault:
+            service.mailbox.put(Tick())
+            service._turn(lambda: None)
+            turns += 1
+            assert time.monotonic() < begun_s + 30
+        assert turns > 100
+        assert "has not answered in 10 s; see whether its disk" in world.manifest_fault
+        service.stop()
+        service.run(lambda: None)
+        again = a_service(settings)
+        assert "has not answered in 10 s" in again._shell.core.world.manifest_fault
+        again.stop()
+        again.run(lambda: None)
 
 
 def test_a_broker_that_comes_back_is_found_within_seconds(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from agent.spool import Spool
 from broker import messages as m
 from broker.errors import BadMessage
 from broker.wire import Incoming, Outgoing
-from tests.harness.agent import ADAPTERS, HEX, JOB, Agent
+from tests.harness.agent import ADAPTERS, HEX, JOB, Agent, leased
 
 
 class Host:
@@ -73,8 +73,9 @@ class Host:
         """The coordinator assigns a job; return what is said of capability and job, in order."""
         self.agent.sent.clear()
         assign = m.Assign(id="q", job_id=job_id, attempt=1, instance="i1", name="job",
-                          model="gbt", mode="oracle", lease_s=60.0)  # fmt: skip
+                          model="gbt", mode="oracle")  # fmt: skip
         self._happens(Incoming(self.agent.topics.request("pi"), m.encode(assign)))
+        self._happens(leased(self.agent.core))
         kinds = (m.Capability, m.Refused, m.Accepted)
         return [said for _, said in self.agent.sent if isinstance(said, kinds)]
 

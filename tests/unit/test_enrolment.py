@@ -36,7 +36,7 @@ from broker.errors import ConfigError, LinkError
 from broker.identity import DAY_S, load_identity
 
 URL = "mqtts://pi.lan:8883"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 ID = "gpu"
 
 
@@ -362,7 +362,7 @@ def test_slow_and_silent_connections_end_and_stop_nobody(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nine that say nothing and one that drips; a host is served meanwhile, and they are closed."""
-    monkeypatch.setattr(en, "CONNECTION_S", 1.0)
+    monkeypatch.setattr(en, "CONNECTION_S", 3.0)
     one = desk()
     silent = [one.connect() for _ in range(9)]
     dripping = one.stream()
@@ -371,7 +371,7 @@ def test_slow_and_silent_connections_end_and_stop_nobody(
     _drip(dripping, b"x", 0.05)
     for stream in silent:
         _drip(stream, b"", 0.05)
-    assert time.monotonic() - begun_s < 5.0
+    assert time.monotonic() - begun_s < 25.0, "one after the other it would be 30 s"
     assert one.end() is End.JOINED
 
 

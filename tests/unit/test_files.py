@@ -11,19 +11,25 @@ import random
 import subprocess
 import sys
 import tarfile
+import unicodedata
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.bundle import make_bundle
-from agent.spool import Spool
+from agent.spool import MOST_REFUSED, REFUSED_KEPT_S, Spool
+from broker.contents import Limits, StoredNames, System
 from broker.disk import RealDisk
 from broker.errors import BadStream, StorageError
 from broker.messages import Failed, Finished
+from broker.names import is_plain
 from broker.ranges import RangeSet
-from broker.unpack import Limits, unpack
+from broker.unpack import unpack
 from coordinator.partfile import SYNC_EVERY_BYTES
 from coordinator.store import Store
 
@@ -113,6 +119,43 @@ def test_a_bundle_that_the_disk_does_not_take_whole_is_none(
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "a part would fill the disk"
 
 
+NO_ROOM = """
+import contextlib, resource, sys
+from pathlib import Path
+from agent.contact import Contact
+from agent.orphans import record
+from agent.trainer.schema import TensorsIndex, write_json
+from broker.deploy.write import write
+from broker.machine import system_clock
+from coordinator.cli.operator_key import operator_key_command
+folder = Path(sys.argv[1])
+index = TensorsIndex(rows=1, groups=(), episodes=())
+key = ["-o", str(folder / "operator.key")]
+resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))
+for work in (
+    lambda: write(folder, {"acl": "topic read fleet/# " * 9}, force=True),
+    lambda: write_json(folder / "index.json", index),
+    lambda: record(folder, 1),
+    lambda: Contact(folder, None, system_clock()),
+    lambda: operator_key_command.main(key, standalone_mode=False),
+):
+    with contextlib.suppress(OSError):
+        work()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
+def test_a_file_that_the_disk_does_not_take_whole_is_what_it_was(tmp_path: Path) -> None:
+    """Each is the old one, or none: nobody reads half of one."""
+    before = dict.fromkeys(("acl", "index.json", "process.json"), "before")
+    for name, text in before.items():
+        (tmp_path / name).write_text(text)
+    words = [sys.executable, "-c", NO_ROOM, tmp_path]
+    subprocess.run(words, check=True, timeout=60)
+    left = {one.name: one for one in tmp_path.iterdir() if one.suffix not in {".making", ".part"}}
+    assert {name: path.read_text() for name, path in left.items()} == before
+
+
 def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
     """An entry of an archive."""
     made = tarfile.TarInfo(name)
@@ -135,13 +178,12 @@ def archive(path: Path, *entries: tarfile.TarInfo) -> Path:
     "entries",
     [
         [entry("/etc/passwd")], [entry("../x")], [entry("a/../../x")], [entry("a//b")],
-        [entry("./a")], [entry("C:\\x")], [entry("c:x")], [entry("a\\b")], [entry("con")],
-        [entry("deep/NUL.txt")], [entry("a.")], [entry("a ")], [entry("a\nb")],
+        [entry("./a")], [entry("a/")], [entry("a\nb")], [entry("a\x9bb")], [entry("a\udcffb")],
         [entry("x" * 201)], [entry("/".join("a" * 17))],
         [entry("l", tarfile.SYMTYPE, "/etc/passwd")], [entry("l", tarfile.LNKTYPE, "a")],
         [entry("d", tarfile.CHRTYPE)], [entry("f", tarfile.FIFOTYPE)],
         [entry("d", tarfile.DIRTYPE)],
-        [entry("same"), entry("same")], [entry("case"), entry("CASE")],
+        [entry("same"), entry("same")], [entry("a"), entry("a/b")], [entry("a/b"), entry("a")],
         [entry("good"), entry("../bad")],
     ],
 )  # fmt: skip
@@ -159,10 +201,108 @@ def test_a_hostile_archive_is_refused_and_leaves_nothing(
     )
 
 
+AWKWARD = [
+    "100%", "AUX", "Model.bin", "a.", "a:b", "a\\b", "con.txt/x", "deep /epoch=3:loss=0.1.ckpt",
+    "loss%3A.png", "model.bin", "mOdel.bin", "up/A", "Up/a", "\u00e9", "e\u0301", "Straße",
+    "STRASSE",
+]  # fmt: skip
+SYSTEMS = [System(), System(windows=True), System(folds=True), System(windows=True, folds=True)]
+
+
+def folded(name: str) -> str:
+    """What names have in common that differ by case or composition alone."""
+    return unicodedata.normalize("NFC", name.casefold())
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_a_system_cannot_store_is_escaped_there(tmp_path: Path, system: System) -> None:
+    """All of it is stored, by names of which the trainer's can be told; no more is changed."""
+    for name in AWKWARD:
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text(name)
+    make_bundle(tmp_path / "out", tmp_path / "bundle")
+    files = unpack(tmp_path / "bundle", tmp_path / "got", system=system)
+    stored = {path.relative_to(tmp_path / "got").as_posix(): path.read_text() for path in files}
+    assert sorted(stored.values()) == sorted(AWKWARD)
+    if system == System():
+        assert all(name == trainers for name, trainers in stored.items())
+        return
+    assert all(unquote(name) == trainers for name, trainers in stored.items())
+    assert stored["100%"] == "100%"
+    if system.windows:
+        assert all(is_plain(part) for name in stored for part in name.split("/"))
+        assert stored["deep%20/epoch=3%3Aloss=0.1.ckpt"] == "deep /epoch=3:loss=0.1.ckpt"
+    if system.folds:
+        assert len(set(map(folded, stored))) == len(stored)
+        assert {"Model.bin", "%6DOdel.bin", "%6D%6Fdel.bin"} <= stored.keys()
+
+
+@given(st.lists(st.text(st.sampled_from("aAbB%41:. é\u0301"), min_size=1, max_size=4), unique=True))
+def test_names_are_told_again_whatever_they_are(names: list[str]) -> None:
+    """No two are one, and each is the trainer's when it is decoded."""
+    for system in SYSTEMS[1:]:
+        stored = StoredNames(system)
+        given_names = [stored.of(name) for name in names]
+        assert [unquote(name) for name in given_names] == names
+        keys = map(folded, given_names) if system.folds else given_names
+        assert len(set(keys)) == len(names)
+
+
+def test_this_folder_stores_what_it_stores(tmp_path: Path) -> None:
+    """What it can is found out: nothing is changed that need not be."""
+    (tmp_path / "out").mkdir()
+    for name in ("Model.bin", "model.bin"):
+        (tmp_path / "out" / name).write_text(name)
+    both = len(list((tmp_path / "out").iterdir())) == 2
+    make_bundle(tmp_path / "out", tmp_path / "bundle")
+    files = unpack(tmp_path / "bundle", tmp_path / "got")
+    assert [path.name for path in files] == (["Model.bin", "model.bin"] if both else ["Model.bin"])
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ([f"f{number}" for number in range(10_001)], "a bundle holds at most 10,000 files"),
+        (["/".join("a" * 17)], "is 17 levels deep; a bundle holds at most 16"),
+        (["a\nb"], r"'a\\nb' is no plain relative name"),
+        (["x" * 101], "is too long; a name in a bundle has at most 100 bytes"),
+    ],
+    ids=["files", "levels", "line end", "length"],
+)
+def test_what_could_not_be_unpacked_is_not_bundled(
+    tmp_path: Path, names: list[str], words: str
+) -> None:
+    """It is told with the file and the limit."""
+    for name in names:
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).touch()
+    with pytest.raises(StorageError, match=words):
+        make_bundle(tmp_path / "out", tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_what_is_no_result_is_kept_for_a_while(tmp_path: Path) -> None:
+    """The newest few, for a week: neither is a disk filled, nor a training thrown away."""
+    spool = Spool(tmp_path)
+    for attempt in range(1, MOST_REFUSED + 3):
+        fill(spool.work("1b" * 32, attempt) / "out")
+        kept = spool.set_aside("1b" * 32, attempt, "it is too deep")
+        os.utime(kept, (1e9 + attempt, 1e9 + attempt))
+    assert (kept / "out" / "deep" / "weights.bin").stat().st_size == 25_600
+    assert (kept / "why.txt").read_text() == "it is too deep\n"
+    again = Spool(tmp_path)
+    again.clear_work()
+    assert len(list((tmp_path / "refused").iterdir())) == MOST_REFUSED
+    again.collect_refused(1e9 + MOST_REFUSED + 2 + REFUSED_KEPT_S)
+    assert [path.name for path in (tmp_path / "refused").iterdir()] == [kept.name]
+    again.collect_refused(1e9 + MOST_REFUSED + 3 + REFUSED_KEPT_S)
+    assert not list((tmp_path / "refused").iterdir())
+
+
 def test_bombs_and_damage_are_refused(tmp_path: Path) -> None:
     """Too many files, too many bytes, cut off, altered, not an archive at all."""
     many = archive(tmp_path / "many", *(entry(f"f{number}") for number in range(20)))
-    with pytest.raises(BadStream, match="more than 10 files"):
+    with pytest.raises(BadStream, match="at most 10 files"):
         unpack(many, tmp_path / "o1", Limits(entries=10))
     bomb = tmp_path / "bomb"
     bomb.write_bytes(zstandard.ZstdCompressor().compress(bytes(200 * 1024 * 1024)))
@@ -346,13 +486,13 @@ def test_an_artifact_that_does_not_fit_is_told_before_it_comes(tmp_path: Path) -
 def test_the_index_has_each_row_once_and_no_torn_one(tmp_path: Path) -> None:
     """Appended again after a restart it is not repeated; a torn last line is cut off."""
     row = {"job_id": "j", "attempt": 1, "artifact_id": "a"}
-    Store(tmp_path).append_index(row)
+    Store(tmp_path).index.append(row)
     index = tmp_path / "models" / "index.jsonl"
     with index.open("ab") as file:
         file.write(b'{"job_id": "to')
     store = Store(tmp_path)
-    store.append_index(row)
-    store.append_index(row | {"attempt": 2})
+    store.index.append(row)
+    store.index.append(row | {"attempt": 2})
     assert [json.loads(line)["attempt"] for line in index.read_text().splitlines()] == [1, 2]
 
 
@@ -365,7 +505,7 @@ store, (soft, hard) = Store(Path(sys.argv[1])), resource.getrlimit(resource.RLIM
 for attempt, limit_bytes in ((1, soft), (2, 300), (3, soft)):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
     try:
-        store.append_index({"job_id": "j" * 100, "attempt": attempt, "artifact_id": "a" * 100})
+        store.index.append({"job_id": "j" * 100, "attempt": attempt, "artifact_id": "a" * 100})
     except StorageError:
         print("refused", attempt)
 """

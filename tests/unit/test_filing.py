@@ -95,12 +95,12 @@ class Coordinator:
         self.mono_s += seconds
         self.handle()
 
-    def disk_fault(self) -> str:
+    def disk_fault(self) -> Any:
         """What `fleet status` says of the disk."""
         ask = m.encode(m.AskStatus(id=self.new_id()))
         self.handle(Incoming(self.topics.operator_request(OPERATOR), ask))
         said = [one for topic, one in self.sent if topic.kind is Kind.OPERATOR_RESPONSE][-1]
-        return str(said.data["coordinator"]["disk_fault"])
+        return said.data["coordinator"]["disk_fault"]
 
     def takes_in(self) -> None:
         """What other threads have told so far is taken in, and none of them goes on."""
@@ -353,7 +353,7 @@ def test_a_disk_that_hangs_does_not_fill_the_memory(
         coordinator.takes_in()
     assert held_bytes(coordinator) <= most_bytes
     assert caplog.text.count("wait for the disk") == 1
-    assert f"{count} small results wait" in coordinator.disk_fault()
+    assert coordinator.disk_fault()["small"] == count
     for _ in range(count):
         coordinator.files()
         coordinator.passes(RETRY_S)
@@ -365,16 +365,16 @@ def test_the_status_says_how_the_disk_of_the_store_is(tmp_path: Path) -> None:
     """That it hangs, that it refuses, and nothing when all is well."""
     coordinator = finished(tmp_path)
     coordinator.passes(HANGS_S - 1)
-    assert coordinator.disk_fault() == ""
+    assert coordinator.disk_fault() is None
     coordinator.passes(1)
-    assert "has not answered for 30 s, and 1 small results wait" in coordinator.disk_fault()
+    assert coordinator.disk_fault() == {"code": "hangs", "silent_s": 30, "small": 1}
     coordinator.disk.full = True
     coordinator.files()
-    assert "the disk of the store refuses" in coordinator.disk_fault()
+    assert coordinator.disk_fault() == {"code": "refuses", "small": 1}
     coordinator.disk.full = False
     coordinator.passes(RETRY_S)
     coordinator.files()
-    assert coordinator.disk_fault() == ""
+    assert coordinator.disk_fault() is None
 
 
 def test_a_disk_that_goes_on_refusing_is_tried_every_half_minute(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import shlex
@@ -11,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -246,11 +249,10 @@ def test_a_folder_of_data_that_is_not_there_is_no_start(
 
 
 def test_a_snooze_ends_by_off_where_pause_does(home: Path, refused: Say) -> None:
-    """The owner's at once; for an operator's, the command that ends it is named."""
-    assert "`fleet resume gaming-pc` ends a snooze, and a drain with it" in refused(
-        "snooze", "gaming-pc", "--off"
-    )
-    assert "say neither a time" in refused("snooze", "--here", "3h", "--off")
+    """The owner's at once, on the machine itself."""
+    assert "say which host" in refused("snooze", "--off")
+    for typed in (("--here", "3h"), ("gaming-pc", "3h"), ("gaming-pc", "--now")):
+        assert "say neither a time" in refused("snooze", *typed, "--off")
     state = home / "agent"
     state.mkdir()
     (state / "snooze").touch()
@@ -411,3 +413,59 @@ def test_a_manifest_is_checked_on_a_hosts_machine(home: Path, done: Say) -> None
     plan = home / "plan.toml"
     plan.write_text("schema_version = 1\n")
     assert "0 jobs, no errors" in done("check", str(plan))
+
+
+def test_who_cannot_score_is_told_what_is_missing(
+    refused: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that only coordinates, before anything is fetched."""
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    said = refused("predict", "gbt-oracle", "--raw", "new.csv", "--out", "scores.csv")
+    assert said.startswith("error: numpy is not installed here: pip install 'training-fleet[tra")
+
+
+def test_trainers_of_ones_own_are_known_by_their_section(home: Path, done: Say) -> None:
+    """One without a schema is told as such, and not as a model that is not known."""
+    plan = home / "plan.toml"
+    plan.write_text(
+        "schema_version = 1\n"
+        '[[jobs]]\nmodel = "own"\nmode = "oracle"\nhyper.depth = 3\nmin_cores = 0\n'
+    )
+    section = '[trainers.own]\ncommand = ["/nowhere"]\n'
+    schema = 'schema = {type = "object", properties = {depth = {type = "string"}}}\n'
+    (home / "fleet.toml").write_text(section)
+    told = found_by_check(plan)
+    assert [(Path(one["file"]).name, one["key"]) for one in told] == [
+        ("fleet.toml", "[trainers.own] schema"), ("plan.toml", "min_cores"),
+    ]  # fmt: skip
+    assert told[0]["message"] == "missing; a trainer needs command and schema"
+    (home / "fleet.toml").write_text(section + schema)
+    assert [one["key"] for one in found_by_check(plan)] == ["hyper.depth", "min_cores"]
+    plan.write_text(plan.read_text().replace("3", '"3"').replace("cores = 0", "cores = 1"))
+    assert "1 job, no errors" in done("check", "--offline", str(plan))
+
+
+def found_by_check(plan: Path) -> list[dict[str, Any]]:
+    """The errors that `fleet check` tells of."""
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
+        assert main(["check", "--offline", "--json", str(plan)]) == 1
+    errors: list[dict[str, Any]] = json.loads(said.getvalue())["errors"]
+    return errors
+
+
+def test_people_and_hosts_are_each_sent_to_their_port(home: Path, done: Say) -> None:
+    """Of a mosquitto, whichever of its two ports the settings of this machine name."""
+    config = ("broker", "config", "mosquitto", "-o", str(home / "files"))
+    ports = ("--port", "21883", "--people-port", "21884")
+    done("init", "--broker", "127.0.0.1", "--operator", "alice")
+    assert "people's programs to 21884" in " ".join(done(*config, *ports).split())
+    for name, port in (("coordinator", 21883), ("operator@alice", 21884)):
+        path = home / "identities" / name / "broker.url"
+        assert path.read_text() == f"mqtts://127.0.0.1:{port}\n"
+    urls = ("", "url = 'mqtts://127.0.0.1:21883'", "url = 'mqtts://localhost:21884'")
+    for number, said in enumerate(urls):
+        (home / "fleet.toml").write_text(f"[broker]\n{said}\n")
+        for name, port in ((f"pi-{number}", 21883), (f"observer:bob-{number}", 21884)):
+            bundle = home / f"{port}-{number}.fleet"
+            done("enroll", name, "-o", str(bundle))
+            assert json.loads(bundle.read_text())["broker"].endswith(f":{port}")

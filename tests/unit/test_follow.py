@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.loglines import encode_lines
-from broker.messages import JobRow, encode
+from broker.messages import JobRow, Progress, encode
 from broker.topics import Kind, Topic, Topics
 from coordinator.cli.follow import _heard, _Screen, in_fields, outcome
 from coordinator.cli.logs import Follower
@@ -81,6 +81,27 @@ def test_why_it_waits_is_said_once(capsys: Any) -> None:
         "it waits: 293 s more",
         "Ctrl-C stops waiting, the job stays",
     ]
+
+
+def test_in_a_pipe_it_is_said_now_and_then_how_far_it_is(capsys: Any) -> None:
+    """Not at each epoch; and nothing to a script that reads JSON."""
+    times = [0.0]
+    for quiet in (False, True):
+        screen = _Screen(quiet=quiet, clock=lambda: times[-1])
+        row: dict[str, Any] = _row("running", 1).model_dump(mode="json")
+        screen.show(row, None)
+        for epoch in range(1, 61):
+            times.append(times[-1] + 1.0)
+            said = Progress(attempt=1, epoch=epoch, epochs=80, val_loss=0.5, eta_s=240.0 - epoch)
+            _heard(Kind.PROGRESS, encode(said), row, screen)
+        screen.close()
+        told = [
+            "gbt running on lap",
+            "gbt running on lap: 25%, epoch 20/80, loss 0.5000, 4 min left",
+            "gbt running on lap: 50%, epoch 40/80, loss 0.5000, 3 min left",
+            "gbt running on lap: 75%, epoch 60/80, loss 0.5000, 3 min left",
+        ]
+        assert capsys.readouterr().out.splitlines() == ([] if quiet else told)
 
 
 def _line(number: int, text: str, job_id: str = "a" * 64) -> tuple[Topic, bytes]:

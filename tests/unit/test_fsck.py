@@ -109,7 +109,7 @@ def state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> State:
             job = book.move(
                 job, Event.COMPLETED, NOW, "test", artifact_id=artifact_id, metrics={"n": attempt}
             )
-            store.append_index(index_row(job, len(data)))
+            store.index.append(index_row(job, len(data)))
             if name == "second" and attempt == 1:
                 job = book.move(job, Event.REQUEUED, NOW, "test", host=None)
     book.add(spec("third"), NOW, "test")
@@ -239,6 +239,22 @@ def test_the_index_is_rebuilt(
     assert {(row["job_id"], row["attempt"]) for row in rows} >= {
         (state.ids["first"], 1), (state.ids["second"], 2)
     }  # fmt: skip
+
+
+def test_rows_that_a_restored_ledger_does_not_know_are_dropped(state: State) -> None:
+    """What was completed since the backup is in the index; the ledger knows nothing of it.
+
+    An attempt that was begun anew since would be there twice, with two results.
+    """
+    good = state.index.read_bytes()
+    first, *_ = good.splitlines()
+    newer = json.dumps(json.loads(first) | {"attempt": 2}).encode() + b"\n"
+    stranger = json.dumps(json.loads(first) | {"job_id": "ef" * 32}).encode() + b"\n"
+    state.index.write_bytes(good + newer + stranger)
+    _, text = state.fsck("--repair")
+    assert "index: models/index.jsonl: line 4 names a result of attempt 2, of which" in text
+    assert "index: models/index.jsonl: line 5 names a result of attempt 1, of which" in text
+    assert state.index.read_bytes() == good
 
 
 def test_an_index_that_was_lost_is_written_anew(state: State) -> None:

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ def test_a_full_disk_is_told_with_the_file(
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert ran.returncode == 1
-    told = rf"error: {re.escape(str(tmp_path))}/\.\w+\.\w+\.part: File too large\n"
+    told = rf"error: {re.escape(str(tmp_path))}/\.fleet-get-\w+/bundle\.part: File too large\n"
     assert re.fullmatch(told, ran.stderr)
     assert list(tmp_path.iterdir()) == []
 
@@ -143,19 +142,31 @@ def test_what_somebody_else_has_put_there_is_not_written_through(
     assert (out / "gbt.tar.zst").read_bytes() == content
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_what_a_killed_one_has_left_is_cleared_away(
     where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
 ) -> None:
-    """A day later, by the next that fetches something there; nothing else is touched."""
-    peer(Shop(topics, says, b"x" * 1000))
-    names = [f".{'5a' * 32}.0123456789ab.part", f".{'5b' * 32}.0123456789ab.part", ".mine.part"]
-    left, under_way, mine = (tmp_path / name for name in names)
-    for path in (left, under_way, mine):
-        path.write_bytes(b"part")
-    for path in (left, mine):
-        os.utime(path, (time.time() - 100_000,) * 2)
-    assert _fetch(where, tmp_path, "--raw") == 0
-    assert {path.name for path in tmp_path.glob(".*.part")} == {under_way.name, mine.name}
+    """Bundle and half of what it unpacks to, by the next that fetches something there."""
+    bundle = archive(tmp_path / "bundle", entry("report.json"), entry("model.json"))
+    peer(Shop(topics, says, bundle.read_bytes()))
+    out = tmp_path / "out"
+    killed = (
+        "import os, sys, tarfile; from coordinator.cli import main\n"
+        "read = tarfile.TarInfo.frombuf\n"
+        "def once(cls, *args):\n"
+        "    tarfile.TarInfo.frombuf = lambda *_: os.kill(os.getpid(), 9)\n"
+        "    return read(*args)\n"
+        "tarfile.TarInfo.frombuf = classmethod(once)\n"
+        "main(sys.argv[1:])"
+    )
+    at = ["--broker", where.url, "--root", where.topic_root, "-o", str(out)]
+    command = [sys.executable, "-c", killed, "get", "gbt", *at]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == -9
+    assert [path.name for path in out.rglob("report.json")] == ["report.json"]
+    assert not (out / "gbt").exists()
+    assert _fetch(where, out) == 0
+    assert [path.name for path in out.iterdir()] == ["gbt"]
+    assert {path.name for path in (out / "gbt").iterdir()} == {"report.json", "model.json"}
 
 
 def test_two_that_fetch_the_same_do_not_spoil_each_other_s(

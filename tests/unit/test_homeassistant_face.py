@@ -316,7 +316,7 @@ def test_what_is_wrong_with_a_host_is_a_state_and_not_an_absence(home: Any) -> N
     pi.status("offline", "lost")
     fleet.passes(2)
     state = fleet.state()
-    assert (state["state"], state["online"], state["problem"]) == ("crashed", False, True)
+    assert (state["state"], state["online"], state["problem"]) == ("cut-off", False, True)
     pi.joins()
     pi.status("offline", "goodbye")
     fleet.passes(2)

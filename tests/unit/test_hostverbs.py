@@ -11,9 +11,9 @@ from broker import messages as m
 from coordinator.cli.status import _draw
 from coordinator.effects import ManifestRead
 from coordinator.ledger import Ledger
-from coordinator.live.mirror import bar_of
 from coordinator.plan import HostPolicy, Plan
 from coordinator.records import FleetRecord, HostRecord
+from coordinator.setaside import begins_again
 from tests.harness.coordinator import Fleet, Host, spec
 
 
@@ -106,9 +106,9 @@ def test_a_result_that_is_on_its_way_is_not_given_back() -> None:
 
 
 def test_a_snooze_ends_by_itself_and_is_in_the_story() -> None:
-    """No jobs until then; what runs is given back, unless it may be finished."""
+    """No jobs until then; with `now` what runs is given back."""
     fleet, pi = _busy()
-    answer = _ask(fleet, m.AskSnooze, host="pi", for_s=3600.0)
+    answer = _ask(fleet, m.AskSnooze, host="pi", for_s=3600.0, now=True)
     assert pi.heard(m.Release)
     pi.reports(m.Released, fleet.job(), reason="r")
     (row,) = _why(fleet)["hosts"]
@@ -126,12 +126,34 @@ def test_a_snooze_ends_by_itself_and_is_in_the_story() -> None:
     assert answer.data["until"]  # type: ignore[index,call-overload]
 
 
-def test_a_snooze_that_lets_what_runs_finish() -> None:
-    """`--finish`."""
+@pytest.mark.parametrize(("kind", "more"), [(m.AskDrain, {}), (m.AskSnooze, {"for_s": 3600.0})])
+def test_what_runs_is_finished_unless_it_is_to_be_given_back_now(
+    kind: Any, more: dict[str, float]
+) -> None:
+    """One rule for both verbs; what was not asked for at first may be asked for later."""
     fleet, pi = _busy()
-    _ask(fleet, m.AskSnooze, host="pi", for_s=3600.0, finish=True)
+    said: Any = _ask(fleet, kind, host="pi", **more).data
+    assert (said["jobs"], said["gives_back"]) == (["job"], False)
     pi.beats((fleet.job().job_id, 1, "running"))
     assert not pi.heard(m.Release)
+    said = _ask(fleet, kind, host="pi", now=True, **more).data
+    assert (said["jobs"], said["gives_back"]) == (["job"], True)
+    assert pi.heard(m.Release)
+
+
+def test_it_is_known_which_jobs_would_begin_again_if_they_were_given_back() -> None:
+    """Those whose trainers keep no checkpoint; nothing else costs work."""
+    fleet, pi = _busy()
+
+    def costs() -> list[str]:
+        (row,) = _ask(fleet, m.AskWorkers, brief=True).data["workers"]  # type: ignore[index,call-overload]
+        return begins_again(row["jobs"])
+
+    assert costs() == []
+    pi.joins((fleet.job().job_id, 1, "running"), trainers={
+        "gbt": m.TrainerInfo(hyper_schema={}, resumable=False)
+    })  # fmt: skip
+    assert costs() == ["job runs and keeps no checkpoint: given back, it begins again"]
 
 
 @pytest.mark.parametrize(("jump_s", "left_s"), [(0.0, 1800.0), (-86_400.0, 3600.0), (1e6, 0.0)])
@@ -154,6 +176,33 @@ def test_a_snooze_goes_on_after_a_restart(
     assert bool(fleet.records["pi"].snoozed_until) == (left_s > 0)
     fleet.passes(11)
     assert not fleet.records["pi"].snoozed_until
+
+
+def test_the_end_of_a_snooze_ends_nothing_else() -> None:
+    """What else keeps jobs from the host is told; that there is no snooze is no error."""
+    fleet, _ = _busy()
+    _ask(fleet, m.AskSnooze, host="pi", for_s=600.0, finish=True)
+    _ask(fleet, m.AskDrain, host="pi")
+    ended: Any = _ask(fleet, m.AskSnooze, host="pi", for_s=0.0).data
+    assert (ended["host"], ended["until"]) == ("pi", None)
+    assert ended["was"][0].startswith("snoozed until ")
+    assert [text.split()[0] for text in ended["refuses"]] == ["drained"]
+    record = fleet.records["pi"]
+    assert (record.drained, record.snoozed_until) == (True, "")
+    again: Any = _ask(fleet, m.AskSnooze, host="pi", for_s=0.0).data
+    assert (again["was"], len(again["refuses"])) == ([], 1)
+    assert fleet.actions[-1].action == "snooze off"
+    assert _ask(fleet, m.AskSnooze, host="nobody", for_s=0.0).code == "not_found"
+
+
+def test_a_pause_of_a_paused_fleet_is_no_error() -> None:
+    """Nor is the end of none: a script says how it is to be."""
+    fleet = Fleet()
+    said = [_ask(fleet, m.AskPause, off=off).data for off in (True, False, False, True)]
+    assert said == [
+        {"paused": False, "was_so": True}, {"paused": True, "was_so": False},
+        {"paused": True, "was_so": True}, {"paused": False, "was_so": False},
+    ]  # fmt: skip
 
 
 def test_resume_lifts_a_snooze_and_a_drain_and_says_what_else_holds() -> None:
@@ -187,14 +236,12 @@ def test_a_paused_fleet_gives_nothing_out_and_says_so() -> None:
     assert "paused by operator:op" in status["paused"]
     assert status["runnable"] == 0
     assert "`fleet pause --off` lifts it" in _why(fleet, "one")["summary"]
-    assert not _ask(fleet, m.AskPause).ok
     fleet.start()
     pi.joins()
     assert not pi.heard(m.Assign)
     assert _ask(fleet, m.AskPause, off=True).ok
     pi.beats()
     assert [assign.name for assign in pi.heard(m.Assign)] == ["one"]
-    assert not _ask(fleet, m.AskPause, off=True).ok
 
 
 def test_the_end_of_a_pause_gives_jobs_out_at_once() -> None:
@@ -227,14 +274,16 @@ def test_every_decision_comes_out_of_the_ledger_as_it_went_in() -> None:
     records = [
         HostRecord("a", drained=True, at="t", who="w", drained_now=True),
         HostRecord("b", quarantine="q", at="t", who="w", snoozed_until="u", snoozed_by="x",
-                   snooze_s=9.5, snooze_finish=True),
+                   snooze_s=9.5, snoozed_now=True),
         HostRecord("c", at="t", who="w"),
     ]  # fmt: skip
     assert ledger.load_fleet() == FleetRecord()
     ledger.commit([*records, FleetRecord(paused=True, at="t", who="w")])
     assert ledger.load_hosts() == {record.host: record for record in records}
     assert ledger.load_fleet() == FleetRecord(paused=True, at="t", who="w")
-    ledger.commit([replace(records[1], snoozed_until="", snoozed_by="", snooze_s=0.0)])
+    ledger.commit(
+        [replace(records[1], snoozed_until="", snoozed_by="", snooze_s=0.0, snoozed_now=False)]
+    )
     assert not ledger.load_hosts()["b"].snoozed_until
     ledger.close()
 
@@ -321,12 +370,13 @@ def test_a_row_tells_apart_what_a_resume_lifts() -> None:
     _ask(fleet, m.AskSnooze, host="pi", for_s=60.0)
     pi.beats(refuses="quiet hours until 18:00")
     (row,) = _ask(fleet, m.AskWorkers).data["workers"]
-    assert len(row["barred"]) == 3
+    assert (len(row["barred"]), row["condition"]) == (3, "drained")
     assert [text.split()[0] for text in row["lifted_by_resume"]] == ["drained", "snoozed"]
     assert not any("`" in text for text in row["lifted_by_resume"])
     _ask(fleet, m.AskResume, host="pi")
     (row,) = _ask(fleet, m.AskWorkers).data["workers"]
     assert (len(row["barred"]), row["lifted_by_resume"]) == (1, [])
+    assert row["condition"] == "refusing"
 
 
 def test_a_host_whose_data_has_gone_says_why_it_is_given_no_jobs() -> None:
@@ -336,13 +386,13 @@ def test_a_host_whose_data_has_gone_says_why_it_is_given_no_jobs() -> None:
 
     def told() -> tuple[Any, Any]:
         (row,) = _ask(fleet, m.AskWorkers).data["workers"]
+        assert row["condition"] == ("no data" if row["barred"] else row["presence"])
         return row["barred"], _ask(fleet, m.AskStatus).data["restrained"]
 
     (why,), restrained = told()
     assert why.startswith("it has no prepared data (start its agent with --data, ")
     assert restrained == [{"host": "pi", "reasons": [why]}]
     assert why.removeprefix("it ") in str(_why(fleet))
-    assert bar_of(why) == "no data"
     pi.joins()
     assert told() == ([], [])
     pi.joins(data_id=None)

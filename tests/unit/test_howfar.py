@@ -15,7 +15,7 @@ from coordinator.cli import follow
 from coordinator.cli.screen import jobs, pages
 from coordinator.cli.watch import live_table
 from coordinator.cli.words import done, left
-from coordinator.faces.homeassistant_states import Ends, held_by_host, host_state
+from coordinator.faces.homeassistant_states import held_by_host, host_state
 from coordinator.jobs import Job
 from coordinator.live.mirror import Mirror
 from coordinator.web.rows import Tables
@@ -28,10 +28,10 @@ def _ask(fleet: Fleet) -> dict[str, Any]:
     (listed,) = fleet.asks(m.AskList(id="l")).data["jobs"]
     (worker,) = fleet.asks(m.AskWorkers(id="w")).data["workers"]
     (planned,) = fleet.asks(m.AskPlan(id="p")).data["jobs"]
-    home = host_state(world, world.hosts["pi"], held_by_host(world)["pi"], Ends(), None, now)
+    home = host_state(world, world.hosts["pi"], held_by_host(world)["pi"], None, now)
     return {
         "list": done(listed),
-        "held": (listed["held"] or {}).get("progress"),
+        "share": listed["share"],
         "workers": worker["jobs"][0]["progress"],
         "plan": planned["share"],
         "eta": planned["eta_s"],
@@ -58,7 +58,7 @@ def test_an_attempt_begins_at_nothing() -> None:
     _says(pi, job, 8)  # retained: it comes with every new connection
     pi.beats((job.job_id, 2, "running"))
     assert _ask(fleet) == {
-        "list": "", "held": None, "workers": None, "plan": None, "eta": None, "home": None
+        "list": "", "share": None, "workers": None, "plan": None, "eta": None, "home": None
     }  # fmt: skip
     _says(pi, job, 1, attempt=2)
     assert _ask(fleet)["list"] == "1%"
@@ -75,7 +75,7 @@ def test_everybody_is_told_the_same_number() -> None:
     ))  # fmt: skip
     _says(pi, job, 82)
     assert _ask(fleet) == {
-        "list": "82%", "held": 0.82, "workers": 0.82, "plan": 0.82, "eta": 60.0, "home": 0.82
+        "list": "82%", "share": 0.82, "workers": 0.82, "plan": 0.82, "eta": 60.0, "home": 0.82
     }  # fmt: skip
 
 
@@ -146,6 +146,11 @@ def test_pages_say_the_newest_number() -> None:
     page.beats(0.46)
     page.progress(65, attempt=1)
     assert page.shown() == (0.65, 0.65, 0.65)
+    page.progress(100, attempt=1)
+    page.beats(0.13, "uploading")
+    assert page.shown() == (0.13, 0.13, 0.13), "of the hand-over, which is what it is at"
+    page.beats(0.65)
+    page.progress(65, attempt=1)
     seen = page.mirror.snapshot()
     assert "running 65%" in pages.host_facts(seen.hosts["pi"], seen).plain
 
@@ -193,6 +198,23 @@ def test_a_hand_over_is_not_the_training(
     assert howfar.share(told, held) == found
 
 
+def test_an_end_that_has_passed_is_said_to_be_late() -> None:
+    """Time goes on while a trainer says nothing, also where what it has said comes again."""
+    fleet = Fleet(spec())
+    pi = fleet.host("pi").joins()
+    job = pi.runs()
+    for passed_s, words in ((20.0, "40 s"), (42.0, "soon"), (20.0, "late")):
+        _says(pi, job, 8)
+        fleet.passes(passed_s)
+        assert _told(fleet, "pi")[1] == words
+    _says(pi, job, 100)
+    assert _told(fleet, "pi")[1:] == ("60 s", 1)
+    pi.says(fleet.topics.progress("pi", job.job_id), m.Progress(
+        attempt=1, epoch=100, epochs=100, eta_s=0.0,
+    ))  # fmt: skip
+    assert _told(fleet, "pi")[1:] == ("", None), "what comes after the training nobody has said"
+
+
 def _lost_at(fleet: Fleet, host: Host, epoch: int, **last: Any) -> None:
     """The job runs there, its trainer says something, and the host is gone for good."""
     job = host.runs()
@@ -208,7 +230,7 @@ def _told(fleet: Fleet, host: str) -> tuple[Any, str, Any]:
     (planned,) = fleet.asks(m.AskPlan(id="p")).data["jobs"]
     (listed,) = fleet.asks(m.AskList(id="l")).data["jobs"]
     held = held_by_host(world).get(host, [])
-    home = host_state(world, world.hosts[host], held, Ends(), None, fleet.now)
+    home = host_state(world, world.hosts[host], held, None, fleet.now)
     return planned.get("earlier"), left(listed), home.time_left_min
 
 
@@ -230,8 +252,6 @@ def test_a_retry_has_an_end_before_its_trainer_says_anything() -> None:
     assert _told(fleet, "pi")[1:] == ("40 min", 40), "loading says nothing of that"
     _says(pi, job, 26, attempt=2)
     assert _told(fleet, "pi")[1] == "60 s", "its own word is newer"
-    (row,) = fleet.asks(m.AskList(id="l")).data["jobs"]
-    assert "left_s" not in row
     core = fleet.core
     fleet.start()  # as the shell does when the disk refuses a commit
     fleet.core.inherit(core)

@@ -243,7 +243,7 @@ def test_the_journal_is_kept_beside_the_ca(tmp_path: Path) -> None:
 def test_a_coordinator_that_has_the_ca_reads_what_is_new(tmp_path: Path) -> None:
     """It looks every few seconds; a file that is damaged, or strange, changes nothing."""
     authority = Authority.create(tmp_path / "ca", 1.8e9)
-    reader = JournalReader(authority.folder)
+    reader = JournalReader(authority.folder, soon_s=30)
     assert reader.news(100.0) is None
     journal.add(authority, journal.Entry("e1", 1.8e9, "operator:a", "revoke", "pi"))
     assert reader.news(101.0) is None, "it has just looked"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import signal
+import sys
 import threading
+import time
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from broker.ending import on_signals
 from broker.link import feed
 from broker.mailbox import LIMITS_BYTES, Lane, Mailbox
 from broker.messages import Accepted, Finished, Refused, Started, encode
@@ -180,3 +186,29 @@ def test_a_topic_counts_as_what_it_is() -> None:
     assert many < 50_000
     put(*(Incoming(f"fleet/{'x' * (long - 20)}/job/response", b"{}") for _ in range(many)))
     assert mailbox.dropped()["control"] >= 9
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1")
+def test_a_signal_between_the_look_and_the_wait_wakes_the_reader() -> None:
+    """Else a reload, or the end of a program, is heard with the next message alone."""
+    box: Mailbox[str] = Mailbox()
+    lines, first = inspect.getsourcelines(Mailbox.take)
+    wait = next(n for n, line in enumerate(lines, first) if "_ready.wait(timeout_s)" in line)
+
+    def on_line(frame: FrameType, event: str, _more: Any) -> Any:
+        if event == "line" and frame.f_lineno == wait:
+            signal.raise_signal(signal.SIGUSR1)
+        return on_line
+
+    def on_call(frame: FrameType, _event: str, _more: Any) -> Any:
+        return on_line if frame.f_code is Mailbox.take.__code__ else None
+
+    handler, tracer, begun_s = signal.getsignal(signal.SIGUSR1), sys.gettrace(), time.monotonic()
+    on_signals({"SIGUSR1": lambda: box.put("asked")})
+    sys.settrace(on_call)
+    try:
+        assert box.take(60.0) == ["asked"]
+    finally:
+        sys.settrace(tracer)
+        signal.signal(signal.SIGUSR1, handler)
+    assert time.monotonic() - begun_s < 30

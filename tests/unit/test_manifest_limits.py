@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker import messages as m
 from coordinator.effects import ManifestRead
-from coordinator.manifest import ManifestError, load_manifest
+from coordinator.manifest import ManifestError, load_manifest, read_text
 from coordinator.plan import Plan
 from coordinator.rereading import PlanReader
 from tests.harness.coordinator import Fleet
@@ -91,7 +92,11 @@ def test_a_model_that_no_folder_can_be_called_is_refused(tmp_path: Path) -> None
     assert "give the trainer another name" in problem.message
 
 
-@pytest.mark.parametrize("load", [load_manifest, PlanReader().load])
+def _again(path: Path, trainers: dict[str, Any]) -> Plan:
+    return PlanReader().parse(path, read_text(path), trainers)
+
+
+@pytest.mark.parametrize("load", [load_manifest, _again])
 @pytest.mark.parametrize(
     "line",
     ["[[jobs]]\nhyper{}", "[[jobs]]\nname{}", "[defaults]\nseed{}", "[hosts]\npi{}", "jobs{}"],

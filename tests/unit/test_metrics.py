@@ -77,7 +77,7 @@ def test_jobs_and_hosts_are_counted_by_state() -> None:
     assert len(seen["fleet_jobs"]) == 6
     assert seen["fleet_hosts"]['presence="online"'] == 1
     assert seen["fleet_hosts"]['presence="left"'] == 1
-    assert seen["fleet_hosts"]['presence="crashed"'] == 0
+    assert seen["fleet_hosts"]['presence="cut-off"'] == 0
     assert seen["fleet_job_events_total"]['event="started"'] == 1
 
 

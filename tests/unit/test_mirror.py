@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from broker.clock import Now
-from broker.messages import Progress, Status, encode
+from broker.messages import Heartbeat, Progress, Status, encode
 from broker.topics import Topics
-from coordinator.live.mirror import MAX_CURVES, MAX_POINTS, Mirror, bar_of
-from coordinator.records import HostRecord, Revocation
+from coordinator.live.mirror import MAX_CURVES, Mirror
 
 JOB, OTHER = "a" * 64, "b" * 64
-AT = "2026-05-28T18:30:00.000Z"
 TOPICS = Topics()
 
 
@@ -154,20 +152,23 @@ def test_a_host_that_only_spoke_itself_is_as_it_says() -> None:
     """Until the coordinator's list comes."""
     heard = _Heard()
     heard.says(TOPICS.status("pi"), _status("online", "s"))
-    assert heard.mirror.hosts["pi"].presence == "online"
+    assert heard.mirror.hosts["pi"].condition == "online"
     heard.says(TOPICS.status("pi"), _status("offline", "s"))
-    assert heard.mirror.hosts["pi"].presence == "offline"
+    assert heard.mirror.hosts["pi"].condition == "offline"
 
 
-def test_a_long_curve_is_thinned_out_and_keeps_its_ends() -> None:
-    """However many epochs there are."""
+def test_hosts_that_go_with_the_broker_are_as_they_were() -> None:
+    """Its last words are the wills of all of them; one that went before is gone."""
     heard = _Heard()
-    for epoch in range(1, 3 * MAX_POINTS):
-        heard.epoch(epoch)
-    points = heard.mirror.curves[JOB].points
-    assert len(points) <= MAX_POINTS
-    assert points[0].epoch == 1
-    assert points[-1].epoch == 3 * MAX_POINTS - 1
+    for name in ("early", "pi"):
+        heard.says(TOPICS.status(name), _status("online", "s"))
+    there = [{"host": name, "status": "online", "condition": "online"} for name in ("early", "pi")]
+    heard.mirror.load_hosts(there)
+    gone = Status(state="offline", reason="lost", session="s", instance="i", boot_id="b")
+    for name in ("early", "early", "pi"):
+        heard.says(TOPICS.status(name), encode(gone))
+    heard.mirror.doubt(Now(5.1, 5.1))
+    assert [host.online for host in heard.mirror.hosts.values()] == [False, True]
 
 
 def test_garbage_is_counted_and_changes_nothing() -> None:
@@ -182,16 +183,19 @@ def test_garbage_is_counted_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "word"),
+    ("said", "refuses", "word"),
     [
-        (*HostRecord("snoozed", drained=True, who="operator:x", at=AT).barred(), "drained"),
-        (*HostRecord("pi", quarantine="get-drained failed on it").barred(), "quarantine"),
-        (HostRecord("pi", snoozed_until=AT, snoozed_by="operator:x").snoozed(), "snoozed"),
-        (Revocation(AT, "operator:x").reason("drained"), "revoked"),
-        ("takes no jobs now: snoozed until 18:30 by its owner", "snoozed"),
-        ("takes no jobs now: its disk is full", "barred"),
+        ("drained", "", "drained"), ("drained", "its disk is full", "drained"),
+        ("online", "its disk is full", "refusing"), ("refusing", "", "online"),
+        ("cut-off", "", "online"), ("silent", "its disk is full", "refusing"),
     ],
-)
-def test_why_a_host_is_given_no_jobs_is_one_word(reason: str, word: str) -> None:
-    """Whatever hosts, jobs and people that the reason names are called."""
-    assert bar_of(reason) == word
+)  # fmt: skip
+def test_how_a_host_is_follows_what_is_newer(said: str, refuses: str, word: str) -> None:
+    """The coordinator's word, but for what the host itself has said since."""
+    heard = _Heard()
+    heard.says(TOPICS.status("pi"), _status("online", "s"))
+    beat = Heartbeat(session="s", instance="i", seq=1, ram_available_bytes=1, refuses=refuses)
+    heard.says(TOPICS.heartbeat("pi"), encode(beat))
+    there = "offline" if said in {"cut-off", "silent"} else "online"
+    heard.mirror.load_hosts([{"host": "pi", "status": there, "condition": said}])
+    assert heard.mirror.hosts["pi"].condition == word

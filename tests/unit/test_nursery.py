@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from tests.harness.processes import is_over
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is for Linux alone")
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 SLEEP = "import time; print('here', flush=True); time.sleep(600)"
 CHILD = """
 import subprocess, sys
@@ -107,17 +109,40 @@ def test_a_keeper_keeps_the_next_trainer(nursery: Nursery, tmp_path: Path) -> No
     assert (third.line(), third.code()) == ("on", 0)
 
 
-def test_a_keeper_whose_trainer_left_somebody_goes_with_them(
-    nursery: Nursery, tmp_path: Path
-) -> None:
-    """What was left has ended before the end is told, and the next trainer has another keeper."""
+def test_a_keeper_ends_what_its_trainer_has_left(nursery: Nursery, tmp_path: Path) -> None:
+    """What was left has ended before the end is told, and the keeper keeps the next trainer."""
     run = Watched(nursery, tmp_path / "a", f"{CHILD}sys.exit(5)")
-    child = psutil.Process(int(run.line()))
+    child = int(run.line())
     assert run.code() == 5
+    assert is_over(child)
     other = Watched(nursery, tmp_path / "b", "pass")
     assert other.code() == 0
-    assert other.trainer.pid != run.trainer.pid
-    await_end(child)
+    assert other.trainer.pid == run.trainer.pid
+
+
+def test_a_keeper_that_does_not_listen_is_ended(
+    nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is stopped: a job that is cancelled ends."""
+    monkeypatch.setattr("agent.nursery._END_S", 0.5)
+    run = Watched(nursery, tmp_path, SLEEP)
+    assert run.line() == "here"
+    keeper, over = psutil.Process(run.trainer.pid), threading.Event()
+
+    def stop() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while not over.is_set():
+                keeper.suspend()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    run.trainer.send_signal(kill=True)
+    try:
+        assert run.code() == -signal.SIGKILL
+    finally:
+        over.set()
+        thread.join()
+    await_end(psutil.Process(run.trainer.trainer_pid))
 
 
 def test_a_trainers_priority_is_its_own(nursery: Nursery, tmp_path: Path) -> None:

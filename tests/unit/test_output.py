@@ -106,9 +106,10 @@ def test_a_log_says_where_lines_are_missing(tmp_path: Path) -> None:
     """What comes twice or late is put in its place; another attempt's are another log."""
     logs = JobLogs(tmp_path, 10_000)
     for number, *lines in ((3, "c"), (4, "d"), (8, "h"), (4, "d", "e"), (9, "i 9")):
-        logs.append(JOB, LogLines(1, int(number), tuple(map(str, lines))))
+        logs.append(JOB, LogLines(1, int(number), tuple(map(str, lines))), 1e9 + int(number))
     tail = logs.tail(JOB, 1, 100)
     assert tail.lines == [missing(2), "c", "d", "e", missing(2), "h", "i 9"]
+    assert tail.times == [None, *(1e9 + n for n in (3, 4, 4)), None, 1e9 + 8, 1e9 + 9]
     assert (tail.last, tail.truncated) == (9, False)
     assert logs.tail(JOB, 1, 2).lines == ["h", "i 9"]
     assert logs.tail(JOB, 1, 2).truncated
@@ -120,7 +121,7 @@ def test_a_log_that_was_let_go_at_its_beginning_is_not_a_hole(tmp_path: Path) ->
     """It says that there was more."""
     logs = JobLogs(tmp_path, 1000)
     for number in range(1, 500):
-        logs.append(JOB, LogLines(1, number, (f"line {number}",)))
+        logs.append(JOB, LogLines(1, number, (f"line {number}",)), 1e9)
     tail = logs.tail(JOB, 1, 1000)
     assert tail.truncated
     assert not any("missing" in line for line in tail.lines)
@@ -140,7 +141,7 @@ class Full(RealDisk):
 def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
     """The end of a coordinator neither: its ledger is closed after its logs."""
     logs = JobLogs(tmp_path, 1000, Full())
-    logs.append(JOB, LogLines(1, 1, ("line",)))
+    logs.append(JOB, LogLines(1, 1, ("line",)), 1e9)
     logs.close()
 
 
@@ -171,4 +172,6 @@ def test_only_the_newest_attempts_output_on_its_host_is_kept() -> None:
     for host, attempt in ((pi.name, 1), (attic.name, 1), (pi.name, 2)):
         said = encode_lines(attempt, 7, [f"{host} {attempt}".encode()])
         fleet.handle(Incoming(fleet.topics.log(host, job.job_id), said))
-    assert fleet.took(AppendLog) == [AppendLog(job.job_id, LogLines(1, 7, ("pi 1",)))]
+    assert fleet.took(AppendLog) == [
+        AppendLog(job.job_id, LogLines(1, 7, ("pi 1",)), fleet.now.wall_s)
+    ]

@@ -116,7 +116,7 @@ def assign(**hyper: Any) -> Assign:
     """An assignment of a model of one's own."""
     return Assign(
         id="a", job_id="1b" * 32, attempt=1, instance="i", name="n", model="a", mode="oracle",
-        lease_s=60, hyper=hyper,
+        hyper=hyper,
     )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def test_it_is_said_before_anything_is_given_back() -> None:
     """Or the job that comes back would be given to this host again."""
     agent = Agent()
     agent.runs()
-    agent.core.handle(Looked(MONDAY, Snooze()), agent.now)
+    agent.core.handle(Looked(MONDAY, Snooze(now=True)), agent.now)
     kinds = [type(effect).__name__ for effect in agent.core.take()]
     assert kinds.index("Outgoing") < kinds.index("SignalTrainer")
 
@@ -138,10 +138,17 @@ def test_nobody_looks_over_the_shoulder_unless_it_is_asked_for() -> None:
 
 
 def test_the_owners_snooze_takes_effect_at_the_next_look_and_holds_against_everybody() -> None:
-    """Whatever the coordinator assigns; without an end it holds until the owner ends it."""
+    """Whatever the coordinator assigns; without an end it holds until the owner ends it.
+
+    What runs is finished, unless the owner wants the machine now.
+    """
     agent = Agent()
     agent.runs()
     agent.seen = replace(agent.seen, snooze=Snooze())
+    agent.passes(60)
+    assert _refuses(agent) == "snoozed by its owner"
+    assert not agent.took(SignalTrainer)
+    agent.seen = replace(agent.seen, snooze=Snooze(now=True))
     agent.passes(6)
     assert agent.took(SignalTrainer)
     agent.leaves_off()

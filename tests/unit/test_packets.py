@@ -21,7 +21,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     ours.setblocking(False)
-    theirs.settimeout(5.0)
+    theirs.settimeout(60.0)
     with ours, theirs:
         yield ours, theirs
 

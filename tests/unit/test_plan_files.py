@@ -99,6 +99,10 @@ def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
         ("schema_version = 1\n[defaults]\nseed = -1", "", "[defaults] seed", "at least 0"),
         ("schema_version = 1\n[[jobs", "", "", "is not TOML"),
         (b"schema_version = \xff", "", "", "save it as UTF-8"),
+        *(
+            (f"name = {name}\n{GOOD}", "", "name", "1 to 64 printable characters")
+            for name in ("3", "''", "' a'", f"'{'x' * 65}'", r'"a\u001b[2J"', r'"\u202ea"', "['a']")
+        ),
     ],
 )  # fmt: skip
 def test_a_fault_names_job_key_and_remedy(
@@ -107,6 +111,16 @@ def test_a_fault_names_job_key_and_remedy(
     """In words that need no knowledge of Python."""
     found = problems(load, text)
     assert [one for one in found if one[0] == job and one[1] == key and words in one[2]], found
+
+
+def test_a_plan_may_have_a_name(load: Any, tmp_path: Path) -> None:
+    """Of any letters; a check says it."""
+    assert load(GOOD).name == ""
+    assert load(f"name = 'été 2026: 夏 {'x' * 50}'\n{GOOD}").name.startswith("été 2026: 夏 xx")
+    assert load(f"name = 'summer'\n{GOOD}").name == "summer"
+    path = tmp_path / "plan.toml"
+    said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
+    assert said.output == f'{path}: 1 job of "summer", no errors\n'
 
 
 def test_all_faults_are_told_at_once(load: Any) -> None:
@@ -153,6 +167,28 @@ def test_what_else_is_wrong_with_a_broken_job_is_told_with_it(load: Any) -> None
         ("job 4", "allowed_hosts"),
     ]  # fmt: skip
     assert found[1][2] == "must be more than 0, not -3"
+
+
+@pytest.mark.parametrize("model", ["model = 'xyz'\n", "model = 3\n", ""])
+def test_an_unknown_model_hides_no_other_error_of_its_job(load: Any, model: str) -> None:
+    """Its hyperparameters are told as far as any trainer would refuse them, and jobs apart."""
+    job = f"[[jobs]]\nname = 'j{{}}'\n{model}mode = 'oracle'\nhyper.x = {{}}\n"
+    found = problems(load, "schema_version = 1\n" + "".join(
+        job.format(number, value) for number, value in enumerate(("1", "2", "2020-01-01", "nan"))
+    ))  # fmt: skip
+    assert sorted((job, key) for job, key, _ in found) == sorted([
+        *((f"j{number}", "model") for number in range(4)), ("j2", "hyper.x"), ("j3", "hyper.x"),
+    ])  # fmt: skip
+
+
+def test_hyperparameters_are_those_of_the_model_that_was_meant(load: Any) -> None:
+    """Whoever swaps two letters corrects all of the job at once."""
+    found = problems(load, GOOD.replace("mlp", "mpl") + "hyper.epochs = 'many'\n")
+    assert [(key, message) for _, key, message in found] == [
+        ("model", found[0][2]),
+        ("hyper.epochs", "must be a whole number, not 'many'"),
+    ]  # fmt: skip
+    assert "did you mean 'mlp'?" in found[0][2]
 
 
 def test_what_can_be_read_of_a_broken_plan_is_handed_on(load: Any) -> None:

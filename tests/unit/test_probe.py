@@ -81,7 +81,7 @@ if os.fork() == 0:
     traces = ctypes.CDLL(None).ptrace(0x4206, me, None, None) == 0  # PTRACE_SEIZE
     pathlib.Path(sys.argv[1]).write_text(str(os.getpid() if traces else 0))
     os.write(said, b"x")
-    time.sleep(12)
+    time.sleep(20)
     os._exit(0)
 os.read(ready, 1)
 time.sleep(60)
@@ -96,11 +96,11 @@ def test_a_program_that_nothing_ends_holds_nobody_up(tmp_path: Path) -> None:
     begun_s = time.monotonic()
     for _ in range(3):
         with pytest.raises(TimeoutError):
-            answer_of(command, 2.0)
+            answer_of(command, 5.0)
     took_s, process = time.monotonic() - begun_s, int(tracer.read_text())
     if not process:
         pytest.skip("no process may trace another here")
-    assert took_s < 10
+    assert took_s < 12, "two of them were told at once"
     os.kill(process, signal.SIGKILL)
     program.write_text("print('well')")
 

@@ -185,7 +185,7 @@ def test_an_error_of_a_manifest_looks_alike_wherever_it_is_told(
         load_manifest(bad, builtin_trainers())
     out.seek(0)
     out.truncate()
-    errors = {"errors": problems_to_list(found.value)}
+    errors = {"errors": problems_to_list(found.value.problems)}
     reload._complain(cli.NotDone("it has errors", errors), as_json=False)
     assert out.getvalue().splitlines() == ["error: it has errors", *checked]
 

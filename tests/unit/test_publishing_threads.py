@@ -47,10 +47,10 @@ def test_a_socket_that_takes_part_of_a_packet_mixes_nothing() -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
         client.loop_start()
         with server.accept()[0] as peer, peer.makefile("rb", buffering=0) as stream:
-            peer.settimeout(20.0)
+            peer.settimeout(60.0)
             assert frame(stream)[0] == 0x10
             peer.sendall(CONNACK)
-            assert connected.wait(20.0)
+            assert connected.wait(60.0)
 
             def publish(name: int) -> None:
                 for number in range(COUNT):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.manifest import ManifestError, load_manifest
+from coordinator.manifest import ManifestError, load_manifest, read_text
 from coordinator.plan import Plan
 from coordinator.rereading import PlanReader
 
@@ -38,6 +38,7 @@ PIECES = (
     "# [[jobs]]\n",
     "[nonsense\n",
     "jobs = []\n",
+    'name = "plan"\n',
 )
 
 
@@ -48,7 +49,7 @@ def read(tmp_path: Path) -> Callable[..., Plan]:
 
     def _read(reader: PlanReader, text: str, trainers: dict[str, Any] | None = None) -> Plan:
         path.write_text(text)
-        return reader.load(path, trainers or TRAINERS)
+        return reader.parse(path, read_text(path), trainers or TRAINERS)
 
     return _read
 
@@ -71,7 +72,7 @@ def test_however_a_manifest_changes_it_is_read_as_by_one_who_never_saw_it(
     reader = PlanReader()
     for pieces in texts:
         path.write_text(HEAD + "".join(pieces))
-        again = said(lambda: reader.load(path, TRAINERS))
+        again = said(lambda: reader.parse(path, read_text(path), TRAINERS))
         assert again == said(lambda: load_manifest(path, TRAINERS))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import sqlite3
 from contextlib import closing
@@ -15,13 +16,14 @@ import pytest
 from broker import messages as m
 from broker.topics import Kind
 from broker.wire import Incoming
+from coordinator.database import back_up
 from coordinator.ledger import FILE_NAME
 from coordinator.setaside import command, kept_words, set_aside, told_of
 from tests.harness.coordinator import OPERATOR
 from tests.unit.test_filing import Coordinator, ledgers_closed  # noqa: F401 - it is for each test
 
 DAY_S = 86_400.0
-FIRST, SECOND = b"first weights" * 20, b"second weights" * 20
+FIRST, SECOND, THIRD = (word * 20 for word in (b"first weights", b"second weights", b"third"))
 
 
 def hex_of(data: bytes) -> str:
@@ -194,6 +196,26 @@ def test_a_ledger_of_old_tells_what_it_can(scene: Scene, *, words: bool) -> None
     assert (scene.fetches(1), scene.fetches(2)) == (FIRST, SECOND)
     scene.passes(29)
     assert scene.fetches(1) == FIRST
+
+
+def test_the_index_agrees_with_a_ledger_that_was_restored(scene: Scene) -> None:
+    """It tells of the results that the copy knows, and of those that have come since."""
+    copy, index = scene.folder / "copy.db", scene.folder / "models" / "index.jsonl"
+
+    def rows() -> list[tuple[int, str]]:
+        found = [json.loads(line) for line in index.read_bytes().splitlines()]
+        return [(row["attempt"], row["artifact_id"]) for row in found]
+
+    scene.brings(FIRST)
+    scene.requeues()
+    back_up(scene.folder / FILE_NAME, copy)
+    scene.brings(SECOND)
+    scene.coordinator.ledger.close()
+    copy.replace(scene.folder / FILE_NAME)
+    scene.coordinator = Coordinator(scene.folder)
+    assert rows() == [(1, hex_of(FIRST))]
+    scene.brings(THIRD)
+    assert rows() == [(1, hex_of(FIRST)), (2, hex_of(THIRD))]
 
 
 def test_a_result_that_came_too_late_is_one_of_its_attempt(scene: Scene) -> None:

@@ -34,7 +34,7 @@ from broker.topics import Kind
 from broker.wire import Incoming
 from coordinator.effects import FinishPart, PartStored
 from coordinator.effects import SendChunk as SendDownload
-from tests.harness.agent import HEX, JOB, Agent
+from tests.harness.agent import HEX, JOB, Agent, leased
 from tests.harness.coordinator import Fleet, Host, spec
 
 CHECKPOINT = m.Checkpoint(artifact_id=HEX, size_bytes=2000, chunk_bytes=1024, attempt=1)
@@ -341,10 +341,12 @@ def test_two_jobs_that_left_off_at_the_same_bytes_both_go_on_there(tmp_path: Pat
     for job_id in (JOB, "2c" * 32):
         assign = m.Assign(
             id=agent.new_id(), job_id=job_id, attempt=2, instance="i1", name="job", model="gbt",
-            mode="oracle", lease_s=60.0, checkpoint=left_off,
+            mode="oracle", checkpoint=left_off,
         )  # fmt: skip
         events.append(Incoming(agent.topics.request("pi"), m.encode(assign)))
     events.append(Vitals(8 << 30, "d"))
+    shell.turn(list(events), agent.now)
+    events[:] = [*events[3:], leased(agent.core)]
     chunk_topic = agent.topics.checkpoint_chunk("pi", info.artifact_id, 0)
     for late in ([], [Incoming(chunk_topic, data)], []):
         taken, events[:] = [*events, *late], []

@@ -87,14 +87,14 @@ def test_the_index_follows(tmp_path: Path) -> None:
     store = Store(tmp_path)
     old, result = _put(store, b"old"), _put(store, b"result")
     for row in (_row(old, 1), _row(result, 2), _row(result, 3)):
-        store.append_index(row)
+        store.index.append(row)
     found = store.path_of(old)
     assert found is not None
     os.utime(found, (0, 0))
     store.collect_artifacts([old], frozenset(), DAY_S, 1e9)
     assert _rows(tmp_path) == [(result, 3)]
-    store.append_index(_row(result, 3))
-    store.append_index(_row(result, 4))
+    store.index.append(_row(result, 3))
+    store.index.append(_row(result, 4))
     assert _rows(tmp_path) == [(result, 3), (result, 4)]
 
 

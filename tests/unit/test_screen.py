@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from broker.clock import Now
-from broker.messages import Gpu, Heartbeat, HeldJob, JobRow, Progress, Status, encode
+from broker.messages import Gpu, Heartbeat, HeldJob, JobRow, Progress, Status, Summary, encode
 from broker.topics import Topics
 from coordinator.cli import words
-from coordinator.cli.list_ import _by_activity
+from coordinator.cli.order import by_row
 from coordinator.cli.screen import headline, hosts, jobs, layout, pages
 from coordinator.cli.screen.dialogs import KEYS, MARK, _keys
 from coordinator.cli.screen.headline import Connection
-from coordinator.live.mirror import Mirror, Snapshot
+from coordinator.live.mirror import Mirror
+from coordinator.live.seen import Snapshot
 
 TOPICS = Topics()
 GIB = 2**30
@@ -38,9 +40,10 @@ class _Fleet:
 
     def __init__(self) -> None:
         self.mirror = Mirror()
+        self.wall_s = 0.0  # from now on, when messages come
 
     def hears(self, topic: str, message: Any) -> None:
-        self.mirror.apply(TOPICS.parse(topic), encode(message), Now(1.0, 1.0))
+        self.mirror.apply(TOPICS.parse(topic), encode(message), Now(1.0, time.time() + self.wall_s))
 
     def job(self, name: str, state: Any = "pending", **more: Any) -> None:
         row = {
@@ -125,6 +128,14 @@ def test_a_narrow_window_keeps_what_matters_most() -> None:
         "fleet top  mqtt://pi.lan:1883  coordinator online",
         "fleet top  mqtt://pi.lan:1883 fleet  coordinator online  operator:local",
     ]
+    fleet.hears(TOPICS.summary(), Summary(jobs={}, hosts={}, plan="the summer's trees " * 3))
+    said = ["".join(text for text, _ in headline.where(fleet.seen, LINK, width))
+            for width in (24, 58, 82)]  # fmt: skip
+    assert said == [
+        "fleet top online",
+        "fleet top  the summer's trees the…  coordinator online",
+        "fleet top  the summer's trees the…  mqtt://pi.lan:1883  coordinator online",
+    ]
 
 
 def _shown(what: Any, window: int) -> str:
@@ -200,7 +211,7 @@ def test_a_row_says_what_the_list_says_of_it() -> None:
     seen = {}
     for line in jobs.lines(fleet.seen):
         row = line.row.model_dump(mode="json")
-        row["progress"] = line.progress and line.progress.model_dump(mode="json")
+        row["left_s"] = line.going.ends_s and 125.0
         cells = _cells(line, jobs.COLUMNS, 160)
         seen[line.row.name] = [cells[name] for name in ("HOST", "AUROC", "TOOK", "ETA")]
         assert seen[line.row.name] == [
@@ -251,7 +262,7 @@ def test_what_runs_stands_first_and_what_is_done_last() -> None:
         "at-work", "urgent", "second", "broken", "new", "stopped", "old"
     ]  # fmt: skip
     rows = [row.model_dump(mode="json") for row in fleet.seen.jobs.values()]
-    assert [row["name"] for row in _by_activity(rows)] == fleet.names(), "as in `fleet list`"
+    assert [row["name"] for row in sorted(rows, key=by_row)] == fleet.names(), "as in `fleet list`"
     assert fleet.names("name") == sorted(fleet.names())
     assert fleet.names(kind="failed") == ["broken"]
     assert fleet.names(kind="active") == ["at-work"]
@@ -275,6 +286,19 @@ def test_a_running_job_shows_how_far_it_is() -> None:
     assert "0.9000 → 0.1000, best 0.1000" in pages.job_facts(line.row, fleet.seen, 76).plain
 
 
+@pytest.mark.parametrize(("since_s", "left"), [(130.0, "soon"), (140.0, "late")])
+def test_an_end_that_has_passed_is_said_to_be_late(since_s: float, left: str) -> None:
+    """What its trainer said of it is that old."""
+    fleet = _Fleet()
+    fleet.job("cnn", "running", host="pi")
+    fleet.wall_s = -since_s
+    fleet.progress("cnn", "pi", 5, 0.1)
+    (line,) = jobs.lines(fleet.seen)
+    assert _cells(line, jobs.COLUMNS, 80)["ETA"] == left
+    said = pages.job_facts(line.row, fleet.seen, 76).plain
+    assert ("it should be over" in said) is (left == "late")
+
+
 def test_when_a_job_ends_whose_host_is_away_nobody_knows() -> None:
     """As `fleet list` has it."""
     fleet = _Fleet()
@@ -291,7 +315,7 @@ def test_a_failed_job_shows_its_first_words_instead() -> None:
     fleet = _Fleet()
     fleet.job("bad", "failed", error="\x1b[2JCUDA out of memory\nTraceback …")
     (line,) = jobs.lines(fleet.seen)
-    assert line.remark == ("[2JCUDA out of memory", layout.BAD)
+    assert line.remark == ("CUDA out of memory", layout.BAD)
 
 
 def test_a_host_shows_its_load_and_what_it_does() -> None:
@@ -323,11 +347,12 @@ def test_a_barred_host_says_so() -> None:
     fleet = _Fleet()
     fleet.host("pi")
     why = "drained by operator:ann at 2026; `fleet resume pi` lifts it"
-    fleet.mirror.load_hosts([{"host": "pi", "status": "online", "presence": "online",
+    fleet.mirror.load_hosts([{"host": "pi", "status": "online", "condition": "drained",
                               "barred": [why]}])  # fmt: skip
     (line,) = hosts.lines(fleet.seen)
     cells = _cells(line, hosts.COLUMNS, 160)
     assert (cells["STATUS"], cells["JOB"]) == ("drained", why)
+    assert "State     drained" in pages.host_facts(line.host, fleet.seen).plain
     assert hosts.is_of(line, "barred")
     assert "1 barred" in "".join(text for text, _ in headline.counts(fleet.seen, 80))
 

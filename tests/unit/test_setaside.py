@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from broker import messages as m
+from coordinator.cli import follow, list_, show, watch
+from coordinator.cli.render import put
+from coordinator.cli.screen import jobs, pages
+from coordinator.effects import AnswerWithEvents
+from coordinator.live.mirror import Mirror
 from coordinator.setaside import set_aside, share_of
+from coordinator.web.rows import Tables
 from tests.harness.coordinator import HEX, Fleet, spec
 
 
@@ -66,16 +74,10 @@ def test_an_orphan_that_is_pending_is_told_that_it_waits_for_nobody() -> None:
 @pytest.mark.parametrize(
     ("row", "share"),
     [
-        ({"progress": {"epoch": 3, "epochs": 12}, "held": None}, 0.25),
-        (
-            {
-                "progress": {"epoch": 3, "epochs": None},
-                "held": {"phase": "running", "progress": 0.5},
-            },
-            0.5,
-        ),
-        ({"progress": None, "held": {"phase": "uploading", "progress": 0.5}}, None),
-        ({"progress": None, "held": None}, None),
+        ({"share": 0.25, "held": None}, 0.25),
+        ({"share": 0.5, "held": {"phase": "running"}}, 0.5),
+        ({"share": 0.5, "held": {"phase": "uploading"}}, None),
+        ({"share": None, "held": None}, None),
     ],
 )
 def test_how_much_is_done_is_the_training_alone(row: dict[str, Any], share: float | None) -> None:
@@ -104,3 +106,43 @@ def test_a_metric_that_no_float_holds_is_not_told_as_a_score() -> None:
 def test_a_result_that_came_after_the_job_was_given_up_is_not_lost() -> None:
     """A requeue completes the job with it."""
     assert set_aside("failed", "pi", None, {"auroc": 0.9}, HEX) == ""
+
+
+@pytest.mark.parametrize(
+    ("interval", "is_below"),
+    [
+        ([0.36, 0.465], True),
+        ([0.36, 0.5], False),
+        (None, False),
+        ([0.36], False),
+        (["a", 1], False),
+    ],
+)
+def test_a_result_below_chance_is_marked_on_every_face(
+    interval: Any, is_below: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As data in the job's row, and in words beside its figures; completed it is all the same."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    fleet.core.world.stored[HEX] = 2000
+    metrics = {"auroc": 0.406, "auroc_ci": interval}
+    pi.reports(m.Finished, pi.runs(), artifact_id=HEX, size_bytes=2000, metrics=metrics)
+    mirror, job = Mirror(), fleet.job()
+    mirror.apply(fleet.topics.parse(fleet.topics.job(job.job_id)), m.encode(job.row()), fleet.now)
+    (row,) = fleet.asks(m.AskList(id="l")).data["jobs"]
+    fleet.asks(m.AskShow(id="s", job="job"))
+    (asked,) = fleet.took(AnswerWithEvents)
+    shown = asked.data | {"events": [], "results": []}
+    assert (row["state"], row.get("below_chance", False)) == ("completed", is_below)
+    watch._results([row], Path())
+    told = capsys.readouterr().out
+    put(Console(width=300), [*list_._draw([row]), *show._draw(shown)])
+    told += capsys.readouterr().out
+    assert told.count("below chance: the 95 % interval of its AUROC, 0.360 to") == 3 * is_below
+    seen = mirror.snapshot()
+    (line,) = jobs.lines(seen)
+    assert ("below chance" in str(line.remark)) is is_below
+    assert ("below chance" in pages.job_facts(line.row, seen, 80).plain) is is_below
+    assert ("below chance" in follow.outcome(row)) is is_below
+    (found,) = Tables().update(seen, fleet.now)[0].add
+    assert found["chance"].startswith("below chance") is is_below

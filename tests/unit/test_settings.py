@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from agent.settings import AgentSettings, default_host
 from broker.errors import ConfigError
 from broker.settings import BrokerSettings, Settings, find_config
 from broker.topics import is_host
+from broker.trainers import load_trainers
 from coordinator.settings import CoordinatorSettings
 
 
@@ -111,6 +114,47 @@ def test_the_configuration_file_is_looked_for_in_order(home: Path, tmp_path: Pat
     assert find_config(None, {}) == Path("fleet.toml")
     assert find_config(None, named) == tmp_path / "named.toml"
     assert find_config(given, named) == given
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a file away"
+)
+@pytest.mark.parametrize(
+    ("stranger", "modes", "told"),
+    [
+        ("fleet.toml", {}, "fleet.toml: belongs to nobody, and so is not obeyed; name it with"),
+        (".", {}, "here: belongs to nobody"),
+        ("", {"fleet.toml": 0o666}, "others may write to it (mode 0666)"),
+        ("", {".": 0o777}, "others may put another file there (mode 0777)"),
+        ("", {".": 0o1777}, None),
+        ("", {"fleet.toml": 0o664, ".": 0o775}, None),  # by the user's own group
+        ("", {}, None),
+    ],
+)  # fmt: skip
+def test_a_strangers_file_in_the_working_folder_is_not_obeyed(
+    tmp_path: Path, stranger: str, modes: dict[str, int], told: str | None
+) -> None:
+    """It may name commands; neither who wrote it nor who could do so may be somebody else."""
+    file = Path("fleet.toml")
+    file.write_text('[broker]\nurl = "mqtt://strange"\n')
+    if stranger:
+        shutil.chown(stranger, "nobody")
+    for name, mode in modes.items():
+        Path(name).chmod(mode)
+    if told is None:
+        assert BrokerSettings.load(None, None, {}).url == "mqtt://strange"
+        return
+    for load in (
+        lambda: BrokerSettings.load(None, None, {}),
+        lambda: load_trainers(None, (), {}, programs=False),
+    ):
+        with pytest.raises(ConfigError) as refusal:
+            load()
+        assert told in str(refusal.value)
+        assert "--config fleet.toml" in str(refusal.value)
+    assert BrokerSettings.load(file, None, {}).url == "mqtt://strange"
+    named = {"FLEET_CONFIG": str(tmp_path / "here" / "fleet.toml")}
+    assert BrokerSettings.load(None, None, named).url == "mqtt://strange"
 
 
 @pytest.mark.parametrize(

@@ -145,13 +145,13 @@ def test_a_row_of_the_index_that_a_crash_has_torn_is_made_again(tmp_path: Path) 
     """The index is not flushed row by row: its last rows may be half there, or be zeros."""
     store = Store(tmp_path)
     rows = [{"job_id": str(n), "attempt": 1, "artifact_id": ID} for n in range(3)]
-    store.append_index(rows[0])
+    store.index.append(rows[0])
     index = tmp_path / "models" / "index.jsonl"
     with index.open("ab") as file:
         file.write(bytes(20) + b'{"job_id": "1", "att')
     again = Store(tmp_path)
     for row in rows:
-        again.append_index(row)
+        again.index.append(row)
     found = [json.loads(line)["job_id"] for line in index.read_text().splitlines()]
     assert found == ["0", "1", "2"]
 

@@ -24,7 +24,7 @@ def _text(shown: Any) -> str:
 
 
 def _runs_at_a_host_that_goes(**settings: Any) -> Fleet:
-    fleet = Fleet(spec(), crash_grace_s=120.0, **settings)
+    fleet = Fleet(spec(), stale_after_s=120.0, **settings)
     pi = fleet.host().joins()
     job = pi.runs()
     progress = m.Progress(attempt=1, epoch=1, epochs=2, eta_s=49.0)
@@ -34,12 +34,11 @@ def _runs_at_a_host_that_goes(**settings: Any) -> Fleet:
     return fleet
 
 
-def test_a_crash_is_told_with_what_comes_of_the_job() -> None:
+def test_a_cut_is_told_with_what_comes_of_the_job() -> None:
     """By why, list and status alike; and what its trainer said last is of no use."""
     fleet = _runs_at_a_host_that_goes()
-    expected = (
-        "the agent of pi crashed; unless it comes back, in 2 min the job goes back into the queue"
-    )
+    wait = "unless it comes back, in 2 min the job goes back into the queue"
+    expected = f"the agent of pi is cut off; {wait}"
     why = fleet.asks(m.AskWhy(id="w", job="job")).data
     assert why["summary"] == f"it is running on pi, but {expected}"
     rows = fleet.asks(m.AskList(id="l")).data["jobs"]

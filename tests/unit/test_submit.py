@@ -1,8 +1,8 @@
-"""Jobs that operators ask for beside the manifest, and an end of all that is pending."""
+"""Jobs that operators ask for beside the manifest, and commands for several jobs."""
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -160,7 +160,8 @@ def test_an_observer_may_not() -> None:
     """Neither add a job, nor cancel, pause, or snooze."""
     fleet = _fleet(spec())
     for number, ask in enumerate((
-        m.AskRun(id="1", job=JOB), m.AskCancelPending(id="2", most=9), m.AskPause(id="3"),
+        m.AskRun(id="1", job=JOB),
+        m.AskEach(id="2", action="cancel", jobs=("job",)), m.AskPause(id="3"),
         m.AskSnooze(id="4", host="pi", for_s=9.0),
     )):  # fmt: skip
         answer = fleet.asks(ask, "observer:bob/cli")
@@ -180,63 +181,44 @@ def test_a_repeated_request_is_carried_out_once() -> None:
     assert len(fleet.ledger) == 1
 
 
-def test_all_that_is_pending_is_cancelled_and_nothing_else() -> None:
-    """If it is no more than whoever asks has seen."""
+def test_of_several_jobs_each_is_told_of_by_itself() -> None:
+    """In the order in which they were named; what is refused of one stops no other."""
     fleet = Fleet(spec("runs", 9), spec("a"), spec("b"))
     fleet.host().joins().runs("runs")
-    refused = fleet.asks(m.AskCancelPending(id="1", most=1))
-    assert not refused.ok
-    assert "2 jobs are pending by now, not 1" in refused.message
-    answer = fleet.asks(m.AskCancelPending(id="2", most=2))
-    assert answer.data == {"cancelled": 2, "names": ["a", "b"]}
-    states = {job.spec.name: job.state.value for job in fleet.ledger.values()}
-    assert states == {"runs": "running", "a": "cancelled", "b": "cancelled"}
-    assert (fleet.actions[-1].action, fleet.actions[-1].what) == ("cancel-pending", "2 jobs")
-    assert fleet.asks(m.AskCancelPending(id="3", most=0)).data["cancelled"] == 0
-
-
-def _many() -> Fleet:
-    return Fleet(*(spec(f"job{number}") for number in range(50)), cancel_at_once=10)
-
-
-def test_many_jobs_are_cancelled_part_by_part_and_answered_once_at_the_end() -> None:
-    """In between the fleet is heard, nothing is assigned, and a repetition starts nothing anew."""
-    fleet = _many()
-    ask = m.AskCancelPending(id="1", most=50)
-    assert fleet.asks(ask) is None
-    assert _states(fleet) == {"cancelled": 10, "pending": 40}
-    pi = fleet.host().joins(slots=4)
-    assert fleet.asks(m.AskStatus(id="s")).data["hosts"]["online"] == 1
-    assert not pi.heard(m.Assign)
-    assert fleet.asks(ask) is None
-    other = fleet.asks(m.AskCancelPending(id="2", most=50), "operator:ben/cli")
-    assert (other.ok, "already" in other.message) == (False, True)
-    fleet.passes(1)
-    (answer,) = [one for _, one in fleet.sent if isinstance(one, m.OperatorResponse)][-1:]
-    assert (answer.id, answer.data["cancelled"], len(answer.data["names"])) == ("1", 50, 20)
-    assert _states(fleet) == {"cancelled": 50}
-    assert fleet.asks(ask) == answer
-    assert [one.what for one in fleet.actions if one.action == "cancel-pending"][-1] == "50 jobs"
-    assert _run(fleet, **JOB).data["state"] == "pending"
-    assert pi.heard(m.Assign), "afterwards jobs are given out again"
-
-
-def test_a_restart_amid_many_cancellations_leaves_the_rest_to_the_repetition() -> None:
-    """What is cancelled stays so; the command was not answered, and is carried on with."""
-    fleet = _many()
-    ask = m.AskCancelPending(id="1", most=50)
-    fleet.asks(ask)
+    fleet.asks(m.AskCancel(id="1", job="b"))
+    ask = m.AskEach(id="2", action="cancel", jobs=("b", "nobody", "runs", "a", "a"))
+    rows = fleet.asks(ask).data["jobs"]
+    assert [(row["ok"], row.get("name"), row.get("state")) for row in rows] == [
+        (False, "b", "cancelled"), (False, None, None), (True, "runs", "cancelled"),
+        (True, "a", "cancelled"), (False, "a", "cancelled"),
+    ]  # fmt: skip
+    assert [row.get("code") for row in rows[:2]] == ["refused", "not_found"]
+    assert "is cancelled already" in rows[0]["message"]
+    assert [one.spec.name for one in fleet.ledger.values() if one.state != "cancelled"] == []
+    assert (fleet.actions[-1].action, fleet.actions[-1].what) == ("cancel", "2 jobs; 3 refused")
     fleet.start()
-    fleet.passes(1)
-    assert _states(fleet) == {"cancelled": 10, "pending": 40}
-    fleet.asks(ask)
-    fleet.passes(1)
-    assert _states(fleet) == {"cancelled": 50}
-    assert fleet.asks(ask).data["cancelled"] == 40
+    assert fleet.asks(ask).data["jobs"] == rows, "a repetition is answered alike"
 
 
-def _states(fleet: Fleet) -> dict[str, int]:
-    return {**Counter(job.state.value for job in fleet.ledger.values())}
+def test_a_job_that_has_moved_since_it_was_chosen_is_left_as_it_is() -> None:
+    """Whoever cancels what is pending stops nothing that runs by then."""
+    fleet = Fleet(spec("runs", 9), spec("waits"))
+    fleet.host().joins().runs("runs")
+    ask = m.AskEach(id="1", action="cancel", jobs=("runs", "waits"), states=("pending",))
+    rows = fleet.asks(ask).data["jobs"]
+    assert [(row["ok"], row["state"]) for row in rows] == [(False, "running"), (True, "cancelled")]
+    assert rows[0]["message"] == "job runs is running by now, and left as it is"
+    again = m.AskEach(id="2", action="requeue", jobs=("runs", "waits"), states=("cancelled",))
+    assert [row["ok"] for row in fleet.asks(again).data["jobs"]] == [False, True]
+
+
+def test_jobs_are_listed_by_their_models() -> None:
+    """By the states as well, page by page."""
+    jobs = [replace(spec(f"{model}{n}"), model=model) for n in range(3) for model in ("mlp", "gbt")]
+    fleet = Fleet(*jobs)
+    fleet.asks(m.AskCancel(id="c", job="gbt1"))
+    page = fleet.asks(m.AskList(id="l", models=("gbt",), states=("pending",), limit=1)).data
+    assert (page["total"], page["next"], page["jobs"][0]["name"]) == (2, 1, "gbt0")
 
 
 def test_as_many_unknown_hosts_are_told_as_an_answer_holds() -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+from broker.machine import new_id
 from broker.messages import Holder, Status, encode
 from broker.topics import Topics
 from broker.wire import Connected, Disconnected, Incoming
+from coordinator import installation
+from coordinator.installation import installation_id
+from coordinator.ledger import FILE_NAME
 from coordinator.receipts import ledger_id
 from coordinator.succession import (
     ANSWER_S,
@@ -20,8 +27,9 @@ from coordinator.succession import (
 )
 
 TOPICS = Topics("site/fleet")
-OURS = Holder(ledger="mine", machine="pi.lan", instance="i1")
-THEIRS = Holder(ledger="theirs", machine="desk.lan", instance="i2")
+OURS = Holder(ledger="mine", installation="here", machine="pi.lan", instance="i1")
+THEIRS = Holder(ledger="theirs", installation="there", machine="desk.lan", instance="i2")
+EARLIER = OURS.model_copy(update={"instance": "earlier"})
 A_REPORT = Incoming(TOPICS.response("pi"), b"{}")
 
 
@@ -80,7 +88,7 @@ def status(reason: str, who: Holder = THEIRS, *, retained: bool = True) -> Incom
     [
         (),
         (held_by(OURS), status("lost", OURS)),
-        (held_by(OURS.model_copy(update={"instance": "earlier"})), status("birth", OURS)),
+        (held_by(EARLIER), status("birth", OURS)),
         (held_by(THEIRS), status("goodbye")),
         (status("goodbye"), held_by(THEIRS)),
         (Incoming(TOPICS.holder(), b"no holder", retained=True),),
@@ -142,12 +150,33 @@ def test_who_is_thrown_off_before_its_word_is_back_yields_if_it_knows_the_other(
     assert coming.hears(Disconnected("gone")).do is Do.YIELD
 
 
-def test_a_copy_of_the_ledger_on_another_machine_is_another(coming: Coming) -> None:
-    """The old machine of a coordinator that was moved, for one, when somebody switches it on."""
-    coming.connects(held_by(OURS.model_copy(update={"machine": "old.lan"})))
+def test_a_copy_of_the_ledger_elsewhere_is_another(coming: Coming) -> None:
+    """The old machine of a coordinator that was moved, for one, whatever its name."""
+    coming.connects(held_by(OURS.model_copy(update={"installation": "old", "instance": "i0"})))
     step = coming.hears(Disconnected("gone"))
     assert step.do is Do.YIELD
-    assert "a copy of this ledger (on old.lan" in step.said
+    assert "a copy of this ledger (on pi.lan" in step.said
+
+
+def test_who_served_yields_to_a_clone_of_its_machine(coming: Coming) -> None:
+    """Everything is the same there but the process; of the two the older one ends."""
+    coming.connects(held_by(EARLIER))
+    coming.is_granted()
+    coming.hears(held_by(OURS, retained=False))
+    coming.hears(Disconnected("thrown off"))
+    step = coming.connects(held_by(OURS.model_copy(update={"instance": "clone"})))
+    assert step.do is Do.NOTHING
+    assert "a clone of this installation" in step.said
+    assert coming.hears(Disconnected("thrown off again")).do is Do.YIELD
+
+
+def test_a_broker_that_recalls_an_earlier_process_holds_nobody_up(coming: Coming) -> None:
+    """One that crashed before it had put the newer word on its disk."""
+    coming.connects(held_by(EARLIER))
+    coming.is_granted()
+    coming.hears(held_by(OURS, retained=False))
+    coming.hears(Disconnected("the broker crashed"))
+    assert coming.connects(held_by(EARLIER)) == Step(Do.ENTER)
 
 
 def test_who_served_comes_back_at_once(coming: Coming) -> None:
@@ -284,4 +313,38 @@ def test_a_word_on_the_holders_topic_is_no_holder(coming: Coming) -> None:
 def test_a_ledgers_id_follows_from_its_key() -> None:
     """Moved aside or restored, a ledger is the same to others as long as the key is there."""
     assert ledger_id(b"a" * 32) == ledger_id(b"a" * 32) != ledger_id(b"b" * 32)
-    assert Holder(ledger=ledger_id(b"a"), machine="", instance="i").ledger
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state folder that a coordinator has used."""
+    installation_id(tmp_path / "state", "a machine", new_id)
+    return tmp_path / "state"
+
+
+def test_an_installation_keeps_its_id(state: Path) -> None:
+    """Over restarts, and whatever becomes of its ledger."""
+    first = installation_id(state, "a machine", new_id)
+    (state / FILE_NAME).unlink(missing_ok=True)
+    assert installation_id(state, "a machine", new_id) == first
+
+
+def test_a_copy_is_another_installation(state: Path, tmp_path: Path) -> None:
+    """On another machine, in another folder, or one in the place of the other."""
+    first = installation_id(state, "a machine", new_id)
+    shutil.copytree(state, tmp_path / "copy")
+    ids = [first, installation_id(tmp_path / "copy", "a machine", new_id)]
+    state.rename(tmp_path / "away")
+    shutil.copytree(tmp_path / "away", state)
+    ids += [installation_id(state, "a machine", new_id)]
+    ids += [installation_id(state, "another machine", new_id)]
+    assert len(set(ids)) == 4
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"id": 1}', b"\xff\xfe"])
+def test_a_damaged_id_is_replaced(state: Path, damaged: bytes) -> None:
+    """It costs a wait of some seconds, no more."""
+    first = installation_id(state, "a machine", new_id)
+    (state / installation.FILE_NAME).write_bytes(damaged)
+    second = installation_id(state, "a machine", new_id)
+    assert first != second == installation_id(state, "a machine", new_id)

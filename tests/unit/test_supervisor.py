@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import queue
@@ -24,9 +23,9 @@ from agent.nursery import Nursery
 from agent.supervisor import Trainer
 from broker.errors import BadMessage
 from broker.messages import Assign
-from tests.harness.processes import is_over
+from tests.harness.processes import DAEMON, end, is_over
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 SLEEP = "import time; time.sleep(600)"
 DEAF = f"import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); {SLEEP}"
 posix = pytest.mark.skipif(os.name != "posix", reason="process groups are a POSIX matter")
@@ -222,13 +221,12 @@ def test_a_grandchild_does_not_outlive_the_trainer(
 ) -> None:
     """It holds the output open, and has left the group or dropped the mark: ended, exit told."""
     run = Watched(tmp_path, parent("os._exit(3)", session=session, marked=marked))
-    child = psutil.Process(int(run.line()))
+    child = int(run.line())
     try:
         assert run.code() == 3
         assert until(lambda: is_over(child))
     finally:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
+        end(child)
 
 
 @posix
@@ -237,26 +235,41 @@ def test_an_end_is_told_though_nobody_can_look_for_what_is_left(
 ) -> None:
     """As while an update puts another psutil in its place, which is loaded when it is needed."""
     run = Watched(tmp_path, parent("os._exit(3)"))
-    child = psutil.Process(int(run.line()))
+    child = int(run.line())
     with monkeypatch.context() as meanwhile:
         meanwhile.setitem(sys.modules, "psutil", None)
         assert run.code() == 3
     assert until(lambda: is_over(child)), "it is of the group"
 
 
-@posix
+@linux
+@pytest.mark.parametrize("how", ["by itself", "ended"])
+def test_a_daemon_does_not_outlive_the_trainer(tmp_path: Path, how: str) -> None:
+    """In a session of its own, without environment: when the end is told, it has ended, too."""
+    run = Watched(tmp_path, DAEMON + ("os._exit(3)" if how == "by itself" else SLEEP))
+    daemon = int(run.line().removeprefix("daemon "))
+    if how == "ended":
+        run.trainer.send_signal(kill=True)
+    try:
+        assert run.code() == (3 if how == "by itself" else -signal.SIGKILL)
+        assert is_over(daemon)
+    finally:
+        end(daemon)
+
+
+@linux
 def test_an_output_held_open_for_ever_hangs_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a grandchild that cannot be found: the exit is told all the same."""
+    """By somebody who is none of its children: the exit is told all the same."""
     monkeypatch.setattr(supervisor, "DRAIN_S", 0.2)
-    run = Watched(tmp_path, parent("os._exit(3)", session=True, marked=False))
-    child = psutil.Process(int(run.line()))
+    run = Watched(tmp_path, f"import os; print(os.getpid(), flush=True); {SLEEP}")
+    held = os.open(f"/proc/{run.line()}/fd/1", os.O_WRONLY)
     try:
-        assert run.code() == 3
-        assert not is_over(child)
+        run.trainer.send_signal(kill=False)
+        assert run.code() == -signal.SIGTERM
     finally:
-        child.kill()
+        os.close(held)
 
 
 def test_a_slow_reader_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +301,7 @@ def test_the_layout_of_a_job_object_is_that_of_windows() -> None:
 
 def assign(**more: Any) -> Assign:
     """An assignment."""
-    fields = {"name": "n", "model": "gbt", "mode": "oracle", "lease_s": 60, "instance": "i"} | more
+    fields = {"name": "n", "model": "gbt", "mode": "oracle", "instance": "i"} | more
     return Assign(id="a", job_id="1b" * 32, attempt=1, **fields)
 
 
@@ -313,9 +326,13 @@ def test_the_command_is_ours_and_the_values_are_checked(tmp_path: Path) -> None:
 def test_a_trainer_sees_its_own_gpu_and_nothing_of_the_fleet() -> None:
     """No broker address, no credential."""
     inherited = {"PATH": "/bin", "FLEET_BROKER": "x", "FLEET_OPERATOR_KEY": "s3cret"}
-    environment = trainer_environment(inherited, 3, 2)
+    caches = Path("/var/cache")
+    environment = trainer_environment(inherited, 3, 2, caches)
     assert "s3cret" not in environment.values()
     assert not [name for name in environment if name.startswith("FLEET_")]
     assert environment["CUDA_VISIBLE_DEVICES"] == "3"
-    assert trainer_environment(inherited, None, 2)["CUDA_VISIBLE_DEVICES"] == ""
+    assert trainer_environment(inherited, None, 2, caches)["CUDA_VISIBLE_DEVICES"] == ""
     assert environment["OMP_NUM_THREADS"] == "2"
+    assert environment["MPLCONFIGDIR"] == str(caches / "matplotlib")
+    mine = trainer_environment(inherited | {"MPLCONFIGDIR": "/mine"}, None, 2, caches)
+    assert mine["MPLCONFIGDIR"] == "/mine"

@@ -20,7 +20,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """The socket of a service manager, at `tmp_path / "notify"`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(str(tmp_path / "notify"))
-        heard.settimeout(5)
+        heard.settimeout(60)
         yield heard
 
 
@@ -55,7 +55,7 @@ def test_the_socket_may_be_an_abstract_one() -> None:
     name = f"fleet-{uuid.uuid4().hex}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + name)
-        manager.settimeout(5)
+        manager.settimeout(60)
         notifier = Notifier("@" + name, None)
         notifier.ready()
         notifier.close()

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.cli import Unreachable, views, words
-from coordinator.cli.list_ import _by_activity
 from coordinator.cli.list_ import _draw as draw_jobs
+from coordinator.cli.order import by_row
 from coordinator.cli.render import PIPE_WIDTH, Line, drawn, put
 from coordinator.cli.tables import Column, fit, make_table
 from coordinator.cli.views import View
@@ -27,14 +27,15 @@ JOB = {
     "finished_at": None, "attempt": 1, "priority": 10, "artifact_id": None, "error": None,
     "in_plan": True,
     "progress": {"phase": "train", "epoch": 24, "epochs": 60, "eta_s": 200.0},
-    "held": {"phase": "running", "progress": 0.4},
+    "held": {"phase": "running"}, "share": 0.4, "left_s": 200.0,
 }  # fmt: skip
 GPU = {
     "name": "NVIDIA GeForce RTX 4090", "vram_free_bytes": 20 << 30, "use_percent": 91.0,
     "power_w": 412.0,
 }  # fmt: skip
 HOST = {
-    "host": "gaming-pc-12", "status": "online", "presence": "online", "barred": [],
+    "host": "gaming-pc-12", "status": "online", "presence": "online", "condition": "online",
+    "barred": [],
     "last_seen": "2026-01-02T11:00:00Z",
     "capability": {"physical_cores": 8, "gpus": [GPU], "agent_version": "0.1.0"},
     "heartbeat": {"cpu_percent": 85.0, "ram_available_bytes": 19 << 30, "gpus": [GPU]},
@@ -71,7 +72,7 @@ def test_jobs_stand_by_what_they_do_and_not_by_their_priority_alone() -> None:
          "priority": 9 if name == "urgent" else 0}
         for place, (name, state, at) in enumerate(came)
     ]  # fmt: skip
-    assert [row["name"] for row in _by_activity(rows)] == [
+    assert [row["name"] for row in sorted(rows, key=by_row)] == [
         "at-work", "given", "next", "later", "done", "broken", "urgent"
     ]  # fmt: skip
 
@@ -98,13 +99,15 @@ def test_hosts_at_eighty_columns_and_at_more(monkeypatch: pytest.MonkeyPatch) ->
     assert " RTX 4090 " in text
     monkeypatch.setenv("COLUMNS", "160")
     assert "412 W" in _text(draw_hosts([HOST]), 160)
-    gone = {**HOST, "status": "offline", "presence": "crashed"}
+    gone = {**HOST, "status": "offline", "presence": "cut-off", "condition": "cut-off"}
     told = _text(draw_hosts([gone]), 160)
     assert "last seen" in told
     assert not {"85%", "19.0 GiB", "20.0 GiB", "412 W"} & {*told.replace("  ", "\n").split("\n")}
     assert "takes no jobs" in _text(draw_hosts([{**HOST, "jobs": [], "barred": ["drained"]}]), 160)
     why = "drained by operator:ann at 2026; `fleet resume gaming-pc-12` lifts it"
-    drained = _text(draw_hosts([{**HOST, "barred": [why]}]), 160).splitlines()[2]
+    drained = _text(
+        draw_hosts([{**HOST, "condition": "drained", "barred": [why]}]), 160
+    ).splitlines()[2]
     assert drained.split()[:2] == ["gaming-pc-12", "drained"], "no footnote alone says it"
 
 
@@ -237,8 +240,8 @@ def test_what_a_function_prints_can_be_watched(monkeypatch: pytest.MonkeyPatch) 
 def test_how_far_a_job_is() -> None:
     """A share while it trains, else what it is at; nothing for a job that nobody holds."""
     assert (words.done(JOB), words.left(JOB)) == ("40%", "3 min")
-    assert words.done({**JOB, "held": {"phase": "uploading", "progress": 0.5}}) == "uploading 50%"
-    assert words.done({**JOB, "held": {"phase": "bundling", "progress": None}}) == "bundling"
+    assert words.done({**JOB, "held": {"phase": "uploading"}, "share": 0.5}) == "uploading 50%"
+    assert words.done({**JOB, "held": {"phase": "bundling"}, "share": None}) == "bundling"
     assert (words.done({"progress": None}), words.left({})) == ("", "")
 
 

@@ -20,7 +20,7 @@ from broker.clock import Now
 from broker.errors import plain
 from broker.wire import Incoming
 from coordinator.cli.show import _event
-from tests.harness.agent import GIB, HEX, JOB, Agent
+from tests.harness.agent import GIB, HEX, JOB, Agent, leased
 from tests.harness.coordinator import Fleet, spec
 
 
@@ -128,7 +128,7 @@ class _Told:
             self.agent.topics, publish=lambda _: True, put=self.events.append,
             background=lambda work: work(),
             measure=lambda _: self.events.append(Vitals(8 * GIB, "d")),
-            look=lambda _: None, start=lambda _: _Trainer(),
+            look=lambda _: None, start=lambda _: (_Trainer(), False),
         )  # fmt: skip
         spool, checkpoints = Spool(tmp, bundler=_bundled), Checkpoints(tmp)
         self.shell = Shell(self.agent.core, around, spool, checkpoints)
@@ -144,8 +144,9 @@ class _Told:
     def is_assigned(self, attempt: int = 1) -> None:
         self.hears(m.Assign(
             id=f"a{attempt}", job_id=JOB, attempt=attempt, instance="i1", name="gru-oracle",
-            model="gbt", mode="oracle", lease_s=60.0,
+            model="gbt", mode="oracle",
         ))  # fmt: skip
+        self.happens(leased(self.agent.core))
 
     def finishes(self) -> str:
         """Run it to its end; the id of its report."""
@@ -194,15 +195,15 @@ def test_a_result_that_is_thrown_away_says_why(
 
 
 def test_whoever_is_told_to_stop_learns_that_another_has_the_job() -> None:
-    """As one whose certificate was revoked, and who comes back with what it has finished."""
+    """It was away for longer than its lease, and is still at it."""
     fleet = Fleet(spec())
     pi = fleet.host("pi").joins()
     job = pi.runs()
     pi.status("offline", "lost")
-    fleet.passes(400.0)
+    fleet.passes(700.0)
     fleet.host("pc").joins().runs()
     pi.session = "s-new"
-    pi.joins((job.job_id, 1, "reporting"))
+    pi.joins((job.job_id, 1, "running"))
     assert [one.why for one in pi.heard(m.Cancel)] == ["the job is running, as attempt 2"]
 
 
@@ -217,6 +218,6 @@ def test_every_line_of_an_agents_log_names_a_job_alike(
     told = [one.getMessage() for one in caplog.records if one.name == "fleet.agent"]
     about = f"job gru-oracle ({JOB[:12]}), attempt 1: "
     assert [one.removeprefix(about) for one in told if "job" in one] == [
-        "started", "its trainer is done", "finished, 0.0 MiB to hand over",
+        "started from the beginning", "its trainer is done", "finished, 0.0 MiB to hand over",
         "over, nothing of it is left here",
     ]  # fmt: skip

@@ -11,13 +11,13 @@ from agent.settings import AgentSettings
 from broker.errors import ConfigError
 from broker.settings import BrokerSettings
 from broker.trainers import load_trainers
-from coordinator.manifest import load_manifest
+from coordinator.manifest import load_manifest, read_text
 from coordinator.rereading import PlanReader
 from coordinator.settings import CoordinatorSettings
 
 LOADERS: dict[str, Callable[[Path], object]] = {
     "manifest": lambda path: load_manifest(path, {}),
-    "manifest again": lambda path: PlanReader().load(path, {}),
+    "manifest again": lambda path: PlanReader().parse(path, read_text(path), {}),
     "broker": lambda path: BrokerSettings.load(path, None, {}),
     "agent": lambda path: AgentSettings.load(path, None, {}),
     "coordinator": lambda path: CoordinatorSettings.load(path, None, {}),

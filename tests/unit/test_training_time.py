@@ -13,6 +13,7 @@ from coordinator.effects import PartStored
 from coordinator.faces.tally import Tally
 from coordinator.jobs import Change
 from coordinator.ledger import Ledger
+from coordinator.live.seen import Going
 from coordinator.states import Event, JobState
 from coordinator.web.rows import job_row
 from tests.harness.coordinator import HEX, Fleet, Host, spec
@@ -63,7 +64,7 @@ def test_a_wait_for_the_report_is_no_training(wait_s: float, is_lost: bool) -> N
     assert (row.state, row.ran_s) == ("completed", 590.0)
     assert words_of(row.model_dump()) == "10 min"
     assert took(row) == "10 min"
-    assert job_row(row, None, None, fleet.now)["ran"] == 590_000
+    assert job_row(row, Going())["ran"] == 590_000
     tally = Tally()
     tally.on_commit([ended(fleet, Event.COMPLETED)], 0.001)
     assert tally.durations[("gbt", "completed")].total == 590.0

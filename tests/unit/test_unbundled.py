@@ -22,7 +22,7 @@ from broker import messages as m
 from broker.clock import Now
 from broker.topics import Kind, Topics
 from broker.wire import Connected, Incoming, Outgoing
-from tests.harness.agent import GIB, JOB, MONDAY, TRAINERS
+from tests.harness.agent import GIB, JOB, MONDAY, TRAINERS, leased
 
 DONE = '{"event":"result","metrics":{"auroc":0.9},"files":[]}'
 WEIGHTS = b"weights" * 4000
@@ -80,9 +80,9 @@ class Process:
     def _measure(self, gpus: tuple[m.Gpu, ...]) -> None:
         self.events.append(Vitals(8 * GIB, "d", gpus=gpus))
 
-    def _start(self, _: object) -> Child:
+    def _start(self, _: object) -> tuple[Child, bool]:
         self.started += 1
-        return Child()
+        return Child(), False
 
     def takes(self, *events: Any) -> None:
         """Some events come, and what comes of them."""
@@ -104,9 +104,10 @@ class Process:
         """It is given the job, whose trainer writes its result and ends well."""
         assign = m.Assign(
             id="a", job_id=JOB, attempt=1, instance="one", name="job", model="gbt", mode="oracle",
-            lease_s=60.0, receipt="5a" * 16,
+            receipt="5a" * 16,
         )  # fmt: skip
         self.takes(Incoming(self.topics.request("pi"), m.encode(assign)))
+        self.takes(leased(self.shell.core))
         out = self.spool.work(JOB, 1) / "out"
         out.mkdir(parents=True)
         (out / "model.ubj").write_bytes(WEIGHTS)

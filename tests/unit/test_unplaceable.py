@@ -14,10 +14,11 @@ from broker.clock import Now
 from broker.topics import Topics
 from coordinator import prospects
 from coordinator.cli import leftover, list_, render, status, words
-from coordinator.cli.list_ import _by_activity
+from coordinator.cli.order import by_row
 from coordinator.cli.screen import jobs, layout
 from coordinator.effects import AnswerWithEvents, ManifestRead
 from coordinator.live.mirror import Mirror
+from coordinator.live.seen import Going
 from coordinator.plan import HostPolicy, JobSpec, Plan
 from coordinator.web.rows import job_row
 from tests.harness.coordinator import Fleet, spec
@@ -186,7 +187,7 @@ def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatc
     assert column.cell(waits, 11)[0] == "awaits data"
     assert waits.remark == ("waits for data on pi", layout.PLAIN)
     assert (column.cell(other, 11)[0], other.remark) == ("", ("", layout.DIM))
-    told_by_web = [job_row(one.row, None, None, AT)["waits"] for one in (waits, other)]
+    told_by_web = [job_row(one.row, Going())["waits"] for one in (waits, other)]
     assert told_by_web == ["waits for data on pi", ""]
     mirror.load_status({"waiting": {"count": 0, "jobs": []}})
     assert all(one.row.waits_for is None for one in jobs.lines(mirror.snapshot()))
@@ -361,7 +362,7 @@ def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPat
     found = {row["name"]: row.get("awaits_cuda_s") for row in rows(fleet)}
     grace_s = fleet.core.world.grace_s()
     assert found == {"a": pytest.approx(grace_s, abs=1.0), "b": None, "c": None}
-    lines = _text(list_._draw(_by_activity(rows(fleet))), 80).splitlines()
+    lines = _text(list_._draw(sorted(rows(fleet), key=by_row)), 80).splitlines()
     assert lines[2].split()[:4] == ["a", "pending", "awaits", "CUDA"]
     span = render.span(grace_s)
     assert f"awaits CUDA: a prefers it; in {span} any host may have it" in lines

@@ -92,15 +92,15 @@ def test_a_look_says_the_time_and_leaves_the_rest_unless_asked(tmp_path: Path) -
 def test_a_snooze_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Until then, by the clock on the wall here; it is gone when it is over, or was ended."""
     later = NOW + timedelta(hours=3)
-    snoozefile.write(tmp_path, later, finish=True)
-    assert snoozefile.read(tmp_path, NOW) == Snooze(later.replace(tzinfo=None), finish=True)
+    snoozefile.write(tmp_path, later, at_once=True)
+    assert snoozefile.read(tmp_path, NOW) == Snooze(later.replace(tzinfo=None), now=True)
     east = NOW.astimezone(datetime.fromisoformat("2026-03-02T00:00+05:30").tzinfo)
     found = snoozefile.read(tmp_path, east)
     assert found is not None
     assert str(found.until) == "2026-03-02 17:30:00"
     assert snoozefile.read(tmp_path, later) is None
     assert not list(tmp_path.iterdir())
-    snoozefile.write(tmp_path, None, finish=False)
+    snoozefile.write(tmp_path, None, at_once=False)
     assert snoozefile.read(tmp_path, NOW) == Snooze()
     assert snoozefile.end(tmp_path)
     assert not snoozefile.end(tmp_path)
@@ -125,14 +125,14 @@ def test_the_local_command_begins_and_ends_it(
 ) -> None:
     """It says what will be, and whether an agent is there to hear it."""
     at = ["--state", str(tmp_path)]
-    assert snooze.main([*at, "--time", "3h", "--finish"]) == 0
+    assert snooze.main([*at, "--time", "3h", "--now"]) == 0
     told = capsys.readouterr().out
     assert told.startswith(f"the agent of {tmp_path} takes no jobs until ")
-    assert "finishes what runs; its agent does not run now" in told
+    assert "gives back what runs; its agent does not run now" in told
     now = datetime.now().astimezone()
     found = snoozefile.read(tmp_path, now)
     assert found is not None
-    assert found.finish
+    assert found.now
     assert found.until is not None
     left = found.until - now.replace(tzinfo=None)
     assert timedelta(hours=2, minutes=59) < left <= timedelta(hours=3)

@@ -152,7 +152,7 @@ def test_a_host_shows_its_use_and_what_it_does() -> None:
     assert (row["vram_used"], row["vram_total"]) == (9 * GIB, 12 * GIB)
     assert (row["gpu"], row["power"], row["cpu"]) == (91.0, 170.0, 80.0)
     assert (row["job"], row["job_id"], row["jobs"]) == ("gbt-oracle", JOB, 1)
-    assert (row["takes"], row["barred"], row["without"]) == (False, "quiet hours", "takes no jobs")
+    assert (row["state"], row["tone"], row["barred"]) == ("refusing", "warn", "quiet hours")
     gone = Status(state="offline", reason="lost", session="s", instance="i", boot_id="b")
     fleet.hears(TOPICS.status("pi"), encode(gone))
     _, hosts = fleet.update()
@@ -189,12 +189,12 @@ def test_what_the_coordinator_has_from_the_host_is_said_once() -> None:
     fleet = _Fleet()
     fleet.host()
     fleet.beats(1, refuses="quiet hours")
-    row = {"host": "pi", "status": "online", "presence": "online"}
+    row = {"host": "pi", "status": "online", "condition": "drained"}
     why = ["drained by x", "takes no jobs now: quiet hours"]
     fleet.mirror.load_hosts([row | {"barred": why}])
     fleet.update()
     shown = fleet.tables.hosts.rows["pi"]
-    assert (shown["barred"], shown["without"]) == ("drained by x; quiet hours", "drained")
+    assert (shown["barred"], shown["state"]) == ("drained by x; quiet hours", "drained")
 
 
 def test_no_name_of_a_field_comes_from_the_wire() -> None:

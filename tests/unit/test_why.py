@@ -78,8 +78,8 @@ def test_hosts_that_would_suit_are_counted_though_not_all_are_named() -> None:
         host.status("offline", "lost")
     fleet.plan(spec())
     answer, _ = answered(fleet, m.AskWhy(id="w", job="job"))
-    assert answer["suit"] == {"crashed": 150}
-    assert len(answer["suitable"]["crashed"]) == 100
+    assert answer["suit"] == {"cut-off": 150}
+    assert len(answer["suitable"]["cut-off"]) == 100
 
 
 def answered(fleet: Fleet, ask: Any) -> tuple[Any, bytes]:

@@ -39,7 +39,7 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.PROGRESS, m.Progress(attempt=1, epoch=1, epochs=2, train_loss=0.1, metrics={"a": 1.0})),
     (m.AGENT_REQUEST, m.Assign(
         instance="i", id="a", job_id=HEX, attempt=1, name="n", model="gbt", mode="oracle",
-        lease_s=600, hyper={"epochs": 3}, needs=m.Needs(require_cuda=True, min_ram_gib=2.0))),
+        hyper={"epochs": 3}, needs=m.Needs(require_cuda=True, min_ram_gib=2.0))),
     (m.AGENT_REQUEST, m.Cancel(id="a", job_id=HEX, attempt=1, why="w")),
     (m.AGENT_REQUEST, m.Noted(id="a", report_id="r", job_id=HEX, attempt=1, verdict="wanted")),
     (m.AGENT_REQUEST, m.Rebirth(id="a")),
@@ -71,10 +71,11 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     *[(m.OPERATOR_REQUEST,
        kind(id="a", **{key: word for key, word in SAID.items() if key in kind.model_fields}))
       for kind in get_args(get_args(m.OperatorRequest)[0]) if kind not in
-      (m.AskRun, m.AskSnooze, m.AskCancelPending)],
+      (m.AskRun, m.AskSnooze, m.AskEach, m.AskCurves)],
+    (m.OPERATOR_REQUEST, m.AskCurves(id="a", jobs=("1b" * 32,))),
     (m.OPERATOR_REQUEST, m.AskRun(id="a", job={"model": "gbt", "hyper": {"a": 1.5}})),
-    (m.OPERATOR_REQUEST, m.AskSnooze(id="a", host="x", for_s=60.0, finish=True)),
-    (m.OPERATOR_REQUEST, m.AskCancelPending(id="a", most=3)),
+    (m.OPERATOR_REQUEST, m.AskSnooze(id="a", host="x", for_s=60.0, now=True)),
+    (m.OPERATOR_REQUEST, m.AskEach(id="a", action="cancel", jobs=("x", "y"))),
     (m.OPERATOR_RESPONSE, m.OperatorResponse(id="a", ok=True, data={"x": [1, None, "é"]})),
     (m.HOME_STATE, m.HomeHost(
         state="working", online=True, accepts=True, problem=False, job="n", progress=50,
@@ -322,7 +323,7 @@ def test_an_error_repeats_nothing_of_the_payload(adapter: Any, payload: str) -> 
 
 def test_an_error_says_what_was_expected() -> None:
     """By the names of fields and types."""
-    with pytest.raises(BadMessage, match=r"^payload: must be one of 'assign', 'cancel', "):
+    with pytest.raises(BadMessage, match=r"^payload: must be one of 'assign', 'lease', 'cancel', "):
         m.decode(m.AGENT_REQUEST, b'{"v":1,"type":"format"}')
     with pytest.raises(BadMessage, match=r"^gpus\.index: Input should be less than or equal to"):
         m.decode(m.HEARTBEAT, b'{"v":1,"session":"s","instance":"i","seq":1,'

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from rich.text import Text
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
 from textual.widgets import Input, Static
@@ -34,6 +34,7 @@ from coordinator.cli.screen.hosts import HostLine
 from coordinator.cli.screen.jobs import JobLine
 from coordinator.cli.screen.keys import Keys
 from coordinator.cli.screen.layout import BAD, BUSY, DIM, GOOD, WARN, Cell
+from coordinator.cli.screen.typed import OneKeyAtATime
 from coordinator.cli.words import told
 from coordinator.live.watcher import TIMEOUT_S, Unanswered, Watcher
 from coordinator.setaside import set_aside
@@ -44,7 +45,7 @@ DARK: Final = "textual-dark"
 LIGHT: Final = "textual-light"
 
 
-class Top(App[None]):
+class Top(OneKeyAtATime):
     """`fleet top`. `watcher` has been started; it is the caller's to stop."""
 
     CSS_PATH = "top.tcss"
@@ -294,7 +295,7 @@ class Top(App[None]):
             )  # fmt: skip
         else:
             self._confirm(
-                f"Drain {name}? It gets no new jobs; what it holds goes on.", "Drain it",
+                f"Drain {name}? It gets no new jobs; what it runs is finished there.", "Drain it",
                 f"{name} is drained",
                 lambda: AskDrain(id=new_id(), host=name, expires_at=_soon()),
             )  # fmt: skip

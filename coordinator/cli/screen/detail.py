@@ -20,7 +20,7 @@ from broker.messages import AskEvents, AskLogs, AskShow, AskWhy, JobRow
 from coordinator.cli.render import Line
 from coordinator.cli.screen import pages
 from coordinator.cli.screen.keys import Keys
-from coordinator.live.mirror import HostSeen, Snapshot
+from coordinator.live.seen import HostSeen, Snapshot
 from coordinator.live.watcher import Watcher
 
 EVERY_S = 2.0

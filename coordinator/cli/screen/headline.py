@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
-from broker.prose import span
+from broker.prose import counted, span
+from coordinator.against import no_room
 from coordinator.cli.screen.jobs import STYLES
 from coordinator.cli.screen.layout import BAD, DIM, GOOD, PLAIN, WARN, Cell
 from coordinator.live.contact import SILENT_S
-from coordinator.live.mirror import Snapshot
+from coordinator.live.seen import Snapshot
 
 PATIENCE_S = 3.0  # for the first words of a coordinator that is there
 MORE = " …"
+NAME_CHARS = 24  # of the plan's name
 _STATES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
 
 
@@ -36,7 +38,7 @@ class Connection:
 
 
 def where(seen: Snapshot, link: Connection, width: int) -> list[Cell]:
-    """Return what the first line says: broker, coordinator, and who is looking, if that fits."""
+    """Return what the first line says: plan, broker, coordinator, who is looking, if that fits."""
     coordinator = seen.status.get("coordinator") or {}
     machine = str(coordinator.get("host") or "")
     online = seen.coordinator is not None and seen.coordinator.state == "online"
@@ -44,15 +46,24 @@ def where(seen: Snapshot, link: Connection, width: int) -> list[Cell]:
     return _fitted(
         [
             (0, ("fleet top", PLAIN)),
-            (3, (f"  {link.address}", PLAIN if link.connected else BAD)),
-            (5, (f" {link.root}", DIM)),
+            (3, (_plan(seen), GOOD)),
+            (4, (f"  {link.address}", PLAIN if link.connected else BAD)),
+            (6, (f" {link.root}", DIM)),
             (1, ("  coordinator", PLAIN)),
             (2, (f" {machine}".rstrip(), PLAIN)),
             (0, (state, GOOD if online else BAD)),
-            (4, (f"  {link.user}", DIM)),
+            (5, (f"  {link.user}", DIM)),
         ],
         width,
     )
+
+
+def _plan(seen: Snapshot) -> str:
+    """Return what the plan is called, cut where it is long; empty where it has no name."""
+    name = seen.summary.plan if seen.summary else ""
+    if cell_len(name) > NAME_CHARS:
+        name = f"{set_cell_size(name, NAME_CHARS - 1).rstrip()}…"
+    return f"  {name}" if name else ""
 
 
 def counts(seen: Snapshot, width: int) -> list[Cell]:
@@ -108,4 +119,7 @@ def trouble(seen: Snapshot, link: Connection, now_s: float) -> str:
             f"COORDINATOR SILENT for {span(link.silent_s)}, though it is online by its status;"
             " its log says what keeps it. What you see may be old"
         )
+    if seen.summary is not None and (lack := seen.summary.no_room) is not None:
+        words = no_room(lack.model_dump(), several=lack.jobs > 1)
+        return f"LOW DISK: {counted(lack.jobs, 'finished job')} {words}"
     return ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker.messages import Gpu
+from coordinator import howis
 from coordinator.cli import printable
 from coordinator.cli.render import ago, first_line, told
 from coordinator.cli.screen.layout import (
@@ -22,19 +23,8 @@ from coordinator.cli.screen.layout import (
     meter,
     used,
 )
-from coordinator.live.mirror import HostSeen, Snapshot, bar_of
+from coordinator.live.seen import HostSeen, Snapshot
 
-STYLES: Final = {
-    "online": GOOD,
-    "starting": BUSY,
-    "restarted": BUSY,
-    "rebooted": BUSY,
-    "twins": BAD,
-    "revoked": BAD,
-    "crashed": BAD,
-    "cut-off": BAD,
-    "silent": BAD,
-}
 # What the filter by state leads through.
 KINDS: Final = ("all", "busy", "idle", "barred", "away")
 
@@ -98,7 +88,7 @@ def is_of(line: HostLine, kind: str) -> bool:
         case "idle":
             return online and not line.jobs
         case "barred":
-            return bool(line.barred or (line.host.heartbeat and line.host.heartbeat.refuses))
+            return bool(line.barred or line.host.refuses)
         case "away":
             return not online
     return True
@@ -108,7 +98,7 @@ def bears(line: HostLine, text: str) -> bool:
     """Tell whether a text, in lower case, is in what one may look for a host by."""
     capability = line.host.capability
     words = (
-        line.host.name, line.host.presence, *line.jobs, *line.barred,
+        line.host.name, line.host.condition, *line.jobs, *line.barred,
         *((capability.description, capability.os, capability.cpu) if capability else ()),
         *(gpu.name for gpu in line.gpus),
     )  # fmt: skip
@@ -141,10 +131,8 @@ ORDERS: Final[Mapping[str, Callable[[HostLine], Any]]] = {
 
 
 def _status(line: HostLine, _width: int) -> Cell:
-    presence = line.host.presence
-    if line.host.online and line.barred:
-        return bar_of(line.barred[0]), WARN
-    return presence, STYLES.get(presence, DIM)
+    word = line.host.condition
+    return word, howis.tone(word)
 
 
 def _ram(line: HostLine, _width: int) -> Cell:
@@ -186,11 +174,10 @@ def _at_work(line: HostLine, _width: int) -> Cell:
         return ", ".join(line.jobs), PLAIN if line.host.online else DIM
     if line.barred:
         return told(line.barred[0]), WARN
-    refuses = line.host.heartbeat.refuses if line.host.heartbeat else ""
     if not line.host.online:
         seen = line.host.row.get("last_seen")
         return (f"seen {ago(str(seen))}" if seen else "never seen"), DIM
-    return (first_line(refuses, 200), WARN) if refuses else ("idle", DIM)
+    return (first_line(line.host.refuses, 200), WARN) if line.host.refuses else ("idle", DIM)
 
 
 def _meter(title: str, use: Callable[[HostLine], float | None], *, rank: int) -> Column[HostLine]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.messages import HeldJob, JobRow, Progress
-from broker.prose import span
-from coordinator import against, howfar
+from broker.messages import JobRow
+from coordinator import against, curve, howfar
 from coordinator.cli import printable
 from coordinator.cli.order import by_activity
 from coordinator.cli.screen.layout import (
@@ -25,7 +25,9 @@ from coordinator.cli.screen.layout import (
 )
 from coordinator.cli.words import NO_HOST, first_line, score, seconds
 from coordinator.cli.words import took as took_by
-from coordinator.live.mirror import Curve, Snapshot
+from coordinator.curve import Curve
+from coordinator.live.seen import Going, Snapshot
+from coordinator.setaside import BELOW_CHANCE
 
 STYLES: Final = {
     "pending": WARN,
@@ -46,10 +48,8 @@ class JobLine:
     """One job, with what is known of its progress."""
 
     row: JobRow
-    progress: Progress | None
     curve: Curve | None
-    held: HeldJob | None
-    is_away: bool = False  # whether the host that holds it is
+    going: Going
 
     @property
     def key(self) -> str:
@@ -65,7 +65,9 @@ class JobLine:
             return first_line(row.error, 2000), BAD
         if row.state == "completed":
             auroc = score(row.metrics)
-            return ", ".join(filter(None, (auroc and f"AUROC {auroc}", ran))), PLAIN
+            chance = BELOW_CHANCE if row.below_chance else ""
+            said = ", ".join(filter(None, (auroc and f"AUROC {auroc}", chance, ran)))
+            return said, BAD if chance else PLAIN
         if row.state == "cancelled":
             return ran, DIM
         if row.state == "pending":
@@ -75,7 +77,7 @@ class JobLine:
     @property
     def share(self) -> float | None:
         """How much of it is done, between 0 and 1, where that is known."""
-        return howfar.share(self.progress, self.held)
+        return self.going.share
 
 
 def _waits(row: JobRow) -> Cell:
@@ -89,20 +91,9 @@ def _waits(row: JobRow) -> Cell:
 
 def lines(seen: Snapshot) -> list[JobLine]:
     """Return all jobs."""
-    held = {
-        (job.job_id, job.attempt): job
-        for host in seen.hosts.values()
-        for job in (host.heartbeat.jobs if host.heartbeat else ())
-    }
-    away = {host.name for host in seen.hosts.values() if not host.online}
+    going = seen.going()
     return [
-        JobLine(
-            row,
-            seen.progress.get(job_id) if row.state in ACTIVE else None,
-            seen.curves.get(job_id),
-            held.get((job_id, row.attempt)) if row.state in ACTIVE else None,
-            row.state in ACTIVE and row.host in away,
-        )
+        JobLine(row, curve.of(row, seen.curves), going.get(job_id, Going()))
         for job_id, row in seen.jobs.items()
     ]
 
@@ -147,9 +138,9 @@ def took(row: JobRow) -> str:
     )  # fmt: skip
 
 
-def losses(curve: Curve | None) -> list[float]:
+def losses(found: Curve | None) -> list[float]:
     """Return the losses of a curve: on what is held out, where that is known."""
-    points = curve.points if curve else ()
+    points = found.points if found else ()
     held_out = [point.val_loss for point in points if point.val_loss is not None]
     return held_out or [point.train_loss for point in points if point.train_loss is not None]
 
@@ -157,7 +148,8 @@ def losses(curve: Curve | None) -> list[float]:
 def _state(line: JobLine, _width: int) -> Cell:
     """Return a job's state, marked as `fleet list` does where the manifest has it no more."""
     state = line.row.state
-    return (state if line.row.in_plan else f"{state}*"), STYLES[state]
+    style = WARN if line.row.below_chance else STYLES[state]
+    return (state if line.row.in_plan else f"{state}*"), style
 
 
 def _host(line: JobLine, _width: int) -> Cell:
@@ -169,8 +161,8 @@ def _host(line: JobLine, _width: int) -> Cell:
 def _progress(line: JobLine, width: int) -> Cell:
     if line.row.state not in ACTIVE:
         return "", PLAIN
-    phase = line.held.phase if line.held else ""
-    now = line.progress
+    phase = line.going.held.phase if line.going.held else ""
+    now = line.going.progress
     if phase not in {"", "running"}:
         return (phase if line.share is None else f"{phase} {line.share:.0%}"), BUSY
     if line.share is None:
@@ -180,15 +172,19 @@ def _progress(line: JobLine, width: int) -> Cell:
     return (f"{bar(line.share, room)} {figure}" if room >= 3 else figure), BUSY
 
 
+def left(going: Going) -> str:
+    """Return for how much longer a job trains, in a word or two."""
+    if going.is_away:
+        return "?"  # what its trainer said last is of no use
+    return howfar.left_words(None if going.ends_s is None else going.ends_s - time.time())
+
+
 def _eta(line: JobLine, _width: int) -> Cell:
-    now = line.progress
-    if line.is_away:
-        return "?", PLAIN  # what its trainer said last is of no use
-    return ("" if now is None or now.eta_s is None else span(now.eta_s)), PLAIN
+    return left(line.going), PLAIN
 
 
 def _loss(line: JobLine, _width: int) -> Cell:
-    now = line.progress
+    now = line.going.progress
     values = (now.val_loss, now.train_loss) if now else ()
     known = next((value for value in values if value is not None), None)
     return ("" if known is None else _six(known)), PLAIN
@@ -201,7 +197,7 @@ def _six(value: float) -> str:
 
 
 def _result(line: JobLine, _width: int) -> Cell:
-    return score(line.row.metrics), PLAIN
+    return score(line.row.metrics), BAD if line.row.below_chance else PLAIN
 
 
 COLUMNS: Final[tuple[Column[JobLine], ...]] = (

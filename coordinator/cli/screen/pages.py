@@ -9,15 +9,16 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from broker.messages import JobRow
-from broker.prose import span
-from coordinator import howfar
+from coordinator import curve, howfar
 from coordinator.against import alike, waits, wished
 from coordinator.cli import printable
 from coordinator.cli.render import ago, by, figure, local, short, size, state, told
-from coordinator.cli.screen.jobs import losses, took
+from coordinator.cli.screen.jobs import left, losses, took
 from coordinator.cli.screen.layout import spark
 from coordinator.cli.tables import Sentence
-from coordinator.live.mirror import HostSeen, Snapshot
+from coordinator.cli.words import rest
+from coordinator.live.seen import Going, HostSeen, Snapshot
+from coordinator.setaside import chance_words
 
 TITLE: Final = 10
 _LEAST: Final = 20  # characters for the words at the end of a row
@@ -33,12 +34,12 @@ def job_facts(row: JobRow, seen: Snapshot, width: int) -> Text:
     ]
     if row.started_at:
         lines.append(("Took", f"{took(row)}, begun {local(row.started_at)}"))
-    now = seen.progress.get(row.job_id) if row.state in {"running", "claimed"} else None
-    if now is not None:
+    going = seen.going().get(row.job_id, Going())
+    if (now := going.progress) is not None:
         epochs = f", epoch {now.epoch} of {now.epochs}" if now.epochs else ""
-        eta = f", {span(now.eta_s)} left" if now.eta_s is not None else ""
-        lines.append(("Progress", f"{now.phase}{epochs}{eta}"))
-    values = losses(seen.curves.get(row.job_id))
+        said = f", {rest(left(going))}" if left(going) else ""
+        lines.append(("Progress", f"{now.phase}{epochs}{said}"))
+    values = losses(curve.of(row, seen.curves))
     if values:
         said = f"{values[0]:.4f} → {values[-1]:.4f}, best {min(values):.4f}  "
         lines.append(("Loss", said + spark(values, max(8, width - TITLE - len(said)))))
@@ -61,7 +62,10 @@ def _state(row: JobRow) -> Text:
     never = "; no known host can run it, 3 says why" if row.unplaceable else ""
     if row.waits_for is not None:
         never = f"; it {waits(row.waits_for.model_dump())}"
-    return Text().append(state(row.state)).append(f"{at}{tries}, priority {row.priority}{never}")
+    if row.below_chance:
+        never = f"; {chance_words(row.metrics or {})}"
+    shown = Text(row.state, "yellow") if row.below_chance else state(row.state)
+    return Text().append(shown).append(f"{at}{tries}, priority {row.priority}{never}")
 
 
 def host_facts(host: HostSeen, seen: Snapshot) -> Text:
@@ -72,13 +76,13 @@ def host_facts(host: HostSeen, seen: Snapshot) -> Text:
         ("Host", Text(host.name, style="bold")),
         (
             "State",
-            Text().append(state(host.presence)).append(heard),
+            Text().append(state(host.condition)).append(heard),
         ),
     ]
     lines += [("Barred", Text(told(str(why)), style="yellow")) for why in
               host.row.get("barred") or ()]  # fmt: skip
-    if heartbeat is not None and heartbeat.refuses:
-        lines.append(("Takes no jobs", Text(told(heartbeat.refuses), style="yellow")))
+    if host.refuses:
+        lines.append(("Takes no jobs", Text(told(host.refuses), style="yellow")))
     if capability is not None:
         what = [capability.description, capability.cpu, f"{capability.physical_cores} cores"]
         lines.append(("Is", printable(", ".join(part for part in what if part))))

@@ -7,14 +7,14 @@ from typing import Any
 from nicegui import ui
 
 from broker.prose import counted
-from coordinator.live.mirror import Curve, Snapshot
+from coordinator.curve import Curve, of
+from coordinator.live.seen import Snapshot
 from coordinator.web.hub import News
 from coordinator.web.parts import Tag, call
 from coordinator.web.rows import HELD
 from coordinator.web.site import Site, frame
 
 LABEL = "Losses of the running jobs by epoch"
-MOST_AT_FIRST = 300  # points of one curve
 
 
 def register(site: Site) -> None:
@@ -114,10 +114,13 @@ class _Told:
     def news(self, seen: Snapshot) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the points that are new, by job, and the jobs that run no more."""
         jobs = []
-        for key, curve in seen.curves.items():
+        current = {}
+        for key in seen.curves:
             job = seen.jobs.get(key)
-            if job is None or job.state not in HELD:
+            curve = of(job, seen.curves) if job and job.state in HELD else None
+            if job is None or curve is None:
                 continue
+            current[key] = curve
             before = self.known.get(key)
             if before is not curve:
                 self.known[key] = curve
@@ -125,11 +128,7 @@ class _Told:
                 about = {"id": key, "name": job.name, "model": job.model,
                          "epochs": told.epochs if told else None}  # fmt: skip
                 jobs.append(about | news_of(before, curve))
-        gone = [
-            key
-            for key in self.known
-            if key not in seen.curves or key not in seen.jobs or seen.jobs[key].state not in HELD
-        ]
+        gone = [key for key in self.known if key not in current]
         for key in gone:
             del self.known[key]
         return jobs, gone
@@ -140,10 +139,10 @@ def news_of(before: Curve | None, curve: Curve) -> dict[str, Any]:
 
     `from` none: they are all there are.
     """
-    points = [(point.epoch, point.train_loss, point.val_loss) for point in curve.points]
+    points = [tuple(point) for point in curve.points]
     if before is not None and before.points and len(before.points) <= len(points):
         kept = len(before.points) - 1
         if curve.points[:kept] == before.points[:kept]:
-            return {"from": points[kept][0], "points": points[kept:]}
-    step = max(1, len(points) // MOST_AT_FIRST)
-    return {"from": None, "points": [*points[:-1:step], *points[-1:]]}
+            first = min(curve.points[kept].epoch, before.points[kept].epoch)
+            return {"from": first, "points": points[kept:]}
+    return {"from": None, "points": points}

@@ -9,8 +9,9 @@ from nicegui import ui
 from broker.machine import new_id
 from broker.messages import AskDrain, AskResume, AskSnooze, Capability
 from broker.topics import is_host
-from coordinator.live.mirror import HostSeen
-from coordinator.web.grids import Part, feed, grid, job_columns, rows_height
+from coordinator.live.seen import HostSeen
+from coordinator.setaside import begins_again
+from coordinator.web.grids import Part, as_rows, feed, grid, job_columns
 from coordinator.web.hub import Beat, News
 from coordinator.web.parts import (
     Facts,
@@ -19,7 +20,6 @@ from coordinator.web.parts import (
     Tag,
     Value,
     call,
-    css_word,
     link,
     size,
 )  # fmt: skip
@@ -93,17 +93,14 @@ class _Page:
             Tag("h2", "Its jobs", id="jobs-title")
             columns = [one for one in job_columns() if one["field"] != "host"]
             table = grid(f"Jobs of {self.name}", columns, list(part.rows.values()),
-                         height=_height(len(part.rows)), empty="it has had no job yet")  # fmt: skip
+                         height=as_rows(15), empty="it has had no job yet")  # fmt: skip
         beats = self.site.hub.beats.get(self.name) or ()
         call(self.visit.client, "feedBeats", chart.id, [self._point(beat) for beat in beats])
         self._beats_told = beats[-1] if beats else None
         self._tell(self.site.hub.seen.hosts.get(self.name))
 
         def on_news(news: News) -> None:
-            change = part.take(news.jobs)
-            if change:
-                feed(table, change)
-                table.style(f"height: {_height(len(part.rows))}")
+            feed(table, part.take(news.jobs))
             self.row = self.site.hub.tables.hosts.rows.get(self.name, self.row)
             self._tell(news.seen.hosts.get(self.name))
             self._tell_beats(chart.id)
@@ -137,7 +134,7 @@ class _Page:
             return
         known, self._seen, self._told = self._seen, host, row
         self._state.set_text(row["state"])
-        self._state.classes(replace=f"state big {css_word(row['state'])}")
+        self._state.classes(replace=f"state big tone-{row['tone']}")
         self._note.set_text(f"It is given no new jobs: {row['barred']}" if row["barred"] else "")
         self._note.set_visibility(bool(row["barred"]))
         self._tell_now(row)
@@ -215,32 +212,35 @@ class _Page:
                 self.visit.act_button("Drain", self._drain, "button danger")
 
     def _snooze(self) -> None:
-        held = self.row["jobs"]
-        more = f" What it holds ({held}) is given back, and goes on elsewhere." if held else ""
-
         def fields() -> None:
             choices("For how long", "for", SNOOZES)
-            tick("What runs may be finished there", "finish")
+            _tick_now()
 
         self.visit.confirm(
             f"Snooze {self.name}?",
-            f"{self.name} is given no new jobs for a while, and jobs again by itself.{more}",
+            f"{self.name} is given no new jobs for a while, and jobs again by itself."
+            f"{self._becomes()}",
             "Snooze the host", self._asked_snooze, fields, danger=False,
         )  # fmt: skip
 
+    def _becomes(self) -> str:
+        """Say what becomes of what it holds, and what to have it back at once would cost."""
+        held = self.row["jobs"]
+        if not held:
+            return ""
+        jobs = self._seen.row.get("jobs", ()) if self._seen else ()
+        costs = "".join(f" {text}." for text in begins_again(jobs))
+        return f" What it holds ({held}) is finished there.{costs}"
+
     def _asked_snooze(self, answers: Answers) -> AskSnooze:
-        return AskSnooze(
-            id=new_id(), host=self.name, for_s=snooze_s(answers),
-            finish=answers.get("finish") is True,
-        )  # fmt: skip
+        return AskSnooze(id=new_id(), host=self.name, for_s=snooze_s(answers), now=_is_now(answers))
 
     def _drain(self) -> None:
-        held = self.row["jobs"]
-        more = f" What it holds ({held}) goes on." if held else ""
         self.visit.confirm(
             f"Drain {self.name}?",
-            f"{self.name} is given no new jobs until somebody resumes it.{more}",
-            "Drain the host", lambda _: AskDrain(id=new_id(), host=self.name),
+            f"{self.name} is given no new jobs until somebody resumes it.{self._becomes()}",
+            "Drain the host",
+            lambda said: AskDrain(id=new_id(), host=self.name, now=_is_now(said)), _tick_now,
         )  # fmt: skip
 
     def _resume(self) -> None:
@@ -268,6 +268,14 @@ def unsaid(policy: Any) -> str:
     return f"The manifest says nothing of it{more}."
 
 
+def _tick_now() -> None:
+    tick("Give back at once what runs, to go on elsewhere", "now")
+
+
+def _is_now(answers: Answers) -> bool:
+    return answers.get("now") is True
+
+
 def snooze_s(answers: Answers) -> float:
     """Return for how long (seconds) a browser's answers snooze a host: an hour, if they are none.
 
@@ -293,7 +301,3 @@ def _words(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(one) for one in value)
     return "" if value in (None, "", 0) else str(value)
-
-
-def _height(rows: int) -> str:
-    return rows_height(min(rows, 15))

@@ -12,9 +12,10 @@ from starlette.responses import RedirectResponse
 
 from broker.errors import FleetError
 from broker.machine import new_id
-from broker.messages import AskCancel, AskRequeue, AskShow, AskWhy
+from broker.messages import AskCancel, AskCurves, AskRequeue, AskShow, AskWhy
 from broker.topics import is_host
 from coordinator.against import CAN, wished
+from coordinator.curve import Curve, curves_of, of
 from coordinator.setaside import kept_words, set_aside
 from coordinator.web.hub import News
 from coordinator.web.pages.curves import news_of
@@ -146,9 +147,10 @@ class _Page:
     def _tell_row(self, *, moved: bool = True) -> None:
         row = self.row
         self._state.set_text(row["state"])
-        self._state.classes(replace=f"state big {css_word(row['state'])}")
-        self._hopeless.set_text(row["waits"] or NO_HOST)
-        self._hopeless.set_visibility(row["unplaceable"] or bool(row["waits"]))
+        word = "tone-warn" if row["chance"] else css_word(row["state"])
+        self._state.classes(replace=f"state big {word}")
+        self._hopeless.set_text(row["waits"] or row["chance"] or NO_HOST)
+        self._hopeless.set_visibility(row["unplaceable"] or bool(row["waits"] or row["chance"]))
         self._tell_facts()
         if not moved:
             return
@@ -236,6 +238,7 @@ class _Page:
         try:
             shown = await ask(AskShow(id=new_id(), job=self.job_id))
             why = await ask(AskWhy(id=new_id(), job=self.job_id)) if self._waits() else None
+            await self._ask_curve()
         except FleetError as error:
             self._say(f"The coordinator did not tell more: {error}")
             return
@@ -322,14 +325,26 @@ class _Page:
     # The losses
 
     def _tell_curve(self, seen: Any, *, first: bool = False) -> None:
-        curve = seen.curves.get(self.job_id)
-        if curve is None or curve is self._curve:
-            if first:
-                self._losses.set_visibility(False)
-            return
-        news = news_of(self._curve, curve)
-        self._feed(news)
+        row = seen.jobs.get(self.job_id)
+        curve = of(row, seen.curves) if row else None
+        if curve is not self._curve or first:
+            self._show_curve(curve)
+
+    def _show_curve(self, curve: Curve | None) -> None:
+        if curve is None:
+            self._losses.set_visibility(False)
+        else:
+            self._feed(news_of(self._curve, curve))
         self._curve = curve
+
+    async def _ask_curve(self) -> None:
+        """Ask for the losses of a job that is over, which nobody tells again."""
+        if self._curve is not None or self.row["state"] in {"pending", *HELD}:
+            return
+        found = await self.site.hub.ask(AskCurves(id=new_id(), jobs=(self.job_id,)))
+        kept = curves_of(found["curves"]).get(self.job_id)
+        if kept and kept.attempt == self.row["attempt"] and self._curve is None:
+            self._show_curve(kept)
 
     def _on_curve(self, points: list[Any]) -> None:
         """Take the whole curve, out of the report."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from nicegui import ui
@@ -10,12 +9,12 @@ from nicegui import ui
 from broker.errors import FleetError
 from broker.machine import new_id
 from broker.messages import AskLogs
+from broker.prose import printable
 from coordinator.web.parts import Tag, call
 from coordinator.web.site import Site, Visit
 
 POLL_S: Final = 2.0
 LINES: Final = 300
-_CONTROLS: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Tail:
@@ -52,7 +51,7 @@ class Tail:
             self._show(answer)
 
     def _show(self, answer: Any) -> None:
-        lines = [_CONTROLS.sub("", str(line))[:2_000] for line in answer.get("lines") or []]
+        lines = [printable(str(line))[:2_000] for line in answer.get("lines") or []]
         new = news_of(self._shown, lines)
         self._say("" if lines else "nothing yet" if self.is_live else "there is no output")
         if new is None:

@@ -8,13 +8,15 @@ from nicegui import ui
 
 from broker.prose import counted
 from coordinator.web.bands import ask_pause
-from coordinator.web.grids import Part, feed, grid, host_columns, rows_height, running_columns
+from coordinator.web.grids import Part, as_rows, feed, grid, host_columns, running_columns
 from coordinator.web.hub import Hub, News
 from coordinator.web.parts import Tag
 from coordinator.web.rows import HELD, STATES, UNPLACEABLE, Row, counts
 from coordinator.web.site import Site, frame
 
 RUNNING_ROWS = 10
+# As high as its rows, but no higher than the window, except on a phone or a very low one.
+HOSTS_HEIGHT = f"min(var(--hosts-most), {as_rows(400)})"
 
 
 def register(site: Site) -> None:
@@ -41,14 +43,14 @@ def register(site: Site) -> None:
                         pause.set_visibility(not hub.paused)
                 now = grid(
                     "Jobs that run now", running_columns(), list(part.rows.values()),
-                    height=_height(len(part.rows), RUNNING_ROWS), empty="nothing runs now",
+                    height=as_rows(RUNNING_ROWS), empty="nothing runs now",
                 )  # fmt: skip
             with Tag("section", classes="card flush", aria_labelledby="hosts-title"):
                 with Tag("h2", "Hosts", id="hosts-title"):
                     online = Tag("small", "")
                 all_hosts = grid(
                     "Hosts", host_columns(), list(hosts.values()),
-                    height=_hosts_height(len(hosts)),
+                    height=HOSTS_HEIGHT,
                     empty="no host is known yet; start an agent with: fleet agent",
                 )  # fmt: skip
 
@@ -56,9 +58,7 @@ def register(site: Site) -> None:
                 tell_counts()
                 tell_hopeless()
                 _say(running, f" {len(part.rows)}" if part.rows else " nothing")
-                now.style(f"height: {_height(len(part.rows), RUNNING_ROWS)}")
                 alive = sum(row["online"] for row in hosts.values())
-                all_hosts.style(f"height: {_hosts_height(len(hosts))}")
                 _say(online, f" {alive} of {len(hosts)} online")
 
             def on_news(news: News) -> None:
@@ -74,15 +74,6 @@ def register(site: Site) -> None:
 
 def _is_held(row: Row) -> bool:
     return row["state"] in HELD
-
-
-def _height(rows: int, most: int) -> str:
-    return rows_height(min(rows, most))
-
-
-def _hosts_height(rows: int) -> str:
-    """As high as its rows, but no higher than the window, except on a phone or a very low one."""
-    return f"min(var(--hosts-most), {_height(rows, 400)})"
 
 
 def _say(tag: Tag, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from coordinator.web.attempts import MOST, Attempt, Attempts, Told
-from coordinator.web.grids import attempt_columns, grid, rows_height
+from coordinator.web.grids import Grid, as_rows, attempt_columns, grid
 from coordinator.web.hub import News
 from coordinator.web.parts import Tag, call
 from coordinator.web.rows import Delta, Row
@@ -64,13 +64,13 @@ def register(site: Site) -> None:
             _follow_attempts(visit, chart.id, attempts, note)
 
 
-def _table() -> ui.aggrid:
+def _table() -> Grid:
     """Make the table of what is drawn; the browser fills it when it draws."""
     with Tag("section", classes="card flush", aria_labelledby="attempts-title"):
         with Tag("h2", "Attempts", id="attempts-title"):
             Tag("small", "", id="shown-attempts")
         return grid(
-            "Attempts", attempt_columns(), [], height=rows_height(0), empty=EMPTY,
+            "Attempts", attempt_columns(), [], height=as_rows(15), empty=EMPTY,
             row_id="fleet.attemptId", asking=WAIT,
         )  # fmt: skip
 

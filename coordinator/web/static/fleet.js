@@ -26,7 +26,7 @@ window.fleet = (() => {
   const until = (ms) => {
     if (ms === null || ms === undefined) return "";
     const s = (ms - Date.now()) / 1000;
-    return s <= 1 ? "soon" : `in ${span(s)}`;
+    return s > 1 ? `in ${span(s)}` : s > -10 ? "soon" : `${span(-s)} late`; // a guess that has passed
   };
   const whole = { hourCycle: "h23" };
   const at = (ms) => (ms ? new Date(ms).toLocaleString([], whole) : "");
@@ -85,7 +85,8 @@ window.fleet = (() => {
       return both;
     },
     state: (p) => {
-      const node = state(p.value);
+      const node = p.data.chance ? make("span", "state tone-warn", "below chance") : state(p.value);
+      if (p.data.chance) node.title = `${p.value}, ${p.data.chance}`;
       // Where the table is too narrow for the column of progress.
       if (p.data.state === "running" && (p.data.share ?? null) !== null) node.append(make("span", "narrow", `${Math.round(p.data.share * 100)} %`));
       if (p.data.error) node.title = p.data.error;
@@ -98,11 +99,9 @@ window.fleet = (() => {
       return node;
     },
     fate: (p) => state(p.value),
-    takes: (p) => {
-      // Of a host that is there, what keeps jobs from it is what one looks for.
-      const kept = p.data.online && !p.data.takes;
-      const node = kept ? make("span", "state kept", p.data.without) : state(p.data.state);
-      if (!p.data.takes) node.title = `${p.data.state}; ${p.data.barred}`;
+    condition: (p) => {
+      const node = make("span", `state tone-${p.data.tone}`, p.data.state);
+      if (p.data.barred) node.title = p.data.barred;
       return node;
     },
     share: (p) => {
@@ -128,7 +127,7 @@ window.fleet = (() => {
     loss: (p) => figure(p.value),
     metric: (p) => {
       if (p.value === null) return "";
-      const node = make("span", "", p.data.score);
+      const node = make("span", p.data.chance ? "bad" : "", p.data.score);
       if (p.data.interval) node.append(dim(`  ${p.data.interval.replace(" to ", "–")}`));
       node.title = p.data.metric + (p.data.interval ? `, 95 % interval ${p.data.interval}` : "");
       return node;
@@ -195,6 +194,7 @@ window.fleet = (() => {
     }
   };
   const changed = (api) => {
+    document.getElementById(api.getGridOption("context").element)?.style.setProperty("--rows", api.getDisplayedRowCount());
     if (document.getElementById("shown-jobs")) tell(api);
     hush(api);
   };
@@ -254,7 +254,7 @@ window.fleet = (() => {
     if (wanted.host && row.host !== wanted.host) return false;
     if (!wanted.text) return true;
     const words = wanted.text.toLowerCase().split(/\s+/).filter(Boolean);
-    const all = `${row.name} ${row.model} ${row.mode} ${row.state} ${row.host} ${row.id} ${row.error} ${row.unplaceable ? NO_HOST : ""} ${row.waits}`.toLowerCase();
+    const all = `${row.name} ${row.model} ${row.mode} ${row.state} ${row.host} ${row.id} ${row.error} ${row.unplaceable ? NO_HOST : ""} ${row.waits} ${row.chance}`.toLowerCase();
     return words.every((one) => all.includes(one));
   };
   const isFiltered = () =>
@@ -478,9 +478,6 @@ window.fleet = (() => {
     if (api.getGridOption("loading") !== asks) api.setGridOption("loading", asks);
     if (isKnown) return;
     it.listed = rows;
-    const shown = Math.min(15, Math.max(1, rows.length));
-    const root = document.getElementById(api.getGridOption("context").element);
-    if (root) root.style.height = `calc(var(--table-head) + ${shown} * var(--table-row) + 2px)`;
     const count = document.getElementById("shown-attempts");
     if (count) count.textContent = ` ${rows.length || "none"}`;
   }, "api");

@@ -256,7 +256,7 @@ def test_sigterm_ends_a_training_with_its_own_exit_code(simulated: Path, tmp_pat
         if json.loads(line)["event"] == "progress":
             break
     child.send_signal(signal.SIGTERM)
-    out, _ = child.communicate(timeout=5)
+    out, _ = child.communicate(timeout=60)
     assert child.returncode == config.EXIT_INTERRUPTED
     assert json.loads(out.splitlines()[-1])["message"] == "interrupted by SIGTERM"
     assert list(tmp_path.iterdir()) == []

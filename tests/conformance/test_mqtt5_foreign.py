@@ -1,0 +1,139 @@
+"""Others' clients of MQTT 5 at the embedded broker: paho, and mosquitto's programs."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from broker.embedded import EmbeddedBroker, ServerSettings
+from tests.harness.inthread import InThread, until
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def ours() -> Iterator[InThread]:
+    """An embedded broker on loopback, with websockets."""
+    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0, websocket_port=0)))
+    yield running
+    running.stop()
+
+
+class Paho5:
+    """paho at level 5; every callback's code comes by `told`."""
+
+    def __init__(self, port: int, name: str, *, tls: Any = None, websocket: bool = False) -> None:
+        self.told: queue.Queue[Any] = queue.Queue()
+        self.got: queue.Queue[mqtt.MQTTMessage] = queue.Queue()
+        self.paho = mqtt.Client(
+            CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False,
+            transport="websockets" if websocket else "tcp",
+        )  # fmt: skip
+        if tls is not None:
+            self.paho.tls_set_context(tls)
+        self.paho.on_connect = lambda *found: self.told.put(str(found[3]))
+        self.paho.on_subscribe = lambda *found: self.told.put([str(one) for one in found[3]])
+        self.paho.on_publish = lambda *found: self.told.put(str(found[3]))
+        self.paho.on_disconnect = lambda *found: self.told.put(str(found[3]))
+        self.paho.on_message = lambda *found: self.got.put(found[2])
+        self.paho.connect("127.0.0.1", port)
+        self.paho.loop_start()
+        assert self.next() == "Success"
+
+    def next(self) -> Any:
+        """What the broker said next, in paho's words."""
+        return self.told.get(timeout=DEADLINE_S)
+
+    def stop(self) -> None:
+        """Disconnect properly."""
+        self.paho.disconnect()
+        self.paho.loop_stop()
+
+
+@pytest.mark.parametrize("way", ["plain", "websocket", "tls", "websocket by tls"])
+def test_paho_at_level_5(way: str, ours: InThread, new_network: Callable[..., Any]) -> None:
+    """Properties pass, a denied message and a shared subscription are refused, by every way."""
+    websocket, tls, running = "websocket" in way, None, ours
+    if "tls" in way:
+        network = new_network(websocket_port=0)
+        tls, running = network.tls("gaming-pc"), network.running
+    broker = running.broker
+    port = broker.websocket_port if websocket else broker.port
+    one = Paho5(port, "one", tls=tls, websocket=websocket)
+    topic = "fleet/gaming-pc/status"
+    one.paho.subscribe([(topic, mqtt.SubscribeOptions(qos=2)), ("$share/a/b", 1)])
+    assert one.next() == ["Granted QoS 2", "Shared subscription not supported"]
+    told = Properties(PacketTypes.PUBLISH)
+    told.UserProperty, told.MessageExpiryInterval = ("k", "v"), 60
+    one.paho.publish(topic, b"x" * 100_000, 2, properties=told)
+    assert one.next() == "Success"
+    message = one.got.get(timeout=DEADLINE_S)
+    assert len(message.payload) == 100_000
+    assert message.properties.UserProperty == [("k", "v")]
+    assert message.properties.MessageExpiryInterval == 60
+    one.paho.publish("$SYS/lie", b"x", 1)
+    assert one.next() == "Not authorized"
+    one.stop()
+    assert one.next() == "Normal disconnection"
+
+
+def test_paho_is_told_of_a_takeover(ours: InThread) -> None:
+    """In its own words."""
+    old = Paho5(ours.port, "same")
+    new = Paho5(ours.port, "same")
+    assert old.next() == "Session taken over"
+    new.stop()
+    old.paho.loop_stop()
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+@pytest.mark.parametrize(("hears", "says"), [("5", "5"), ("5", "311"), ("311", "5")])
+def test_mosquittos_programs(ours: InThread, hears: str, says: str) -> None:
+    """They hear each other at both levels, live and retained; properties pass where both have 5."""
+    where = ["-h", "127.0.0.1", "-p", str(ours.port)]
+    listen = [
+        _program("mosquitto_sub"), *where, "-V", hears, "-q", "2", "-t", "a/#", "-C", "2",
+        "-W", "15", "-F", "%t %p %r %P %R",
+    ]  # fmt: skip
+    say = [_program("mosquitto_pub"), *where, "-V", says, "-m", "hello", "-q", "2", "-r"]
+    named = ["user-property k v", "response-topic to/me"]
+    if says == "5":
+        say += [word for one in named for word in ("-D", "publish", *one.split())]
+    assert _run(*say, "-t", "a/1").returncode == 0
+    with subprocess.Popen(listen, stdout=subprocess.PIPE, text=True) as listening:
+        until(lambda: len(ours.broker.subscriptions) == 1, "nobody listens")
+        assert _run(*say, "-t", "a/2").returncode == 0
+        heard, _ = listening.communicate(timeout=DEADLINE_S)
+    more = "k:v to/me" if (hears, says) == ("5", "5") else ""
+    assert [line.strip() for line in heard.splitlines() if line.strip()] == [
+        f"a/1 hello 1 {more}".strip(), f"a/2 hello 0 {more}".strip(),
+    ]  # fmt: skip
+
+
+def test_mosquitto_sub_is_refused_a_shared_subscription(ours: InThread) -> None:
+    """With the code that says why."""
+    done = _run(
+        _program("mosquitto_sub"), "-h", "127.0.0.1", "-p", str(ours.port), "-V", "5", "-d",
+        "-t", "$share/group/a", "-W", "15",
+    )  # fmt: skip
+    assert "Subscribed (mid: 1): 158" in done.stdout
+    assert "denied" in done.stderr

@@ -1,0 +1,153 @@
+"""A result that waits for room on the coordinator's disk: everybody is told, with the figures."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import broker.messages as m
+from broker.ranges import RangeSet
+from broker.topics import Kind
+from coordinator.cli import holds, why
+from coordinator.cli.list_ import _draw as draw_jobs
+from coordinator.cli.screen import headline
+from coordinator.effects import OpenPart, PartFailed, PartOpened
+from coordinator.faces import metrics
+from coordinator.faces.homeassistant_states import fleet_state
+from coordinator.faces.tally import Tally
+from coordinator.forecast import Held
+from coordinator.live.mirror import Snapshot
+from tests.harness.coordinator import HEX, Fleet, spec
+from tests.unit.test_forecast import host, named, whole
+
+GIB = 2**30
+LACK = m.NoRoom(needed_bytes=3 * GIB, free_bytes=GIB, reserve_bytes=GIB // 16)
+WORDS = (
+    "waits for room on the coordinator's disk: it needs 3.0 GiB beside a reserve of 64.0 MiB, and "
+    "1.0 GiB is free"
+)
+
+
+def _text(shown: Any) -> str:
+    out = Console(width=400, no_color=True, file=io.StringIO())
+    for one in shown:
+        out.print(one)
+    return str(out.file.getvalue())  # type: ignore[attr-defined] # it is a StringIO
+
+
+class Scene:
+    """A job is trained; its host offers the result, as long as it is not taken."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet(spec())
+        self.pi = self.fleet.host().joins()
+        job = self.pi.runs()
+        self.pi.says(
+            self.fleet.topics.progress("pi", job.job_id),
+            m.Progress(attempt=1, epoch=2, epochs=2, eta_s=0.0),
+        )
+
+    def offers(self) -> OpenPart:
+        """It reports, and offers; what the disk is asked."""
+        job, topics = self.fleet.job(), self.fleet.topics
+        assert self.pi.finishes(job) == "wanted"
+        self.pi.says(topics.offer("pi", HEX), m.Offer(
+            job_id=job.job_id, attempt=1, instance=self.pi.instance, size_bytes=2000,
+            chunk_bytes=1024,
+        ))  # fmt: skip
+        opened: OpenPart = self.fleet.took(OpenPart)[-1]
+        return opened
+
+    def is_refused(self, lack: m.NoRoom = LACK) -> None:
+        """The disk has no room."""
+        part = self.offers().part
+        self.fleet.handle(PartFailed(HEX, part, "no room", no_room=lack))
+
+    def summary(self) -> m.Summary:
+        """What is retained."""
+        self.fleet.sent.clear()
+        self.fleet.passes(0.3)
+        said = [one for topic, one in self.fleet.sent if topic.kind is Kind.SUMMARY]
+        found: m.Summary = said[-1]
+        return found
+
+    def asks(self, ask: Any) -> Any:
+        """What somebody is answered."""
+        return self.fleet.asks(ask).data
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """The disk has just refused."""
+    made = Scene()
+    made.is_refused()
+    return made
+
+
+def test_every_answer_has_the_figures(scene: Scene) -> None:
+    """What is needed, free and kept in reserve, for scripts."""
+    figures = LACK.model_dump(exclude={"jobs"})
+    assert scene.asks(m.AskList(id="l"))["jobs"][0]["no_room"] == figures
+    assert scene.asks(m.AskWhy(id="w", job="job"))["no_room"] == figures
+    fault = scene.asks(m.AskStatus(id="s"))["coordinator"]["disk_fault"]
+    assert fault == {"code": "low", "jobs": 1, **figures}
+    assert scene.summary().no_room == LACK
+
+
+def test_people_are_told_in_words(scene: Scene) -> None:
+    """By list, why, status, top, Home Assistant and Prometheus; nobody says that it ends soon."""
+    rows = scene.asks(m.AskList(id="l"))["jobs"]
+    assert f"job: its result {WORDS}" in _text(draw_jobs(rows))
+    data = {**scene.asks(m.AskWhy(id="w", job="job")), "forecast": None, "advice": []}
+    assert f"Its result {WORDS}." in _text(why._draw(data))
+    status = scene.asks(m.AskStatus(id="s"))
+    assert f"1 finished job {WORDS}" in _text(holds.disk(status))
+    seen = Snapshot(1, {}, {}, {}, {}, scene.summary(), _birth(), {}, {})
+    link = headline.Connection("mqtt://x", "fleet", "operator:me", True, "", 0.0)
+    assert headline.trouble(seen, link, 1.0) == f"LOW DISK: 1 finished job {WORDS}"
+    world = scene.fleet.core.world
+    assert fleet_state(world).problems == (f"1 finished job {WORDS}",)
+    inbox = metrics.Inbox({}, {}, connected=True)
+    text = metrics.render(metrics.read(world, Tally(), inbox, scene.fleet.now))
+    for line in (
+        "fleet_store_waiting_jobs 1", f"fleet_store_needed_bytes {3 * GIB}",
+        f"fleet_store_free_bytes {GIB}", f"fleet_store_reserve_bytes {GIB // 16}",
+    ):  # fmt: skip
+        assert f"\n{line}\n" in text
+    plan = scene.asks(m.AskPlan(id="p", states=("running",)))["jobs"][0]
+    assert plan["no_room"] is True
+    held = Held(named("job"), "pi", 40.0, 1.0, 0.0, uses_slot=False, is_stuck=plan["no_room"])
+    found = whole(views=[host("pi")], held=(held,))
+    assert not found.outlooks[held.spec.job_id].ends_known
+
+
+def _birth() -> m.Status:
+    return m.Status.model_validate(
+        {"state": "online", "reason": "birth", "session": "s", "instance": "i", "boot_id": "b"}
+    )
+
+
+def test_the_newest_figures_count(scene: Scene) -> None:
+    """Somebody has made some room, and not enough."""
+    scene.fleet.passes(60)
+    newer = LACK.model_copy(update={"free_bytes": 2 * GIB})
+    scene.is_refused(newer)
+    assert scene.summary().no_room == newer
+
+
+def test_nothing_is_said_any_more_once_there_is_room(scene: Scene) -> None:
+    """It comes home as any other."""
+    part = scene.offers().part
+    scene.fleet.handle(PartOpened(HEX, RangeSet(), part))
+    assert scene.summary().no_room is None
+    assert scene.asks(m.AskStatus(id="s"))["coordinator"]["disk_fault"] is None
+    assert "no_room" not in scene.asks(m.AskList(id="l"))["jobs"][0]
+
+
+def test_a_job_that_is_cancelled_waits_for_nothing(scene: Scene) -> None:
+    """Nor does any other that its host does not hold any more."""
+    scene.asks(m.AskCancel(id="c", job="job"))
+    assert scene.summary().no_room is None
