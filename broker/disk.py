@@ -169,11 +169,16 @@ def write_atomically(disk: Disk, path: Path, data: bytes, *, durable: bool = Tru
     What nobody asks for after a power cut need not be `durable`, and waits for no disk.
     """
     making = path.with_name(path.name + ".making")
-    with naming(making), disk.open(making, "wb") as file:
-        file.write(data)
-        if durable:
-            disk.sync(file)
-    disk.replace(making, path)
+    try:
+        with naming(making), disk.open(making, "wb") as file:
+            file.write(data)
+            if durable:
+                disk.sync(file)
+        disk.replace(making, path)
+    except OSError:  # a full disk: the half of it would take room that others need
+        with contextlib.suppress(OSError):
+            disk.unlink(making)
+        raise
 
 
 def write_sealed(disk: Disk, path: Path, data: bytes) -> None:

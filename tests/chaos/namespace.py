@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import subprocess
 import uuid
@@ -20,8 +21,8 @@ class Namespace:
     with a connection on which nothing is, and connects that nobody answers.
     """
 
-    def __init__(self, number: int = 0) -> None:
-        """Make one; several at once have numbers of their own, from 0 to 63.
+    def __init__(self) -> None:
+        """Make one, with two addresses that no other namespace has.
 
         Raises OSError where that is not permitted, or `ip` is missing.
         """
@@ -30,8 +31,7 @@ class Namespace:
         self._near, self._far = f"fl{name}n", f"fl{name}f"
         if shutil.which("ip") is None or os.name != "posix" or os.geteuid() != 0:
             raise OSError("needs root and iproute2")
-        net = _unused()
-        self.address, far = (f"{net}{4 * number + host}" for host in (1, 2))
+        self.address, far = _unused()
         try:
             _ip("netns", "add", self.name)
             _ip("link", "add", self._near, "type", "veth", "peer", self._far, "netns", self.name)
@@ -64,12 +64,15 @@ class Namespace:
                 _ip(*arguments)
 
 
-def _unused() -> str:
-    """Return a net in which this machine has no address but those of other namespaces."""
-    lines = [line for line in _ip("-4", "-o", "address").splitlines() if ": fl" not in line]
+def _unused() -> tuple[str, str]:
+    """Return the two addresses of a /30 net that is free; at random, as others choose meanwhile."""
+    lines = _ip("-4", "-o", "address").splitlines()
+    ours = [line for line in lines if ": fl" in line]
     for net in _NETS:
-        if not any(net in line for line in lines):
-            return net
+        if not any(net in line for line in lines if line not in ours):
+            free = [base for base in range(0, 256, 4) if f" {net}{base + 1}/" not in "".join(ours)]
+            base = random.SystemRandom().choice(free)
+            return f"{net}{base + 1}", f"{net}{base + 2}"
     raise OSError("this machine is in every net that is set aside for documentation")
 
 

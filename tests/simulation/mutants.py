@@ -145,17 +145,6 @@ def _assignments_not_deduplicated(patch: Patch) -> None:
     patch(runs, "on_assign", on_assign)
 
 
-def _instance_not_checked(patch: Patch) -> None:
-    real = agent_core.Core._on_request
-
-    def on_request(core: Any, request: Any, now: Now) -> None:
-        if request.type == "assign":
-            request = request.model_copy(update={"instance": core.state.settings.instance})
-        real(core, request, now)
-
-    patch(agent_core.Core, "_on_request", on_request)
-
-
 def _lease_by_wall_clock(patch: Patch) -> None:
     def renew(world: World, job: Job, now: Now) -> None:
         world.timers.set(("lease", job.job_id), now.wall_s - 1.8e9 + world.settings.stale_after_s)
@@ -289,7 +278,6 @@ MUTANTS = (
     Mutant("the ledger lets go at once", 50, _ledger_lets_go_at_once),
     Mutant("kept bundles not filed", 600, _kept_bundles_not_filed),
     Mutant("assignments not deduplicated", 50, _assignments_not_deduplicated),
-    Mutant("instance not checked", 1000, _instance_not_checked),
     Mutant("lease by the wall clock", 3000, _lease_by_wall_clock),
     Mutant("lease for ever", 100, _lease_for_ever),
     Mutant("lease ends with the connection", 300, _lease_ends_with_connection),

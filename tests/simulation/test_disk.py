@@ -6,10 +6,12 @@ import random
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.disk import Disk, RealDisk, read, write_atomically
+from tests.harness.disks import FullDisk
 from tests.simulation.disk import SimDisk
 
 NAMES = st.sampled_from(["a", "b", "c.json", "d.part"])
@@ -110,3 +112,13 @@ def test_what_was_not_synced_may_be_lost() -> None:
     assert b"old" in outcomes
     assert b"data" in outcomes
     assert b"" in outcomes, "a rename may come to the disk before the bytes"
+
+
+def test_a_full_disk_keeps_the_file_and_gets_its_room_back(tmp_path: Path) -> None:
+    """What could not be written in whole is taken away again."""
+    disk = FullDisk()
+    write_atomically(disk, tmp_path / "plan", b"old")
+    disk.full = True
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(disk, tmp_path / "plan", b"new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"plan": b"old"}

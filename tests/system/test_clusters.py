@@ -115,7 +115,8 @@ def _train(fleet: Fleet, strike: Callable[[], None]) -> None:
     wait_until(done, "the last job", PATIENCE_S)
     for name in names:
         row = fleet.until(name, "completed")
-        assert row["attempt"] == 1, (name, fleet.events(name))
+        # An assignment that went down with the node is not answered: nothing was started by it.
+        assert fleet.events(name).count("started") == 1, (name, fleet.events(name))
         folder = fleet.tmp / "coordinator" / "models" / "gbt_oracle" / row["artifact_id"]
         bundle = (folder / "bundle.tar.zst").read_bytes()
         assert hashlib.sha256(bundle).hexdigest() == row["artifact_id"]

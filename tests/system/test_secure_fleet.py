@@ -72,9 +72,9 @@ def networks() -> Iterator[list[Namespace]]:
     """A network for each host, joined to this one."""
     with ExitStack() as stack:
         made = []
-        for number in range(len(HOSTS)):
+        for _ in HOSTS:
             try:
-                made.append(Namespace(number))
+                made.append(Namespace())
             except OSError as error:
                 pytest.skip(f"no network namespace: {error}")
             stack.callback(made[-1].remove)

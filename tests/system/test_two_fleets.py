@@ -41,7 +41,7 @@ def alone(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[
     `answer` is what somebody types at a terminal; without one there is none.
     """
     try:
-        namespace = Namespace(20)
+        namespace = Namespace()
     except OSError as error:
         pytest.skip(f"no network namespace: {error}")
     environment = {key: value for key, value in os.environ.items() if "FLEET" not in key} | {
