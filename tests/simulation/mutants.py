@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent import core as agent_core
 from agent import leases, owed, owner, runs
 from agent.checkpoints import Checkpoints
 from agent.shell import Shell as AgentShell
