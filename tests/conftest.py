@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import signal
 import socket
@@ -110,6 +111,15 @@ class Client:
 def _no_delay(_client: mqtt.Client, _data: object, sock: object) -> None:
     assert isinstance(sock, socket.socket)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+@pytest.fixture(autouse=True)
+def _log_level() -> Iterator[None]:
+    """Restore the root logger's level, which a program that runs in this process sets."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -85,10 +85,10 @@ class Visit:
 
     async def _end(self) -> None:
         client, to = self.client, json.dumps(self.login_path())
-        if client.has_socket_connection:
-            with suppress(TimeoutError):  # a browser that does not answer is not waited for
-                await client.run_javascript(f"(setTimeout(() => location.assign({to})), true)")
-        if client.has_socket_connection:  # else it goes by itself
+        await client.connected()  # the guard may have let it in already; NiceGUI ends this wait
+        with suppress(TimeoutError):  # a browser that does not answer is not waited for
+            await client.run_javascript(f"(setTimeout(() => location.assign({to})), true)")
+        if not client.is_deleted:
             client.delete()
 
     def login_path(self) -> str:

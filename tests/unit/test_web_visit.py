@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
-from nicegui import Client, ui
+from nicegui import Client, core, ui
 from starlette.requests import Request
 
 from broker.clock import Now
@@ -38,14 +38,15 @@ class _Web:
     def _now(self) -> Now:
         return Now(self.now_s, 1_000_000.0 + self.now_s)
 
-    def opens(self) -> None:
+    def opens(self) -> Client:
         """Somebody who has logged in opens a page, which follows the fleet."""
         word = self.site.door.enter(PASSWORD, self.now_s)
         scope = {"type": "http", "method": "GET", "path": "/jobs", "query_string": b"",
                  "headers": [(b"cookie", f"{COOKIE}={word}".encode())]}  # fmt: skip
-        with Client(ui.page("/jobs"), request=Request(scope)):
+        with Client(ui.page("/jobs"), request=Request(scope)) as client:
             visit = self.site.visit()
         visit.follow(self.told.append)
+        return client
 
 
 @pytest.mark.parametrize("private", [True, False])
@@ -62,5 +63,27 @@ def test_a_private_page_is_told_nothing_once_its_session_has_ended(*, private: b
         web.site.hub.refresh()
         web.site.hub.refresh()
         assert len(web.told) == (1 if private else 3)
+
+    asyncio.run(story())
+
+
+def test_a_private_page_that_connects_after_its_session_ended_goes_to_the_login(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The guard lets a websocket in; the session ends before the page has said which page it is."""
+
+    async def story() -> None:
+        web = _Web(private=True)
+        client = web.opens()
+        monkeypatch.setattr(core, "loop", asyncio.get_running_loop())
+        web.site.door.leave("word")
+        web.site.hub.refresh()
+        await asyncio.sleep(0)  # its end waits for the browser
+        await client.handle_handshake("socket", "tab", None, "document", None)
+        await asyncio.sleep(0)
+        said = [
+            data["code"] for _, kind, data in client.outbox.messages if kind == "run_javascript"
+        ]
+        assert any("/login?next=/jobs" in code for code in said)
 
     asyncio.run(story())
