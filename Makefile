@@ -14,7 +14,7 @@ AGENTS ?= 2
 SET ?= servers
 
 # What is long is broken between words, as all that the fleet says.
-SAY := $(BIN)/python -m broker.prose
+SAY := $(BIN)/python -m broker.sentences
 
 .PHONY: sim chaos kill fuzz mutants help setup demo demo-real test test-slow lint types imports check generate bench clean
 
@@ -111,10 +111,10 @@ imports: $(STAMP) ## who may import whom
 check: lint types imports ## everything but the tests
 
 generate: $(STAMP) ## files that are made from the code
-	$(BIN)/python -m broker.asyncapi > docs/asyncapi.yaml
-	$(BIN)/python -m agent.trainer.config > coordinator/trainers.json
+	$(BIN)/python -m broker.protocol.asyncapi > docs/asyncapi.yaml
+	$(BIN)/python -m agent.trainer.common.config > coordinator/manifest/trainers.json
 	$(BIN)/python -m coordinator.cli.reference > docs/cli.md
-	$(BIN)/python -m agent.trainer.reportmodel > docs/report.schema.json
+	$(BIN)/python -m agent.trainer.evaluation.report_schema > docs/report.schema.json
 	for broker in mosquitto rabbitmq nats; do XDG_CONFIG_HOME=/nowhere $(BIN)/python -m coordinator.cli broker config \
 		$$broker --root fleet --at /etc/$$broker -o etc/$$broker || exit 1; done
 

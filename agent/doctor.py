@@ -16,24 +16,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from agent import contact
-from agent.beside import Beside, find
-from agent.capability import answer_of, probe_torch
-from agent.command import trainer_environment
-from agent.datacheck import check_data
-from agent.gpucheck import check_gpu
-from agent.loading import agent_settings, certified_host, load
-from agent.settings import AgentSettings
-from agent.trainer.config import TRAINERS
-from agent.trainer.schema import SCHEMA_FILE
-from agent.usage import sources
-from broker.checks import check_clock, check_lock, check_memory, check_python, check_state
-from broker.findings import Finding, Level, fail, ok, show, skip, skipped, warn
-from broker.machine import system_clock
-from broker.options import add_options
-from broker.reach import NO_SETTINGS, check_broker, denied, refused
-from broker.settings import BrokerSettings
-from broker.trainers import OwnTrainer
+from agent.host.capability import answer_of, probe_torch
+from agent.host.data_check import check_data
+from agent.host.gpu import check_gpu
+from agent.host.usage import sources
+from agent.process.command import trainer_environment
+from agent.running_agent import Beside, find
+from agent.service import status
+from agent.service.settings import AgentSettings, agent_settings, certified_host, load
+from agent.trainer.common.config import TRAINERS
+from agent.trainer.data.schema import SCHEMA_FILE
+from broker.client.options import add_options
+from broker.doctor.checks import check_clock, check_lock, check_memory, check_python, check_state
+from broker.doctor.findings import Finding, Level, fail, ok, show, skip, skipped, warn
+from broker.doctor.reach import NO_SETTINGS, check_broker, denied, refused
+from broker.system.machine import system_clock
+from broker.system.settings import BrokerSettings
+from broker.system.trainer_settings import OwnTrainer
 
 START_S: Final = 90.0
 OWN_START_S: Final = 20.0
@@ -114,7 +113,7 @@ def check_its_session(state: Path, name: str) -> Iterator[Finding]:
     """Tell how the agent of `state`, which runs here as `name`, is connected: by its own word."""
     who = "the agent that runs here"
     try:
-        word = contact.read(state)
+        word = status.read(state)
     except OSError:
         text = f"this user may not see whether {who} is connected"
         yield skip("session", text, "run this as the user that runs the agent")
@@ -128,7 +127,7 @@ def check_its_session(state: Path, name: str) -> Iterator[Finding]:
         yield skip("coordinator", f"not asked: {who} is not connected", "mend that first")
 
 
-def _session(word: contact.Word | None, who: str, name: str) -> Finding:
+def _session(word: status.Word | None, who: str, name: str) -> Finding:
     if word is None:
         return skip("session", f"{who} does not say whether it is connected", "its log does")
     since = f"{datetime.fromisoformat(word.since).astimezone():%Y-%m-%d %H:%M:%S}"
@@ -141,7 +140,7 @@ def _session(word: contact.Word | None, who: str, name: str) -> Finding:
 
 
 def check_owner(settings: AgentSettings, sources: tuple[list[str], list[str]]) -> Finding:
-    """Tell how this host finds out whether somebody uses it: `agent.usage.sources`."""
+    """Tell how this host finds out whether somebody uses it: `agent.host.usage.sources`."""
     known, unknown = sources
     text = f"that its owner uses this host shows in {' and '.join(known)}"
     if not unknown:

@@ -89,7 +89,7 @@ def running(kind: str, authority: Authority | None) -> Iterator[Served]:
 
 def _command(kind: str, folder: Path, authority: Authority | None) -> tuple[int, list[str]]:
     """Return the port, 0 where the broker says it itself, and the command."""
-    ours = [sys.executable, "-m", "broker.server", "--listen", "127.0.0.1:0"]
+    ours = [sys.executable, "-m", "broker.embedded", "--listen", "127.0.0.1:0"]
     if kind == OURS:
         return 0, ours
     if kind == OURS_TLS and authority is not None:

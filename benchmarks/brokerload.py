@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks.common import percentile
 from benchmarks.mqttload import DEADLINE_S, Peer
-from broker.topics import Topics
+from broker.protocol.topics import Topics
 
 TOPICS: Final = Topics()
 CAPABILITY_BYTES: Final = 3_000

@@ -19,16 +19,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from agent.trainer.config import TRAINERS, TorchHyper
-from agent.trainer.fit import start_torch
-from agent.trainer.networks import build
+from agent.trainer.common.config import TRAINERS, TorchHyper
+from agent.trainer.training.fit import start_torch
+from agent.trainer.training.networks import build
 from benchmarks.common import machine, table
 
 STEPS, CHANNELS, FEATURES = 60, 38, 300
 
 
 def learning(network: nn.Module, forward: Callable[[Tensor], Tensor], batch: Tensor) -> None:
-    """Learn from one batch as `agent.trainer.fit` does, but for the optimiser."""
+    """Learn from one batch as `agent.trainer.training.fit` does, but for the optimiser."""
     network.zero_grad(set_to_none=True)
     label = torch.arange(len(batch), device=batch.device) % 2
     with torch.autocast(batch.device.type, torch.bfloat16, enabled=batch.is_cuda):

@@ -34,7 +34,7 @@ import psutil
 
 from benchmarks.common import machine, median, percentile, table
 from benchmarks.swarm import mqtt
-from broker.messages import (
+from broker.protocol.messages import (
     Accepted,
     AskReload,
     AskRun,
@@ -47,7 +47,7 @@ from broker.messages import (
     Wire,
     encode,
 )
-from broker.topics import CLIENT_PREFIX, LOCAL_USER, Topics
+from broker.protocol.topics import CLIENT_PREFIX, LOCAL_USER, Topics
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
 from tests.harness.fleet import Fleet, Program
 

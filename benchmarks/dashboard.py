@@ -29,13 +29,13 @@ from threading import Event, Thread
 
 import psutil
 
-from broker import messages as m
-from broker.address import parse_addresses
-from broker.link import Link, LinkSettings, feed
-from broker.machine import new_id
-from broker.mailbox import Mailbox
-from broker.topics import Topics
-from broker.wire import Connected, Incoming, LinkEvent, Outgoing
+from broker.client.link import Link, LinkSettings, feed
+from broker.client.mailbox import Mailbox
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.topics import Topics
+from broker.system.address import parse_addresses
+from broker.system.machine import new_id
 from tests.harness.brokers import embedded
 from tests.harness.browser import Browser, Page
 from tests.harness.fleet import Program

@@ -41,8 +41,8 @@ from agent.trainer.simulate import simulate
 from benchmarks import child, jobparts
 from benchmarks.common import machine, percentile, table
 from benchmarks.peers import PEERS, Peer
-from broker.machine import new_id
-from broker.messages import AskReload, AskRun
+from broker.protocol.messages import AskReload, AskRun
+from broker.system.machine import new_id
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
 from tests.harness.fleet import Fleet, Program
 

@@ -103,15 +103,15 @@ def main() -> None:
     tracer = Tracer()
     from paho.mqtt.client import Client
 
-    from broker.mailbox import Mailbox
+    from broker.client.mailbox import Mailbox
 
     tracer.around(Mailbox, "_add", "in", functools.partial(_arrived, tracer))
     tracer.around(Client, "_sock_send", "wire", _packets)
     tracer.around(os, "fsync", "fsync", lambda *_: [("fsync", b"")])
     if module.startswith("coordinator"):
-        from coordinator.ledger import Ledger
-        from coordinator.shell import Shell
-        from coordinator.store import Store
+        from coordinator.ledger.ledger import Ledger
+        from coordinator.service.shell import Shell
+        from coordinator.store.store import Store
 
         tracer.around(
             Ledger, "commit", "step", lambda _, changes: [("commit", b"")] if changes else []
@@ -119,9 +119,9 @@ def main() -> None:
         for way in ("finish", "put"):
             tracer.around(Store, way, "step", lambda *_: [("store", b"")])
     else:
-        from agent.shell import Shell  # type: ignore[assignment]
-        from agent.spool import Spool
-        from agent.supervisor import Trainer
+        from agent.process.supervisor import Trainer
+        from agent.service.shell import Shell  # type: ignore[assignment]
+        from agent.spool.spool import Spool
 
         tracer.around(Spool, "make_bundle", "step", lambda *_: [("bundle", b"")])
         tracer.around(Trainer, "__init__", "step", lambda *_: [("spawn", b"")])

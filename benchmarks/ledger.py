@@ -23,21 +23,21 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.common import machine, median, percentile, table
-from broker import messages as m
 from broker.clock import Now
-from broker.topics import Topics
-from broker.wire import Connected, Incoming
-from coordinator import assignment
-from coordinator.builtin import builtin_trainers
-from coordinator.core import Core
-from coordinator.effects import ManifestRead
-from coordinator.jobs import JobBook
-from coordinator.ledger import Ledger
-from coordinator.manifest import load_manifest
-from coordinator.plan import JobSpec, Plan, job_id
-from coordinator.rereading import PlanReader
-from coordinator.states import Event
-from coordinator.world import CoreSettings
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Incoming
+from broker.protocol.topics import Topics
+from coordinator.core import assignment
+from coordinator.core.effects import ManifestRead
+from coordinator.core.reactor import Core
+from coordinator.core.state import CoreSettings
+from coordinator.jobs.jobs import JobBook
+from coordinator.jobs.plan_entries import JobSpec, Plan, job_id
+from coordinator.jobs.states import Event
+from coordinator.ledger.ledger import Ledger
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.manifest_file import load_manifest
+from coordinator.manifest.rereading import PlanReader
 
 GIB: Final = 2**30
 MODELS: Final = ("gbt", "mlp", "cnn", "lstm")

@@ -33,12 +33,12 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
-from agent.trainer.arguments import parse_job
-from agent.trainer.config import MODES, RUN_MODULE, TRAINERS
-from agent.trainer.data import load_features
-from agent.trainer.evaluate import evaluate
-from agent.trainer.loading import Loaded, load_supervised
-from agent.trainer.metrics import Metrics
+from agent.trainer.common.arguments import parse_job
+from agent.trainer.common.config import MODES, RUN_MODULE, TRAINERS
+from agent.trainer.data.dataset import load_features
+from agent.trainer.evaluation.evaluate import evaluate
+from agent.trainer.evaluation.metrics import Metrics
+from agent.trainer.training.loading import Loaded, load_supervised
 
 PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 Scores = Callable[[np.ndarray], np.ndarray]

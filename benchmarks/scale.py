@@ -36,12 +36,12 @@ import psutil
 
 from benchmarks.common import machine, table
 from benchmarks.swarm import name_of
-from broker.machine import new_id
-from broker.messages import AskStatus, AskWorkers
-from broker.settings import BrokerSettings
-from broker.topics import Topics
-from coordinator.cli import NotDone, Unreachable
-from coordinator.cli.client import OperatorClient
+from broker.protocol.messages import AskStatus, AskWorkers
+from broker.protocol.topics import Topics
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
+from coordinator.client.client import OperatorClient
+from coordinator.client.errors import NotDone, Unreachable
 from tests.harness import secured
 from tests.harness.fleet import Fleet, Program
 

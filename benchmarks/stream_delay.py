@@ -6,13 +6,13 @@ import random
 import time
 from typing import Any, ClassVar, Final
 
-from broker.address import parse_addresses
-from broker.link import Link, LinkSettings, feed
-from broker.machine import new_id
-from broker.mailbox import Mailbox
-from broker.messages import AskShow, Cancel, encode
-from broker.topics import LOCAL_USER, Kind, Topics
-from broker.wire import Incoming, LinkEvent, Outgoing
+from broker.client.link import Link, LinkSettings, feed
+from broker.client.mailbox import Mailbox
+from broker.protocol.events import Incoming, LinkEvent, Outgoing
+from broker.protocol.messages import AskShow, Cancel, encode
+from broker.protocol.topics import LOCAL_USER, Kind, Topics
+from broker.system.address import parse_addresses
+from broker.system.machine import new_id
 from tests.harness.fleet import Fleet
 
 EVERY_S: Final = 0.02

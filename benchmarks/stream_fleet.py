@@ -18,14 +18,15 @@ from typing import Final, Self
 
 import psutil
 
-from broker.machine import new_id
-from broker.messages import JOB_ROW, Finished, decode, encode
-from broker.settings import BrokerSettings
-from broker.topics import Kind
-from coordinator.builtin import builtin_trainers
-from coordinator.cli.client import OperatorClient
-from coordinator.manifest import load_manifest
-from coordinator.receipts import load_key, receipt
+from broker.protocol.messages import JOB_ROW, Finished, decode, encode
+from broker.protocol.topics import Kind
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
+from coordinator.client.client import OperatorClient
+from coordinator.core.receipts import receipt
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.manifest_file import load_manifest
+from coordinator.service.receipt_key import load_key
 from tests.harness.fleet import Fleet, Program
 
 MIB: Final = 1 << 20

@@ -12,9 +12,9 @@ import sys
 from collections import Counter
 from typing import Final
 
-from agent.service import main
-from broker.link import Link
-from broker.wire import Outgoing
+from agent.service.__main__ import main
+from broker.client.link import Link
+from broker.protocol.events import Outgoing
 
 LOSS: Final = float(os.environ.get("BENCH_LOSS", "0"))
 _sizes: Counter[int] = Counter()

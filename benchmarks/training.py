@@ -32,11 +32,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.trainer.arguments import parse_job
-from agent.trainer.arrays import Floats, Ints
-from agent.trainer.config import RUN_MODULE, RUN_SSL_MODULE, TRAINERS
-from agent.trainer.loading import Loaded, load
+from agent.trainer.common.arguments import parse_job
+from agent.trainer.common.arrays import Floats, Ints
+from agent.trainer.common.config import RUN_MODULE, RUN_SSL_MODULE, TRAINERS
 from agent.trainer.run import bind_threads
+from agent.trainer.training.loading import Loaded, load
 
 MIB: Final = 1 << 20
 ROUNDS: Final = 100  # of trees
@@ -69,14 +69,14 @@ def ours(task: Task) -> Callable[[], None]:
     """Return our training, its data opened."""
     if task.loaded.job.model == "gbt":
         return _our_trees(task)
-    from agent.trainer.batches import FeatureBatches, WindowBatches
-    from agent.trainer.data import load_features, open_series
-    from agent.trainer.fit import fit
-    from agent.trainer.interruption import Interruption
-    from agent.trainer.keeper import Keeper
-    from agent.trainer.networks import cross_entropy, learner
-    from agent.trainer.pretrain import masked_loss
-    from agent.trainer.progress import Progress
+    from agent.trainer.common.checkpoint import Keeper
+    from agent.trainer.common.progress import Progress
+    from agent.trainer.common.signals import Interruption
+    from agent.trainer.data.dataset import load_features, open_series
+    from agent.trainer.training.batches import FeatureBatches, WindowBatches
+    from agent.trainer.training.fit import fit
+    from agent.trainer.training.networks import cross_entropy, learner
+    from agent.trainer.training.pretrain import masked_loss
 
     job: Any = task.loaded.job
     schema, index = task.loaded.schema, task.loaded.index
@@ -107,9 +107,9 @@ def ours(task: Task) -> Callable[[], None]:
 
 
 def _our_trees(task: Task) -> Callable[[], None]:
-    from agent.trainer.data import load_features
+    from agent.trainer.common.progress import Progress
+    from agent.trainer.data.dataset import load_features
     from agent.trainer.models.gbt import Part, train_gbt
-    from agent.trainer.progress import Progress
 
     job, index = task.loaded.job, task.loaded.index
     hyper: Any = job.hyper.model_copy(update={"epochs": ROUNDS, "patience": ROUNDS})
@@ -149,7 +149,7 @@ def plain(task: Task) -> Callable[[], None]:
     if supervised:
         criterion = nn.CrossEntropyLoss()
     else:
-        from agent.trainer.pretrain import masked_error
+        from agent.trainer.training.pretrain import masked_error
 
     def run() -> None:
         network.train()
@@ -189,7 +189,7 @@ def _plain_trees(task: Task) -> Callable[[], None]:
 
 def _stored(task: Task) -> Floats:
     """Return the windows (n, steps, channels), or their features (n, features), as an array."""
-    from agent.trainer.data import load_features, open_series
+    from agent.trainer.data.dataset import load_features, open_series
 
     job, schema, index = task.loaded.job, task.loaded.schema, task.loaded.index
     if job.model in {"gbt", "mlp"}:
@@ -205,7 +205,7 @@ def _stored(task: Task) -> Floats:
 def network_of(task: Task, statistics: tuple[Floats, Floats]) -> Any:
     """Return the task's network, untrained, with statistics (inputs,) to standardise by."""
     from agent.trainer.models.transformer import MaskedAutoencoder
-    from agent.trainer.networks import build, encoder_size
+    from agent.trainer.training.networks import build, encoder_size
 
     job, schema = task.loaded.job, task.loaded.schema
     hyper: Any = job.hyper
@@ -223,7 +223,7 @@ def start() -> Any:
     """Seed torch as the trainers do."""
     import torch
 
-    from agent.trainer.fit import start_torch
+    from agent.trainer.training.fit import start_torch
 
     return start_torch(torch.get_num_threads(), 0)
 

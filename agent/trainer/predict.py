@@ -32,16 +32,16 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from agent.trainer.arguments import at_least, default_threads
-from agent.trainer.arrays import Floats
-from agent.trainer.errors import BadInputError
-from agent.trainer.interruption import Interruption
-from agent.trainer.progress import Progress, as_json, claim_stdout, run_reported
-from agent.trainer.rawfile import RawFile
+from agent.trainer.common.arguments import at_least, default_threads
+from agent.trainer.common.arrays import Floats
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.common.progress import Progress, as_json, claim_stdout, run_reported
+from agent.trainer.common.signals import Interruption
+from agent.trainer.data.raw_file import RawFile
+from agent.trainer.data.schema import Channel, RawSchema, read_json
+from agent.trainer.data.windows import Labelling, cut_windows
+from agent.trainer.inference.stored_model import Description, StoredModel, load_model
 from agent.trainer.run import bind_threads
-from agent.trainer.schema import Channel, RawSchema, read_json
-from agent.trainer.stored import Description, StoredModel, load_model
-from agent.trainer.windows import Labelling, cut_windows
 
 _BATCH: Final = 512  # windows
 

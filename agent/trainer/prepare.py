@@ -29,12 +29,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.trainer.arguments import at_least
-from agent.trainer.errors import BadInputError
-from agent.trainer.interruption import Interruption
-from agent.trainer.progress import Progress, claim_stdout, run_reported
-from agent.trainer.rawfile import UNLABELLED, Outline, RawFile
-from agent.trainer.schema import (
+from agent.trainer.common.arguments import at_least
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.common.files import check_folders
+from agent.trainer.common.progress import Progress, claim_stdout, run_reported
+from agent.trainer.common.signals import Interruption
+from agent.trainer.data.raw_file import UNLABELLED, Outline, RawFile
+from agent.trainer.data.schema import (
     SCHEMA_FILE,
     SUMMARY_FILE,
     TENSORS_DIR,
@@ -47,9 +48,8 @@ from agent.trainer.schema import (
     sha256_of,
     write_json,
 )
-from agent.trainer.sinks import IndexSink, SeriesSink, SummarySink, feature_names
-from agent.trainer.storage import check_folders
-from agent.trainer.windows import Labelling, cut_windows
+from agent.trainer.data.windows import Labelling, cut_windows
+from agent.trainer.data.writers import IndexSink, SeriesSink, SummarySink, feature_names
 
 _LOG_EVERY_ROWS: Final = 1_000_000
 

@@ -2,8 +2,8 @@
 
     python -m agent.trainer.run --model gbt --mode realistic --data DIR --out-dir DIR
 
-Standard output carries JSON lines alone (see `agent.trainer.progress`), standard error whatever
-libraries say. Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM.
+Standard output carries JSON lines alone (see `agent.trainer.common.progress`), standard error
+whatever libraries say. Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import os
 import sys
 from collections.abc import Sequence
 
-from agent.trainer.arguments import Job, parse_job
-from agent.trainer.config import RUN_MODULE
-from agent.trainer.interruption import Interruption
-from agent.trainer.progress import Progress, claim_stdout, run_reported
+from agent.trainer.common.arguments import Job, parse_job
+from agent.trainer.common.config import RUN_MODULE
+from agent.trainer.common.progress import Progress, claim_stdout, run_reported
+from agent.trainer.common.signals import Interruption
 
 
 def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     """Train, evaluate and save what `job` says. Raises TrainerError."""
-    from agent.trainer.evaluate import evaluate
-    from agent.trainer.loading import keeper_of, load_supervised
-    from agent.trainer.report import save
-    from agent.trainer.storage import check_folders
-    from agent.trainer.supervised import train
+    from agent.trainer.common.files import check_folders
+    from agent.trainer.evaluation.evaluate import evaluate
+    from agent.trainer.training.loading import keeper_of, load_supervised
+    from agent.trainer.training.report import save
+    from agent.trainer.training.supervised import train
 
     progress.phase("load")
     check_folders(job.out_dir, job.reports_dir, job.checkpoint_dir)

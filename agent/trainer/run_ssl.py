@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from agent.trainer.arguments import Job, parse_job
-from agent.trainer.config import RUN_SSL_MODULE
-from agent.trainer.interruption import Interruption
-from agent.trainer.progress import Progress, claim_stdout, run_reported
+from agent.trainer.common.arguments import Job, parse_job
+from agent.trainer.common.config import RUN_SSL_MODULE
+from agent.trainer.common.progress import Progress, claim_stdout, run_reported
+from agent.trainer.common.signals import Interruption
 from agent.trainer.run import bind_threads
 
 _PROBE_METRICS: Final = ("auroc", "average_precision", "f1")
@@ -27,11 +27,11 @@ _PROBE_METRICS: Final = ("auroc", "average_precision", "f1")
 
 def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     """Pretrain, evaluate and save what `job` says. Raises TrainerError."""
-    from agent.trainer.evaluate import Evaluation, choose_thresholds, evaluate
-    from agent.trainer.loading import keeper_of, load_self_supervised
-    from agent.trainer.pretrain import fit_probe, pretrain
-    from agent.trainer.report import save
-    from agent.trainer.storage import check_folders
+    from agent.trainer.common.files import check_folders
+    from agent.trainer.evaluation.evaluate import Evaluation, choose_thresholds, evaluate
+    from agent.trainer.training.loading import keeper_of, load_self_supervised
+    from agent.trainer.training.pretrain import fit_probe, pretrain
+    from agent.trainer.training.report import save
 
     progress.phase("load")
     check_folders(job.out_dir, job.reports_dir, job.checkpoint_dir)

@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agent.trainer.arguments import at_least
-from agent.trainer.arrays import Floats, Ints
-from agent.trainer.interruption import Interruption
-from agent.trainer.progress import Progress, claim_stdout, run_reported
+from agent.trainer.common.arguments import at_least
+from agent.trainer.common.arrays import Floats, Ints
+from agent.trainer.common.progress import Progress, claim_stdout, run_reported
+from agent.trainer.common.signals import Interruption
 
 RAW_FILE: Final = "simulated.parquet"
 RAW_SCHEMA_FILE: Final = "simulated.schema.json"

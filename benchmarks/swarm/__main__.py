@@ -10,7 +10,7 @@ import random
 import resource
 import sys
 
-from broker.topics import Topics
+from broker.protocol.topics import Topics
 
 from . import name_of
 from .host import Host, Swarm, Words

@@ -8,7 +8,7 @@ import threading
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from broker.topics import CLIENT_PREFIX, Topics
+from broker.protocol.topics import CLIENT_PREFIX, Topics
 
 
 def main() -> None:

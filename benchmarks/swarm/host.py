@@ -1,8 +1,8 @@
 """A simulated host: it says what an agent says, answers what an agent answers, and runs nothing.
 
-The payloads are the messages of `broker.messages`, encoded once for the whole swarm and patched for
-each host. When it connects, reconnects, is asked for its birth, or hears a coordinator come, it
-does what `agent.core` and `broker.link` do, jitter and backoff included.
+The payloads are the messages of `broker.protocol.messages`, encoded once for the whole swarm and
+patched for each host. When it connects, reconnects, is asked for its birth, or hears a coordinator
+come, it does what `agent.core.reactor` and `broker.client.link` do, jitter and backoff included.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from broker.clock import backoff_s
-from broker.messages import (
+from broker.protocol.messages import (
     Accepted,
     Capability,
     Gpu,
@@ -31,8 +31,8 @@ from broker.messages import (
     Wire,
     encode,
 )
-from broker.topics import Topics
-from coordinator.builtin import builtin_trainers
+from broker.protocol.topics import Topics
+from coordinator.manifest.builtin import builtin_trainers
 
 from . import mqtt
 
@@ -203,7 +203,7 @@ class Host:
             self._birth()
 
     def lost(self, link: _Link) -> None:
-        """A connection has ended, or was not made: connect again, as `broker.link` does."""
+        """A connection has ended, or was not made: connect again, as `broker.client.link` does."""
         if link is self._link:
             self._link = None
             self._swarm.counts["connected"] -= 1

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.acl import NAME, TABLE, Rights, Role, rights_of
 from broker.deploy.site import HEAD, MAX_PACKET_BYTES, Site
 from broker.errors import ConfigError
-from broker.topics import CLIENT_PREFIX
+from broker.protocol.acl import NAME, TABLE, Rights, Role, rights_of
+from broker.protocol.topics import CLIENT_PREFIX
 
 MAX_QUEUED_MESSAGES: Final = 100_000  # above the number of retained messages of a large fleet
 MAX_QUEUED_BYTES: Final = 256 * 1024 * 1024

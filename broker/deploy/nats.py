@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.acl import Principal, rights_of
 from broker.deploy.site import HEAD, MAX_PACKET_BYTES, Node, Site
+from broker.protocol.acl import Principal, rights_of
 
 ROUTES_PORT: Final = 6222
 

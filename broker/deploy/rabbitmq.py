@@ -12,9 +12,9 @@ import json
 import re
 from typing import Any, Final
 
-from broker.acl import rights_of
 from broker.deploy.site import HEAD, Node, Site
 from broker.errors import ConfigError
+from broker.protocol.acl import rights_of
 
 _VHOST: Final = "/"
 _EXCHANGE: Final = "amq.topic"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
 
-from broker.acl import Principal, Role
 from broker.errors import ConfigError
-from broker.messages import MAX_CHUNK_BYTES
-from broker.topics import MAX_TOPIC_CHARS, Topics, is_host, is_user
+from broker.protocol.acl import Principal, Role
+from broker.protocol.messages import MAX_CHUNK_BYTES
+from broker.protocol.topics import MAX_TOPIC_CHARS, Topics, is_host, is_user
 
 MADE_BY: Final = "Made by `fleet broker config`"
 HEAD: Final = f"{MADE_BY}, which would overwrite changes; docs/brokers.md tells how."

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from broker.deploy.site import MADE_BY
-from broker.disk import RealDisk, write_atomically
 from broker.errors import ConfigError
+from broker.system.files import RealDisk, write_atomically
 
 
 def write(folder: Path, files: Mapping[str, str], *, force: bool = False) -> list[Path]:

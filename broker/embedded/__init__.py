@@ -6,13 +6,13 @@ is refused.
 
 Without an identity it serves a fleet on one machine: loopback only, where everybody may do
 everything. With one it serves a network: TLS, a certificate of the fleet's from every client, and
-the rights that broker/acl.py gives to the name in it. MQTT 3.1.1 with clean sessions, MQTT 5 with
-sessions that may outlive their connection; nothing on disk.
+the rights that broker/protocol/acl.py gives to the name in it. MQTT 3.1.1 with clean sessions, MQTT
+5 with sessions that may outlive their connection; nothing on disk.
 """
 
 from broker.embedded.broker import AMQTT_VERSION, EmbeddedBroker
-from broker.embedded.refusals import Reason
-from broker.embedded.serving import STOP_TIMEOUT_S, serve
+from broker.embedded.limits import Reason
+from broker.embedded.serve import STOP_TIMEOUT_S, serve
 from broker.embedded.settings import ServerSettings
 
 __all__ = [

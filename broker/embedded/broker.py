@@ -12,23 +12,22 @@ from typing import Final, cast
 
 from amqtt.contexts import BrokerConfig, ListenerType
 
-from broker.embedded.client import Client
-from broker.embedded.codes import Code, MalformedPacketError, OversizePacketError
+from broker.embedded.admission import Entrance
 from broker.embedded.connect import accepted
 from broker.embedded.conversation import Conversation
-from broker.embedded.doors import Doors
-from broker.embedded.entrance import Entrance
-from broker.embedded.five.conversation import Conversation5
-from broker.embedded.five.outbox import Outbox5
-from broker.embedded.identity import Identity
+from broker.embedded.conversation5 import Conversation5
+from broker.embedded.limits import Doors, Reason
 from broker.embedded.line import Line
+from broker.embedded.outbox5 import Outbox5
 from broker.embedded.packets import Message
-from broker.embedded.refusals import Reason
+from broker.embedded.peer import Client
+from broker.embedded.reason_codes import Code, MalformedPacketError, OversizePacketError
 from broker.embedded.sessions import Sessions
 from broker.embedded.settings import ServerSettings
+from broker.embedded.tls import Identity
 from broker.errors import LinkError
-from broker.messages import BrokerLoad, BrokerRefusals, encode
-from broker.topics import Topics
+from broker.protocol.messages import BrokerLoad, BrokerRefusals, encode
+from broker.protocol.topics import Topics
 
 log = logging.getLogger("fleet.broker")
 

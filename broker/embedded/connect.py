@@ -12,10 +12,9 @@ from typing import Final
 
 from amqtt.mqtt.packet import CONNECT
 
-from broker.embedded.client import MAX_HELD, Session
-from broker.embedded.codes import Code, MalformedPacketError, RefusedError
-from broker.embedded.five import packets as five
-from broker.embedded.five import properties
+from broker.embedded import packets5 as five
+from broker.embedded import properties
+from broker.embedded.limits import Reason
 from broker.embedded.packets import (
     QOS_FLAGS,
     Bytes,
@@ -24,7 +23,8 @@ from broker.embedded.packets import (
     misfit,
     read_string,
 )
-from broker.embedded.refusals import Reason
+from broker.embedded.peer import MAX_HELD, Session
+from broker.embedded.reason_codes import Code, MalformedPacketError, RefusedError
 from broker.embedded.settings import ServerSettings
 
 LEVELS: Final = (4, 5)  # MQTT 3.1.1, MQTT 5

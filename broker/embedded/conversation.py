@@ -21,9 +21,6 @@ from amqtt.mqtt.packet import (
     UNSUBSCRIBE,
 )
 
-from broker.embedded.client import MAX_HELD, Client
-from broker.embedded.codes import Code, MalformedPacketError, OversizePacketError
-from broker.embedded.distribution import Distribution, may_publish
 from broker.embedded.packets import (
     PINGRESP,
     SIZES,
@@ -35,6 +32,9 @@ from broker.embedded.packets import (
     read_filters,
     read_id,
 )
+from broker.embedded.peer import MAX_HELD, Client
+from broker.embedded.reason_codes import Code, MalformedPacketError, OversizePacketError
+from broker.embedded.routing import Distribution, may_publish
 from broker.embedded.subscriptions import OWN, QOS_GRANTS
 
 log = logging.getLogger("fleet.broker")

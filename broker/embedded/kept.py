@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.embedded.client import Client, held_bytes
-from broker.embedded.codes import Code
-from broker.embedded.five.outbox import Backlog
-from broker.embedded.gate import Gate
+from broker.embedded.outbox5 import Backlog
 from broker.embedded.packets import Message
+from broker.embedded.peer import Client, Gate, held_bytes
+from broker.embedded.reason_codes import Code
 
 
 @dataclass(eq=False, slots=True)

@@ -26,7 +26,7 @@ from amqtt.mqtt.packet import (
     UNSUBSCRIBE,
 )
 
-from broker.embedded.codes import Code, MalformedPacketError, OversizePacketError
+from broker.embedded.reason_codes import Code, MalformedPacketError, OversizePacketError
 
 LENGTH_BYTES: Final = 4  # of the remaining length (MQTT 3.1.1, 2.2.3)
 SIZES: Final = {PUBACK: 2, PUBREC: 2, PUBREL: 2, PUBCOMP: 2, PINGREQ: 0, DISCONNECT: 0}

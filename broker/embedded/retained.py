@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from broker.acl import Role
 from broker.embedded.packets import Message
 from broker.embedded.subscriptions import TopicTree
+from broker.protocol.acl import Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from broker.embedded.client import Arrival, Client
-from broker.embedded.codes import Code
-from broker.embedded.distribution import Distribution
-from broker.embedded.five.outbox import Backlog, Outbox5, Window
 from broker.embedded.kept import Kept
+from broker.embedded.limits import Reason
 from broker.embedded.outbox import Outbox
+from broker.embedded.outbox5 import Backlog, Outbox5, Window
 from broker.embedded.packets import Message
-from broker.embedded.refusals import Reason
+from broker.embedded.peer import Arrival, Client
+from broker.embedded.reason_codes import Code
+from broker.embedded.routing import Distribution
 
 
 class Sessions(Distribution):

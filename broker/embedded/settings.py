@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.errors import ConfigError
-from broker.messages import MAX_CHUNK_BYTES
+from broker.protocol.messages import MAX_CHUNK_BYTES
 
 TOPIC_ROOM_BYTES: Final = 64 * 1024
 _ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")

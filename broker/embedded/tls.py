@@ -1,9 +1,160 @@
-"""What asyncio's TLS takes for each connection, and need not."""
+"""Who the broker is and whom it trusts: its certificate, its CA, and who was revoked.
+
+The files are read again when they change. Revocation is checked here and not by OpenSSL, which
+would refuse everybody once a list is older than it says, and never asks about those inside.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import ssl
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+
+from broker.errors import ConfigError, plain
+from broker.protocol.acl import Principal
+
+log = logging.getLogger("fleet.broker")
+
+CA: Final = "ca.crt"
+CERTIFICATE: Final = "broker.crt"
+KEY: Final = "broker.key"
+REVOKED: Final = "crl.pem"
+REMEDY: Final = "'fleet init' makes all of them"
+
+Serial = tuple[bytes, int]  # of which issuer, and the number
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """Whose certificate it is, and what can end it."""
+
+    principal: Principal
+    serial: Serial
+    not_after: datetime
+
+
+class Identity:
+    """A folder of certificates. Raises `ConfigError` when it is not usable at the start."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read everything."""
+        self._folder = folder
+        self._tls_stamp = self._stamp(CA, CERTIFICATE, KEY)
+        self._crl_stamp = self._stamp(REVOKED)
+        self.context = self._context()
+        self._revoked = self._read_revoked() if self._crl_stamp[0] else frozenset()
+
+    def refresh(self) -> None:
+        """Read again what has changed. What cannot be used is told, and the old stays in force."""
+        tls, crl = self._stamp(CA, CERTIFICATE, KEY), self._stamp(REVOKED)
+        if tls != self._tls_stamp:
+            self._tls_stamp = tls
+            try:
+                self.context = self._context()
+                log.info("%s: new certificates are in use", self._folder)
+            except ConfigError as error:
+                log.error("%s; the old certificates stay in use", error)
+        if crl != self._crl_stamp:
+            self._crl_stamp = crl
+            try:
+                before, self._revoked = self._revoked, self._read_revoked()
+                if self._revoked != before:
+                    count = len(self._revoked)
+                    verb = "certificate is" if count == 1 else "certificates are"
+                    log.info("%s: %d %s revoked", self._folder, count, verb)
+            except ConfigError as error:
+                log.error("%s; those revoked before stay so", error)
+
+    def guest(self, certificate_der: bytes) -> Guest:
+        """Return whose certificate it is, one that TLS has found good.
+
+        Raises `ConfigError` when the name in it is nobody's.
+        """
+        certificate = x509.load_der_x509_certificate(certificate_der)
+        names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        if len(names) != 1:
+            raise ConfigError(f"the certificate has {len(names)} common names, not one")
+        serial = (certificate.issuer.public_bytes(), certificate.serial_number)
+        principal = Principal.parse(str(names[0].value))
+        return Guest(principal, serial, certificate.not_valid_after_utc)
+
+    def is_revoked(self, guest: Guest) -> bool:
+        """Tell whether the certificate was revoked."""
+        return guest.serial in self._revoked
+
+    def _stamp(self, *names: str) -> tuple[tuple[int, int, int] | None, ...]:
+        """Return what changes when a file does; none for one that is not there."""
+        return tuple(_stamp(self._folder / name) for name in names)
+
+    def _context(self) -> ssl.SSLContext:
+        for name in (CA, CERTIFICATE, KEY):
+            if not (self._folder / name).is_file():
+                raise ConfigError(f"--identity {self._folder}: {name} is missing; {REMEDY}")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
+        # Every connection shows its certificate: nothing is resumed, nothing renegotiated.
+        context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+        context.num_tickets = 0
+        try:
+            context.load_verify_locations(self._folder / CA)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{self._folder / CA}: no certificate in it: {plain(error)}"
+            ) from None
+        try:
+            # With a password, or OpenSSL would ask for that of an encrypted key and wait.
+            context.load_cert_chain(self._folder / CERTIFICATE, self._folder / KEY, password="")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{self._folder}: {CERTIFICATE} and {KEY} do not go together, or cannot be read: "
+                f"{error}; the key must not be encrypted"
+            ) from None
+        return context
+
+    def _read_revoked(self) -> frozenset[Serial]:
+        """Return the revoked certificates. The list has to be signed by a CA in `ca.crt`."""
+        path = self._folder / REVOKED
+        try:
+            revoked = x509.load_pem_x509_crl(path.read_bytes())
+            authorities = x509.load_pem_x509_certificates((self._folder / CA).read_bytes())
+            issuer = revoked.issuer.public_bytes()
+            serials = frozenset((issuer, one.serial_number) for one in revoked)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{path}: cannot be read: {plain(error)}; 'fleet revoke' writes it"
+            ) from None
+        if not any(_signed(revoked, one) for one in authorities):
+            raise ConfigError(f"{path}: not signed by the CA in {CA}; 'fleet revoke' writes it")
+        return serials
+
+
+def _signed(revoked: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+    if revoked.issuer != authority.subject:
+        return False
+    try:
+        # A key that cannot sign such a list raises TypeError here.
+        return revoked.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
+    except (InvalidSignature, UnsupportedAlgorithm, TypeError):
+        return False
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+# What asyncio's TLS takes for each connection, and need not.
 
 READ_BYTES: Final = 256 * 1024  # asyncio's own: what it asks a socket for at once
 

@@ -18,8 +18,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from broker.embedded.codes import MalformedPacketError, OversizePacketError
 from broker.embedded.line import Line
+from broker.embedded.reason_codes import MalformedPacketError, OversizePacketError
 from broker.embedded.settings import ServerSettings
 from broker.embedded.wire import LeftError, Wire
 

@@ -16,16 +16,16 @@ from typing import Any, Final
 import click
 
 from broker.errors import ConfigError, FleetError, plain
-from broker.meant import meant
-from broker.prose import HANG, laid_out
-from broker.prose import printable as printable
+from broker.protocol.hyperschema import meant
+from broker.sentences import HANG, laid_out, printable
 from coordinator import __version__
-
-EXIT_REFUSED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_UNREACHABLE: Final = 3
-EXIT_NOTHING_RAN: Final = 5  # 4 is of `fleet plan --detailed-exitcode`
-EXIT_INTERRUPTED: Final = 130
+from coordinator.client.errors import Unreachable
+from coordinator.ui.exit_codes import (
+    EXIT_INTERRUPTED,
+    EXIT_REFUSED,
+    EXIT_UNREACHABLE,
+    EXIT_USAGE,
+)
 
 _KINDS: Final = frozenset({"dict", "list", "float", "str"})  # stand between the keys of JSON
 
@@ -63,8 +63,8 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "dashboard": ("dashboard", "Show the fleet in a browser."),
     "get": ("get", "Fetch artifacts of jobs, check and unpack them."),
     "predict": ("predict", "Score telemetry with a trained model."),
-    "backup": ("maintain", "Copy the ledger, while a coordinator runs or not."),
-    "fsck": ("maintain", "Compare ledger, artifacts, index and part files."),
+    "backup": ("maintenance", "Copy the ledger, while a coordinator runs or not."),
+    "fsck": ("maintenance", "Compare ledger, artifacts, index and part files."),
     "operator-key": ("operator_key", "Make a key that commands are signed with."),
     "completion": ("completion", "Have the shell complete verbs, jobs and hosts."),
 }
@@ -83,23 +83,6 @@ _RESTORE: Final = (
     "training_jobs.db* away, and copy the backup to training_jobs.db in their place; then "
     "`fleet fsck` (docs/operations.md, Restore)"
 )
-
-
-class Unreachable(FleetError):  # noqa: N818 - a state of the world, not a mistake
-    """The broker or the coordinator did not answer within the deadline."""
-
-
-class NotDone(FleetError):  # noqa: N818 - see above
-    """The coordinator refused, or did not find what was asked for.
-
-    `data` is what it said, `code` one of `OperatorResponse`.
-    """
-
-    def __init__(self, message: str, data: Any = None, code: str = "refused") -> None:
-        """Keep what the coordinator said."""
-        super().__init__(message)
-        self.data = data
-        self.code = code
 
 
 class _Verbs(click.Group):
@@ -191,7 +174,7 @@ def fleet(ctx: click.Context, /, **where: str | bool | None) -> None:
 
 def _complain(text: str, argv: list[str] | None) -> None:
     """Say on standard error what is wrong; to who asked for JSON, as an object as well."""
-    from coordinator.cli.words import told
+    from coordinator.ui.words import told
 
     click.echo(laid_out(f"error: {told(text)}", sys.stderr, indent=HANG), err=True)
     _answer_in_json(text, argv)
@@ -214,7 +197,7 @@ def _answer_in_json(text: str, argv: list[str] | None) -> None:
     """Print that it was not done, where that was asked for: a script reads no empty answer."""
     given = sys.argv[1:] if argv is None else argv
     if "--json" in given[: given.index("--") if "--" in given else None]:
-        from coordinator.cli.words import print_json
+        from coordinator.ui.words import print_json
 
         with contextlib.suppress(OSError):  # what is wrong may be that nothing can be written
             print_json({"ok": False, "message": printable(text), "errors": []})

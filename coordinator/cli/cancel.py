@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.machine import new_id
-from broker.messages import AskCancel
-from coordinator.cli.common import client_options, json_option
-from coordinator.cli.several import Choice, change, choosing, yes_option
-from coordinator.cli.words import print_json, say, tell_of_namesakes
+from broker.protocol.messages import AskCancel
+from broker.system.machine import new_id
+from coordinator.ui.options import client_options, json_option
+from coordinator.ui.several import Choice, change, choosing, yes_option
+from coordinator.ui.words import print_json, say, tell_of_namesakes
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 
 @click.command("cancel")

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from broker.errors import ConfigError
-from broker.machine import new_id
-from broker.prose import HANG, counted
-from coordinator.cli import EXIT_REFUSED, NotDone, Unreachable, printable
-from coordinator.cli.common import json_option, where_options
-from coordinator.cli.views import POLL_S, View, watch_option, watching
-from coordinator.cli.words import print_json, say
-from coordinator.hostpages import known_names
+from broker.sentences import HANG, counted, printable
+from broker.system.machine import new_id
+from coordinator.client.errors import NotDone, Unreachable
+from coordinator.jobs.host_paging import known_names
+from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.ui.live import POLL_S, View, watch_option, watching
+from coordinator.ui.options import json_option, where_options
+from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
-    from coordinator.manifest import Problem
-    from coordinator.plan import Plan
+    from coordinator.client.client import OperatorClient
+    from coordinator.jobs.plan_entries import Plan
+    from coordinator.manifest.problems import Problem
 
 ASK_TIMEOUT_S: Final = 1.0
 HOSTS_TIMEOUT_S: Final = 2.0  # for all of them, of a large fleet
@@ -67,9 +68,10 @@ def check_command(manifest: Path, offline: bool, watch: bool, as_json: bool, **a
 
 def _judge(manifest: Path, config: Path | None, known: _Known) -> dict[str, Any]:
     """Return as JSON values what is to be said of a manifest, and of the trainers in `config`."""
-    from broker.trainers import read_trainers
-    from coordinator.builtin import builtin_trainers
-    from coordinator.manifest import ManifestError, Problem, load_manifest
+    from broker.system.trainer_settings import read_trainers
+    from coordinator.manifest.builtin import builtin_trainers
+    from coordinator.manifest.manifest_file import load_manifest
+    from coordinator.manifest.problems import ManifestError, Problem
 
     built_in = builtin_trainers()
     trainers, hosts = known()
@@ -114,7 +116,7 @@ def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[str]
 
 def doubts(plan: Plan, hosts: set[str] | None) -> list[str] | None:
     """Return a warning for each host that nobody knows; none when that cannot be told."""
-    from coordinator.hostnames import of_plan
+    from coordinator.scheduler.unknown_hosts import of_plan
 
     if not hosts:
         names = [*plan.hosts, *(name for job in plan.jobs for name in job.named_hosts())]
@@ -148,8 +150,8 @@ class _Known:
 
 
 def _ask(at: Mapping[str, Any]) -> tuple[dict[str, Any], set[str] | None]:
-    from broker.messages import AskTrainers
-    from coordinator.cli.common import connect, where
+    from broker.protocol.messages import AskTrainers
+    from coordinator.ui.options import connect, where
 
     asks = connect(where(**at), ASK_TIMEOUT_S)  # what is wrong with the settings is an error
     try:
@@ -162,7 +164,7 @@ def _ask(at: Mapping[str, Any]) -> tuple[dict[str, Any], set[str] | None]:
 
 def known_hosts(client: OperatorClient) -> set[str] | None:
     """Return the names of the hosts; none when that takes too long."""
-    from broker.messages import AskWorkers
+    from broker.protocol.messages import AskWorkers
 
     deadline_s = time.monotonic() + HOSTS_TIMEOUT_S
     names: set[str] = set()

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from broker.errors import LocalError
-from broker.settings import BrokerSettings
-from coordinator.cli.common import where, where_options
+from broker.system.settings import BrokerSettings
+from coordinator.ui.options import where, where_options
 
 if TYPE_CHECKING:
-    from coordinator.live.watcher import Watcher
+    from coordinator.client.watcher import Watcher
     from coordinator.web.artifacts import Fetch
     from coordinator.web.hub import Hub
     from coordinator.web.settings import WebSettings
@@ -59,8 +59,8 @@ def dashboard_command(
             "the web page is not installed here; `pip install 'training-fleet[dashboard]'`, or "
             "in a clone `pip install '.[dashboard]'`"
         )
-    from broker.machine import system_clock
-    from coordinator.live.watcher import Watcher
+    from broker.system.machine import system_clock
+    from coordinator.client.watcher import Watcher
     from coordinator.web.settings import WebSettings, parse_listen, read_password
 
     if private and read_only:
@@ -77,7 +77,7 @@ def dashboard_command(
     def make(on_change: Callable[[], None]) -> Watcher:
         return Watcher(broker, on_change)
 
-    from coordinator.web.service import serve
+    from coordinator.web.server import serve
 
     tell = _Tell(settings, None if password_file else password, listen, read_only)
     serve(settings, make, _fetch(broker), None if read_only else password, system_clock, tell)
@@ -120,8 +120,8 @@ def _fetch(settings: BrokerSettings) -> Fetch:
         job_id: str, attempt: int | None, target: Path, most_bytes: int | None,
         on_bytes: Callable[[int, int], None],
     ) -> str:  # fmt: skip
-        from coordinator.cli.client import OperatorClient
         from coordinator.cli.get import ask, receive, verify
+        from coordinator.client.client import OperatorClient
         from coordinator.web.artifacts import TooLarge
 
         with OperatorClient(settings, ANSWER_S) as client, target.open("w+b") as file:

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import click
 
+from broker.doctor.findings import INDENT, Finding, ok, tell
 from broker.errors import ConfigError
-from broker.findings import INDENT, Finding, ok, tell
-from coordinator.cli.common import json_option, where, where_options
-from coordinator.cli.processes import answer_of
 from coordinator.cli.serve import arguments_of, become_module, check_installed
-from coordinator.cli.views import View, watch_option, watching
+from coordinator.ui.live import View, watch_option, watching
+from coordinator.ui.options import json_option, where, where_options
+from coordinator.ui.processes import answer_of
 
 EVERY_S: Final = 10.0  # trainers are started each time
 _OF_ROLES: Final = {
@@ -27,6 +27,9 @@ _OF_ROLES: Final = {
     "state": ("agent", "coordinator"),
 }
 _WHERE: Final = ("broker", "root", "identity", "plain", "config")
+
+
+_PROGRAMS: Final = {"agent": "agent.doctor", "coordinator": "coordinator.admin.checkup"}
 
 
 @click.command("doctor")
@@ -67,7 +70,7 @@ def doctor_command(role: str | None, *, watch: bool, as_json: bool, **options: A
             raise ConfigError(f"--{name}: only with --role {' or '.join(roles)}")
     if role == "operator":
         return _of_person(at, person, watch=watch, as_json=as_json)
-    module = f"{role}.doctor"
+    module = _PROGRAMS[role]
     if not watch:
         return become_module(module, options, ["--json"] if as_json else [])
     check_installed(module)
@@ -76,8 +79,8 @@ def doctor_command(role: str | None, *, watch: bool, as_json: bool, **options: A
 
 def _person(at: dict[str, Any], options: dict[str, Any]) -> str | None:
     """Return whose machine this is, where nothing that was said is for another role."""
-    from broker.access import person_here
-    from broker.machine import system_clock
+    from broker.client.access import person_here
+    from broker.system.machine import system_clock
 
     if any(options[name] is not None for name in _OF_ROLES):
         return None
@@ -89,7 +92,7 @@ def _person(at: dict[str, Any], options: dict[str, Any]) -> str | None:
 
 def _of_person(at: dict[str, Any], found: str | None, *, watch: bool, as_json: bool) -> int:
     """Check the machine of somebody who looks at the fleet, or commands it."""
-    from coordinator.cli.persondoctor import findings
+    from coordinator.ui.person_doctor import findings
 
     def all_findings() -> Iterator[Finding]:
         if found is not None:
@@ -112,7 +115,7 @@ def _watch(read: Callable[[], Any], *, as_json: bool) -> int:
 
 
 def _draw(found: dict[str, Any]) -> Iterator[Any]:
-    from coordinator.cli.render import Line
+    from coordinator.ui.terminal import Line
 
     for check in found["checks"]:
         yield Line(Finding(**check).line(), indent=INDENT)

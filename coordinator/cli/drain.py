@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from broker.errors import ConfigError
-from broker.machine import new_id
-from broker.messages import AskDrain, AskPause, AskResume, AskSnooze
-from coordinator.cli import EXIT_REFUSED, NotDone, printable
-from coordinator.cli.common import (
+from broker.protocol.messages import AskDrain, AskPause, AskResume, AskSnooze
+from broker.sentences import printable
+from broker.system.machine import new_id
+from coordinator.cli.serve import become_module
+from coordinator.client.errors import NotDone
+from coordinator.jobs.set_aside import begins_again
+from coordinator.ui.candidates import complete_first_host, complete_host
+from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.ui.options import (
     client_options,
     connect,
     host_argument,
@@ -25,13 +30,10 @@ from coordinator.cli.common import (
     where,
     where_options,
 )
-from coordinator.cli.complete import complete_first_host, complete_host
-from coordinator.cli.serve import become_module
-from coordinator.cli.words import say
-from coordinator.setaside import begins_again
+from coordinator.ui.words import say
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 now_option = click.option(
     "--now", is_flag=True, help="What runs is given back at once, rather than finished."
@@ -99,20 +101,20 @@ def snooze_command(
         text = "--off ends the snooze; say neither a time nor --now with it"
         raise click.UsageError(text if here or words else "say which host: fleet snooze HOST --off")
     if off and here:
-        return become_module("agent.snooze", {"end": True, "state": state} | _of_agent(at))
+        return become_module("agent.service.snooze", {"end": True, "state": state} | _of_agent(at))
     if here:
         if len(words) > 1:
             raise click.UsageError("with --here say at most how long: fleet snooze --here 3h")
         options = {"time": words[0] if words else None, "state": state}
         flags = {"now": now or None, "yes": yes or None}
-        return become_module("agent.snooze", options | flags | _of_agent(at))
+        return become_module("agent.service.snooze", options | flags | _of_agent(at))
     if len(words) != 2 and not off:
         raise click.UsageError("say which host and for how long: fleet snooze gaming-pc 3h")
     if state is not None:
         raise click.UsageError("--state: only with --here")
     if off:
         return _end_snooze(words[0], timeout, at, as_json=as_json)
-    from broker.hours import seconds_until
+    from broker.protocol.quiet_hours import seconds_until
 
     try:
         for_s = seconds_until(words[1], datetime.now().astimezone())
@@ -157,7 +159,7 @@ def resume_command(
     if here:
         if host is not None:
             raise click.UsageError("--here is this machine; name no host beside it")
-        return become_module("agent.snooze", {"end": True, "state": state} | _of_agent(at))
+        return become_module("agent.service.snooze", {"end": True, "state": state} | _of_agent(at))
     if host is None:
         text = "say which host; the whole fleet goes on with `fleet pause --off`"
         raise click.UsageError(text)
@@ -233,9 +235,9 @@ def _held(data: dict[str, Any]) -> str:
 
 
 def _say(data: dict[str, Any], text: str, *, as_json: bool) -> None:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     if as_json:
-        render.print_json(data)
+        terminal.print_json(data)
     else:
-        render.say(render.told(text))
+        terminal.say(terminal.told(text))

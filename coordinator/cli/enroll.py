@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from broker import certificates as certs
-from broker import identity as ids
-from broker import private
-from broker.acl import Principal, Role
-from broker.address import parse_addresses, text_of
 from broker.errors import ConfigError
-from broker.machine import system_clock
-from broker.prose import span
-from broker.settings import BrokerSettings
-from coordinator.cli import NotDone
-from coordinator.cli.certificates import addresses_of, broker_url, home_of, home_option, publish
-from coordinator.cli.common import json_option
-from coordinator.cli.journal import note, tell
-from coordinator.cli.progress import waiting
-from coordinator.cli.words import print_json_line, say
+from broker.pki import certificates as certs
+from broker.pki import identity as ids
+from broker.pki import keyfiles
+from broker.protocol.acl import Principal, Role
+from broker.sentences import span
+from broker.system.address import parse_addresses, text_of
+from broker.system.machine import system_clock
+from broker.system.settings import BrokerSettings
+from coordinator.client.errors import NotDone
+from coordinator.ui.ca_files import addresses_of, broker_url, home_of, home_option, publish
+from coordinator.ui.ca_history import note, tell
+from coordinator.ui.options import json_option
+from coordinator.ui.progress import waiting
+from coordinator.ui.words import print_json_line, say
 
 if TYPE_CHECKING:
-    from broker.ca import Authority, Issued
+    from broker.pki.ca import Authority, Issued
 
 DEFAULT_FOR: Final = "15m"
 MAX_FOR_S: Final = 86_400.0
@@ -69,7 +69,7 @@ def enroll_command(
       fleet enroll gaming-pc
       fleet enroll operator:alice -o alice.fleet
     """  # noqa: D301 - \b is click's
-    from broker.ca import Authority
+    from broker.pki.ca import Authority
 
     home = home_of(home)
     authority = Authority(home / "ca")
@@ -113,19 +113,19 @@ def _check_free(authority: Authority, name: str, *, replace: bool) -> Issued | N
 def _to_file(
     authority: Authority, name: str, url: str, out: Path, old: Issued | None, *, as_json: bool
 ) -> None:
-    from broker.bundle import Bundle
+    from broker.pki.identity_file import Bundle
 
     if out.exists():
         raise ConfigError(f"{out}: is there already; remove it, or choose another -o FILE")
     key, option = certs.new_key(), _again(authority, name)
     # A bundle that cannot be written should not cost the host the certificate that it has.
-    private.write(out, b"")
+    keyfiles.write(out, b"")
     try:
         certificate = authority.issue(
             key.public_key(), name, system_clock().wall_s, replace=old is not None
         )
         made = Bundle(name, url, authority.pem, certificate, certs.key_pem(key))
-        private.write(out, made.encode())
+        keyfiles.write(out, made.encode())
     except BaseException:
         out.unlink(missing_ok=True)
         raise
@@ -148,7 +148,7 @@ def _wait(
     replace: bool, as_json: bool,
 ) -> str:  # fmt: skip
     """Wait until the host has come; return how it did, in words."""
-    from broker.enrolment import DEFAULT_PORT, End, Offer, new_token, wait_for_joining
+    from broker.pki.enrolment import DEFAULT_PORT, End, Offer, new_token, wait_for_joining
 
     host, port = _split(given or _own_address(parse_addresses(url)[0].host), DEFAULT_PORT)
     token, option = new_token(authority), _again(authority, name)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from broker.machine import new_id
-from broker.messages import AskEvents
-from coordinator.cli import Unreachable
-from coordinator.cli.common import client_options, json_option
-from coordinator.cli.complete import complete_host, complete_job
-from coordinator.cli.words import moment as local_moment
-from coordinator.cli.words import print_json_line, say
+from broker.protocol.messages import AskEvents
+from broker.system.machine import new_id
+from coordinator.client.errors import Unreachable
+from coordinator.ui.candidates import complete_host, complete_job
+from coordinator.ui.options import client_options, json_option
+from coordinator.ui.words import moment as local_moment
+from coordinator.ui.words import print_json_line, say
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 POLL_S: Final = 1.0
 NAMED: Final = 3  # jobs of one reload that are named
@@ -73,9 +73,9 @@ def events_command(
     if as_json and not follow:
         kept: list[dict[str, Any]] = []
         client.story(wanted, kept.extend)
-        from coordinator.cli import render
+        from coordinator.ui import terminal
 
-        render.print_json(kept)
+        terminal.print_json(kept)
         return
     tell = partial(_print, as_json=as_json)
     found = 0
@@ -125,9 +125,9 @@ def _patiently(
 
 def _tell_of_nothing(client: OperatorClient, wanted: AskEvents) -> None:
     """Say on standard error what was looked for in vain, and whether nobody knows the host."""
-    from coordinator.cli import printable
+    from broker.sentences import printable
     from coordinator.cli.check import known_hosts
-    from coordinator.hostnames import doubt
+    from coordinator.scheduler.unknown_hosts import doubt
 
     kinds = (("of job", wanted.job), ("of host", wanted.host), ("by", wanted.who))
     what = "".join(f" {word} {name}" for word, name in kinds if name is not None)
@@ -140,14 +140,14 @@ def _tell_of_nothing(client: OperatorClient, wanted: AskEvents) -> None:
 
 
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     if as_json:
         for row in rows:
             print_json_line(row)
         return
     for row in together(rows):
-        render.print_event(row)
+        terminal.print_event(row)
 
 
 def together(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.machine import new_id
-from broker.messages import AskForget
-from coordinator.cli.common import client_options, host_argument, json_option
-from coordinator.cli.words import say
+from broker.protocol.messages import AskForget
+from broker.system.machine import new_id
+from coordinator.ui.options import client_options, host_argument, json_option
+from coordinator.ui.words import say
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 
 @click.command("forget")
@@ -31,8 +31,8 @@ def forget_command(client: OperatorClient, host: str, as_json: bool) -> None:
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskForget(id=new_id(), host=host, expires_at=expires_at))
     if as_json:
-        from coordinator.cli import render
+        from coordinator.ui import terminal
 
-        render.print_json(data)
+        terminal.print_json(data)
     else:
         say(f"{data['host']} is forgotten")

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from broker.disk import make_wanted, naming
 from broker.errors import BadMessage, BadStream, ConfigError, LocalError
-from broker.lock import FolderLock, holder
-from broker.machine import new_id
-from broker.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored, Word
-from broker.names import is_plain
-from broker.prose import span
-from broker.ranges import RangeSet
-from broker.stream import Complete, Receiver, SendGrant, WriteChunk
-from broker.topics import Kind
-from coordinator.cli import Unreachable, words
-from coordinator.cli.common import connect, json_option, timeout_option, where, where_options
-from coordinator.cli.complete import complete_attempt
-from coordinator.cli.progress import transfer, waiting
-from coordinator.cli.several import Choice, choosing, complain, exit_code, one_by_one
+from broker.file_names import is_plain
+from broker.protocol.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored, Word
+from broker.protocol.topics import Kind
+from broker.sentences import span
+from broker.stream.ranges import RangeSet
+from broker.stream.stream import Complete, Receiver, SendGrant, WriteChunk
+from broker.system.files import FolderLock, holder, make_wanted, naming
+from broker.system.machine import new_id
+from coordinator.client.errors import Unreachable
+from coordinator.ui import words
+from coordinator.ui.candidates import complete_attempt
+from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
+from coordinator.ui.progress import transfer, waiting
+from coordinator.ui.several import Choice, choosing, complain, exit_code, one_by_one
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 _BLOCK_BYTES: Final = 1024 * 1024
 ASK_AGAIN_S: Final = 10.0
@@ -173,7 +173,7 @@ def fetch(
             part.replace(target)
             files = [target]
         else:
-            from broker.unpack import unpack
+            from broker.system.archive import unpack
 
             with waiting(f"{offer.name}: unpacking"), naming(target):
                 unpacked = folder / target.name

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from broker import certificates as certs
-from broker import identity as ids
-from broker import journal, private
-from broker.address import Address, parse_address, parse_addresses, text_of
 from broker.errors import ConfigError
-from broker.machine import system_clock
-from broker.settings import BrokerSettings, usual_config
-from coordinator.cli.certificates import (
+from broker.pki import ca_journal, keyfiles
+from broker.pki import certificates as certs
+from broker.pki import identity as ids
+from broker.system.address import Address, parse_address, parse_addresses, text_of
+from broker.system.machine import system_clock
+from broker.system.settings import BrokerSettings, usual_config
+from coordinator.ui.ca_files import (
     BROKER_CERTIFICATE,
     BROKER_KEY,
     broker_url,
@@ -27,14 +27,14 @@ from coordinator.cli.certificates import (
     is_usual,
     publish,
 )
-from coordinator.cli.common import json_option
-from coordinator.cli.journal import login, note, tell
-from coordinator.cli.words import print_json, say
+from coordinator.ui.ca_history import login, note, tell
+from coordinator.ui.options import json_option
+from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
     from cryptography import x509
 
-    from broker.ca import Authority
+    from broker.pki.ca import Authority
 
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 RENEW_SHARE: Final = 1 / 3
@@ -125,7 +125,7 @@ def init_command(
     publish(authority, home)
     if done:
         note(authority, home, "init", person, "; ".join(one.what for one in done))
-    if journal.read(home / "ca")[1:]:  # at the first time there is nobody to tell
+    if ca_journal.read(home / "ca")[1:]:  # at the first time there is nobody to tell
         tell(authority, home, None, None)
     steps = _next(home, person, done, brokers)
     if as_json:
@@ -144,7 +144,7 @@ def init_command(
 
 
 def _authority(home: Path, brokers: Sequence[str], now_s: float, done: list[Made]) -> Authority:
-    from broker.ca import KEY_FILE, Authority
+    from broker.pki.ca import KEY_FILE, Authority
 
     folder = home / "ca"
     if (folder / KEY_FILE).exists():
@@ -163,7 +163,7 @@ def _broker(
     authority: Authority, home: Path, brokers: Sequence[str], now_s: float, done: list[Made], *,
     cluster: bool,
 ) -> None:  # fmt: skip
-    from broker.ca import alternative_names, is_node
+    from broker.pki.ca import alternative_names, is_node
 
     folder = home / "broker"
     path = folder / BROKER_CERTIFICATE
@@ -185,10 +185,10 @@ def _broker(
         names = list(dict.fromkeys([*map(_checked, brokers), *LOCAL_NAMES]))
     key = certs.new_key()
     made = authority.issue_broker(key.public_key(), names, now_s, node=cluster)
-    private.private_folder(folder)
-    private.write(folder / BROKER_KEY, certs.key_pem(key))
-    private.write(folder / ids.CA_FILE, authority.pem, private.PUBLIC)
-    private.write(path, made, private.PUBLIC)
+    keyfiles.private_folder(folder)
+    keyfiles.write(folder / BROKER_KEY, certs.key_pem(key))
+    keyfiles.write(folder / ids.CA_FILE, authority.pem, keyfiles.PUBLIC)
+    keyfiles.write(path, made, keyfiles.PUBLIC)
     what = f"the broker's certificate, for {', '.join(names)}"
     done.append(Made(folder, what, is_new=not present))
 

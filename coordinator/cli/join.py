@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from broker import identity as ids
-from broker.acl import Principal, Role
 from broker.errors import ConfigError, LocalError, plain
-from broker.machine import system_clock
-from broker.settings import config_home, expanded
-from coordinator.cli.common import json_option
-from coordinator.cli.words import print_json, say
+from broker.pki import identity as ids
+from broker.protocol.acl import Principal, Role
+from broker.system.machine import system_clock
+from broker.system.settings import config_home, expanded
+from coordinator.ui.options import json_option
+from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
-    from broker.bundle import Bundle
+    from broker.pki.identity_file import Bundle
 
 MAX_TOKEN_CHARS: Final = 200
 USUAL_PORT: Final = 8885  # of `fleet enroll`, whose module takes long to load
@@ -69,7 +69,7 @@ def _take(
     source: str, token: str | None, out: Path | None, *, replace: bool
 ) -> tuple[Bundle, bool]:
     """Put an identity where it belongs; return it, and whether it was not there before."""
-    from broker.bundle import install, read_bundle
+    from broker.pki.identity_file import install, read_bundle
 
     now_s = system_clock().wall_s
     if Path(source).is_file():
@@ -89,8 +89,8 @@ def _fetch(
     found = re.fullmatch(r"(\[[^\]/]+\]|[^:\[\]/]+):([0-9]{1,5})", source)
     if found is None or not 0 < int(found[2]) <= 65_535:
         raise ConfigError(_neither(source))
-    from broker.bundle import check_place
-    from broker.enrolment import fetch, parse_token
+    from broker.pki.enrolment import fetch, parse_token
+    from broker.pki.identity_file import check_place
 
     def check(name: str) -> None:
         try:
@@ -130,10 +130,10 @@ def _running(bundle: Bundle, folder: Path) -> str:
     """Say what the agent that runs here with this identity does by itself; nothing without one."""
     if Principal.parse(bundle.name).role is not Role.AGENT:
         return ""
-    from coordinator.cli.processes import answer_of
+    from coordinator.ui.processes import answer_of
 
     try:
-        found = answer_of("agent.beside", [str(folder)])
+        found = answer_of("agent.running_agent", [str(folder)])
     except LocalError:
         return ""  # who joins is told how to start one
     if found["process"] is None:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coordinator.against import no_room
-from coordinator.cli.order import by_row
-from coordinator.cli.several import Choice, model_option, status_option
-from coordinator.cli.views import View, viewing
-from coordinator.setaside import chance_words
+from coordinator.jobs.set_aside import chance_words
+from coordinator.scheduler.explanation_layout import no_room
+from coordinator.ui.job_order import by_row
+from coordinator.ui.live import View, viewing
+from coordinator.ui.several import Choice, model_option, status_option
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 
 @click.command("list")
@@ -49,8 +49,8 @@ def list_command(client: OperatorClient, states: tuple[str, ...], models: tuple[
 
 
 def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
-    from coordinator.cli import render
-    from coordinator.cli.render import Column
+    from coordinator.ui import terminal
+    from coordinator.ui.terminal import Column
 
     columns = (
         Column("JOB", least=32),
@@ -66,7 +66,7 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
         Column("ARTIFACT", rank=10),
         Column("ID", rank=8, least=8),
     )
-    yield render.table(columns, [_cells(row) for row in rows])
+    yield terminal.table(columns, [_cells(row) for row in rows])
     asked_for = [row["name"] for row in rows if row.get("submitted_by")]
     if asked_for:
         yield f"by `fleet run`, not in the manifest: {', '.join(asked_for)}"
@@ -74,10 +74,10 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     if orphans:
         yield f"*: {orphans} no longer in the manifest, and given to no host any more"
     if names := [row["name"] for row in rows if row.get("unplaceable")]:
-        yield render.unplaceable(names, len(names))
-    yield from render.waiting(rows)
+        yield terminal.unplaceable(names, len(names))
+    yield from terminal.waiting(rows)
     if waits := [row for row in rows if row.get("awaits_cuda_s")]:
-        yield render.awaiting_cuda(waits)
+        yield terminal.awaiting_cuda(waits)
     planned = {row["name"] for row in rows if row["in_plan"]}
     for row in rows:
         if not row["in_plan"] and row["name"] in planned:
@@ -91,39 +91,41 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
         if lack := row.get("no_room"):
             yield f"{row['name']}: its result {no_room(lack)}"
         if row["state"] == "failed":
-            yield f"{row['name']}: {render.first_line(row['error'], 300)}"
+            yield f"{row['name']}: {terminal.first_line(row['error'], 300)}"
 
 
 def _state(row: dict[str, Any]) -> Text:
     """Return a job's state, marked where the manifest does not have the job any more."""
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
-    shown = render.state_of(row)
+    shown = terminal.state_of(row)
     return shown if row["in_plan"] else shown.append("*", "bold")
 
 
 def _host(row: dict[str, Any]) -> Text:
     """Return which host has a job; that none could have it, or can yet, stands out."""
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     waits = "yellow" if row.get("waits_for") else ""
-    return render.Text(render.told(render.host(row)), "red" if row.get("unplaceable") else waits)
+    return terminal.Text(
+        terminal.told(terminal.host(row)), "red" if row.get("unplaceable") else waits
+    )
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     return (
         row["name"],
         _state(row),
         _host(row),
-        render.done(row),
-        render.left(row),
-        render.result(row, render.score(row["metrics"])),
-        render.took(row),
+        terminal.done(row),
+        terminal.left(row),
+        terminal.result(row, terminal.score(row["metrics"])),
+        terminal.took(row),
         row["attempt"],
         row["priority"],
-        render.ago(row["finished_at"]),
-        render.short(row["artifact_id"]),
-        render.short(row["job_id"]),
+        terminal.ago(row["finished_at"]),
+        terminal.short(row["artifact_id"]),
+        terminal.short(row["job_id"]),
     )

@@ -11,24 +11,18 @@ import click
 
 from broker.clock import rfc3339
 from broker.errors import BadMessage
-from broker.loglines import decode_lines, missing
-from broker.machine import new_id
-from broker.messages import JOB_ROW, AskLogs, decode
-from broker.topics import Kind, Topic, Topics
-from coordinator.cli import printable
-from coordinator.cli.common import (
-    connect,
-    json_option,
-    timeout_option,
-    where,
-    where_options,
-)
-from coordinator.cli.follow import FINAL
-from coordinator.cli.several import Choice, choosing, complain, exit_code, one_by_one
-from coordinator.cli.words import local, print_json, print_json_line, tell_of_namesakes
+from broker.protocol.loglines import decode_lines, missing
+from broker.protocol.messages import JOB_ROW, AskLogs, decode
+from broker.protocol.topics import Kind, Topic, Topics
+from broker.sentences import printable
+from broker.system.machine import new_id
+from coordinator.ui.follow import FINAL
+from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
+from coordinator.ui.several import Choice, choosing, complain, exit_code, one_by_one
+from coordinator.ui.words import local, print_json, print_json_line, tell_of_namesakes
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 NOTHING: Final = "it has put nothing out yet"
 _TIME: Final = len("12-31 23:59:59")

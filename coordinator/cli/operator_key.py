@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from broker import private
 from broker.errors import LocalError
-from broker.settings import expanded, usual_config
-from coordinator.cli.common import json_option
-from coordinator.cli.words import print_json, say
+from broker.pki import keyfiles
+from broker.system.settings import expanded, usual_config
+from coordinator.ui.options import json_option
+from coordinator.ui.words import print_json, say
 
 KEY_BYTES = 32  # as long as what HMAC-SHA256 makes of it
 
@@ -32,7 +32,7 @@ def operator_key_command(output: Path, as_json: bool) -> None:
     path = expanded(output).absolute()
     if os.path.lexists(path):
         raise LocalError(f"{output} exists already; choose another name or move it away")
-    private.write(path, f"{secrets.token_hex(KEY_BYTES)}\n".encode())
+    keyfiles.write(path, f"{secrets.token_hex(KEY_BYTES)}\n".encode())
     config = usual_config()
     if as_json:
         print_json({"ok": True, "file": str(path), "config": str(config)})

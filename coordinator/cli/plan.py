@@ -15,20 +15,20 @@ import click
 
 from broker.clock import rfc3339
 from broker.errors import ConfigError
-from broker.machine import machine_name, new_id, system_clock
-from broker.messages import AskStatus, AskTrainers
-from broker.prose import counted
-from coordinator.cli import EXIT_REFUSED
-from coordinator.cli.views import View, viewing
-from coordinator.cli.words import say, short, told, unread
+from broker.protocol.messages import AskStatus, AskTrainers
+from broker.sentences import counted
+from broker.system.machine import machine_name, new_id, system_clock
+from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.ui.live import View, viewing
+from coordinator.ui.words import say, short, told, unread
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
-    from coordinator.cli.outlook import Picture
-    from coordinator.diff import Difference
-    from coordinator.forecast import Forecast, Outlook
-    from coordinator.manifest import ManifestError
-    from coordinator.plan import Plan
+    from coordinator.client.client import OperatorClient
+    from coordinator.jobs.plan_entries import Plan
+    from coordinator.manifest.diff import Difference
+    from coordinator.manifest.problems import ManifestError
+    from coordinator.scheduler.forecast import Forecast, Outlook
+    from coordinator.ui.outlook import Picture
 
 EXIT_CHANGES: Final = 4
 WIDE: Final = 110  # columns of a window with room for what a prediction rests on
@@ -85,7 +85,7 @@ class _Seen:
 
     def read(self) -> dict[str, Any]:
         """Ask for it, and return it as JSON values; of a manifest with errors, what is wrong."""
-        from coordinator.manifest import ManifestError
+        from coordinator.manifest.problems import ManifestError
 
         try:
             self._picture, self.found, self._prospect, warnings = _prepare(
@@ -107,11 +107,11 @@ class _Seen:
 
     def draw(self, data: dict[str, Any]) -> Iterator[Any]:
         """Yield what people see; complaints are for standard error, unless they are watched."""
-        from coordinator.cli import render
+        from coordinator.ui import terminal
 
         complaints = [f"warning: {text}" for text in data["warnings"]]
         if data["ok"]:
-            yield from render.drawn(self._print)
+            yield from terminal.drawn(self._print)
         else:
             complaints = [data["message"], *complaints, _UNCHANGED]
         for text in complaints:
@@ -127,9 +127,9 @@ class _Seen:
 def _prepare(
     client: OperatorClient, manifest: Path | None
 ) -> tuple[Picture, Difference | None, Forecast, list[str]]:
-    from coordinator.cli import outlook
-    from coordinator.hostnames import of_plan
-    from coordinator.manifest import load_manifest
+    from coordinator.manifest.manifest_file import load_manifest
+    from coordinator.scheduler.unknown_hosts import of_plan
+    from coordinator.ui import outlook
 
     if manifest is None:
         who = client.ask(AskStatus(id=new_id()))["coordinator"]
@@ -145,7 +145,7 @@ def _prepare(
 
 
 def _trainers(client: OperatorClient) -> dict[str, Any]:
-    from coordinator.builtin import builtin_trainers
+    from coordinator.manifest.builtin import builtin_trainers
 
     return {**builtin_trainers(), **client.ask(AskTrainers(id=new_id()))["trainers"]}
 
@@ -170,7 +170,8 @@ def _manifest_here(who: dict[str, Any]) -> Path | None:
 
 def _since(client: OperatorClient, file: Path, picture: Picture) -> list[str]:
     """Say whether the coordinator's manifest has become another since it was read."""
-    from coordinator.manifest import ManifestError, load_manifest
+    from coordinator.manifest.manifest_file import load_manifest
+    from coordinator.manifest.problems import ManifestError
 
     typed = shlex.quote(str(file))
     try:
@@ -184,7 +185,7 @@ def _since(client: OperatorClient, file: Path, picture: Picture) -> list[str]:
 
 def after_reload(picture: Picture, plan: Plan) -> Difference:
     """Return what is different once the coordinator has read that manifest."""
-    from coordinator.diff import Known, difference
+    from coordinator.manifest.diff import Known, difference
 
     known = [
         Known(
@@ -201,8 +202,8 @@ def after_reload(picture: Picture, plan: Plan) -> Difference:
 
 def _after(picture: Picture, found: Difference, plan: Plan) -> Forecast:
     """Return what is to be expected once the coordinator has read that manifest."""
-    from coordinator.fates import Waiting
-    from coordinator.plan import HostPolicy
+    from coordinator.jobs.plan_entries import HostPolicy
+    from coordinator.scheduler.feasibility import Waiting
 
     by_id = {job.spec.job_id: job for job in picture.jobs}
     now = rfc3339(system_clock().wall_s)
@@ -234,7 +235,7 @@ def _after(picture: Picture, found: Difference, plan: Plan) -> Forecast:
 
 
 def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) -> dict[str, Any]:
-    from coordinator.cli import outlook, reloaded
+    from coordinator.ui import outlook, reload_lines
 
     now = datetime.now(UTC)
     data: dict[str, Any] = {
@@ -246,7 +247,7 @@ def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) 
         ],
     }
     if found is not None:
-        data |= reloaded.announced(found)
+        data |= reload_lines.announced(found)
     return data
 
 
@@ -261,9 +262,9 @@ def _print(
     *,
     show_all: bool,
 ) -> None:
-    from coordinator.cli import outlook, reloaded, render
+    from coordinator.ui import outlook, reload_lines, terminal
 
-    rows = reloaded.rows_of(out, show_all=show_all)
+    rows = reload_lines.rows_of(out, show_all=show_all)
     cut = False
     if found is not None:
         cut |= _print_changes(out, found, rows)
@@ -273,8 +274,8 @@ def _print(
     for awaits, left in outlook.awaited(prospect):
         cut |= _print_left_over(out, left, _TITLES[awaits], rows)
     words = outlook.end_of_plan(prospect) or "nothing is left to do"
-    title = f'The plan "{render.printable(picture.name)}": ' if picture.name else "The plan: "
-    outlook.say(out, render.Text().append(title, "bold").append(words))
+    title = f'The plan "{terminal.printable(picture.name)}": ' if picture.name else "The plan: "
+    outlook.say(out, terminal.Text().append(title, "bold").append(words))
     if not picture.views:
         outlook.say(out, "No host is known yet; start an agent on each with `fleet agent`.")
     if cut:
@@ -283,18 +284,18 @@ def _print(
 
 def _print_changes(out: Any, found: Difference, rows: int) -> bool:
     """Say what would change; return whether that was more than `rows`."""
-    from coordinator.cli import outlook, reloaded, render
-    from coordinator.diff import in_words
+    from coordinator.manifest.diff import in_words
+    from coordinator.ui import outlook, reload_lines, terminal
 
-    cut = reloaded.tell(out, reloaded.announced(found), rows)
+    cut = reload_lines.tell(out, reload_lines.announced(found), rows)
     words = in_words(found.counts())
-    outlook.say(out, render.Text().append("A reload: ", "bold").append(words))
+    outlook.say(out, terminal.Text().append("A reload: ", "bold").append(words))
     return cut
 
 
 def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:
     """Say what runs when and where; return whether that was more than `rows`."""
-    from coordinator.cli import outlook, render
+    from coordinator.ui import outlook, terminal
 
     shown = [*prospect.of("running"), *prospect.of("starts")]
     if not shown:
@@ -302,14 +303,14 @@ def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:
     names = _names(prospect)
     if is_paused := prospect.waits_for_fleet():
         words = "The fleet is paused, until `fleet pause --off`; + is counted from then."
-        outlook.say(out, render.Text(words, "yellow"))
+        outlook.say(out, terminal.Text(words, "yellow"))
     columns: tuple[Any, ...] = ("JOB", "HOST", "STARTS", "ENDS", "BETWEEN")
     if out.width >= WIDE:
-        columns = (render.Column("JOB", least=32), *columns[1:])
-        columns += (render.Column("BY", least=24), render.Column("AFTER", least=8))
+        columns = (terminal.Column("JOB", least=32), *columns[1:])
+        columns += (terminal.Column("BY", least=24), terminal.Column("AFTER", least=8))
     cells = [_cells(one, names, is_paused=is_paused)[: len(columns)] for one in shown[:rows]]
     said = [index for index in range(len(columns)) if any(row[index] for row in cells)]
-    out.print(render.table([columns[index] for index in said], [
+    out.print(terminal.table([columns[index] for index in said], [
         [row[index] for index in said] for row in cells
     ]))  # fmt: skip
     if len(shown) > rows:
@@ -330,7 +331,7 @@ def _names(prospect: Forecast) -> dict[str, str]:
 
 
 def _last(shown: Sequence[Outlook], *, is_paused: bool) -> str:
-    from coordinator.cli import outlook
+    from coordinator.ui import outlook
 
     if any(one.vague for one in shown):
         return "nobody knows when"
@@ -339,7 +340,7 @@ def _last(shown: Sequence[Outlook], *, is_paused: bool) -> str:
 
 
 def _cells(one: Outlook, names: dict[str, str], *, is_paused: bool) -> tuple[Any, ...]:
-    from coordinator.cli import outlook, render
+    from coordinator.ui import outlook, terminal
 
     start, end = one.start, one.end
     assert start is not None  # noqa: S101 - those that run or will start have both
@@ -354,7 +355,7 @@ def _cells(one: Outlook, names: dict[str, str], *, is_paused: bool) -> tuple[Any
     return (
         names[one.spec.job_id],
         one.host,
-        render.state("running") if one.verdict == "running" else begins,
+        terminal.state("running") if one.verdict == "running" else begins,
         _when(end.median_s, waits=waits) if one.ends_known else "?",
         spread,
         one.estimate.words() if one.estimate else "",
@@ -363,18 +364,18 @@ def _cells(one: Outlook, names: dict[str, str], *, is_paused: bool) -> tuple[Any
 
 
 def _when(in_s: float, *, waits: bool) -> str:
-    from coordinator.cli import outlook
+    from coordinator.ui import outlook
 
     return outlook.later(in_s) if waits else outlook.at(in_s)
 
 
 def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -> bool:
     """Say what cannot start, and why; return whether there was more than `rows` reasons bear."""
-    from coordinator.cli import outlook, render
+    from coordinator.ui import outlook, terminal
 
     if not left:
         return False
-    line = render.Text(f"{counted(len(left), 'job')} {title}:", "yellow")
+    line = terminal.Text(f"{counted(len(left), 'job')} {title}:", "yellow")
     outlook.say(out, line)
     groups = outlook.grouped(left)
     for reason, names in groups[:rows]:

@@ -10,9 +10,9 @@ from typing import Any, Final
 import click
 
 from broker.errors import LocalError
-from coordinator.cli.common import connect, json_option, timeout_option, where, where_options
-from coordinator.cli.complete import complete_attempt, complete_job_or_file
 from coordinator.cli.serve import arguments_of, become_module, check_installed
+from coordinator.ui.candidates import complete_attempt, complete_job_or_file
+from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
 
 _MODULE: Final = "agent.trainer.predict"
 _NEEDED: Final = ("numpy", "pyarrow")  # whatever the model
@@ -59,7 +59,7 @@ def predict_command(
             raise click.UsageError(f"--attempt: of a job, and {job} is a bundle here")
         return become_module(_MODULE, {"bundle": bundle, **options})
     from coordinator.cli.get import fetch
-    from coordinator.cli.processes import carry_out
+    from coordinator.ui.processes import carry_out
 
     with tempfile.TemporaryDirectory(prefix="fleet-predict-") as folder:
         with connect(where(**at), timeout) as client:

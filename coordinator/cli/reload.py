@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.machine import new_id
-from broker.messages import AskReload
-from coordinator.cli import EXIT_REFUSED, NotDone, printable
-from coordinator.cli.common import client_options, json_option
-from coordinator.cli.words import say
+from broker.protocol.messages import AskReload
+from broker.sentences import printable
+from broker.system.machine import new_id
+from coordinator.client.errors import NotDone
+from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.ui.options import client_options, json_option
+from coordinator.ui.words import say
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 
 @click.command("reload")
@@ -30,7 +32,7 @@ def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int
 
     Example: fleet reload
     """
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     try:
         data = client.ask(AskReload(id=new_id(), expires_at=time.time() + client.timeout_s))
@@ -38,18 +40,18 @@ def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int
         _complain(refusal, as_json=as_json)
         return EXIT_REFUSED
     if as_json:
-        render.print_json({"ok": True, **data})
+        terminal.print_json({"ok": True, **data})
     else:
         _print(data, show_all=show_all)
     return 0
 
 
 def _print(data: dict[str, Any], *, show_all: bool) -> None:
-    from coordinator.cli import reloaded, render
-    from coordinator.diff import in_words
+    from coordinator.manifest.diff import in_words
+    from coordinator.ui import reload_lines, terminal
 
-    out = render.console()
-    reloaded.tell(out, data, reloaded.rows_of(out, show_all=show_all))
+    out = terminal.console()
+    reload_lines.tell(out, data, reload_lines.rows_of(out, show_all=show_all))
     say(in_words(data["changes"]))
     for text in data.get("warnings", ()):
         say(f"warning: {printable(text)}", err=True)
@@ -57,11 +59,11 @@ def _print(data: dict[str, Any], *, show_all: bool) -> None:
 
 def _complain(refusal: NotDone, *, as_json: bool) -> None:
     """Print every error of a manifest that was not taken."""
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     errors = (refusal.data or {}).get("errors", [])
     if as_json:
-        render.print_json({"ok": False, "message": str(refusal), "errors": errors})
+        terminal.print_json({"ok": False, "message": str(refusal), "errors": errors})
         return
     say(printable(f"error: {refusal}"), err=True)
     for error in errors:

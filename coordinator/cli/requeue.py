@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.machine import new_id
-from broker.messages import AskRequeue, AskShow
-from coordinator.cli import EXIT_REFUSED, printable
-from coordinator.cli.common import client_options, is_confirmed, json_option
-from coordinator.cli.several import Choice, change, choosing, yes_option
-from coordinator.cli.words import say, short, tell_of_namesakes
-from coordinator.setaside import command, kept_words, set_aside, share_of
+from broker.protocol.messages import AskRequeue, AskShow
+from broker.sentences import printable
+from broker.system.machine import new_id
+from coordinator.jobs.set_aside import command, kept_words, set_aside, share_of
+from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.ui.options import client_options, is_confirmed, json_option
+from coordinator.ui.several import Choice, change, choosing, yes_option
+from coordinator.ui.words import say, short, tell_of_namesakes
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 
 @click.command("requeue")
@@ -53,9 +54,9 @@ def requeue_command(client: OperatorClient, choice: Choice, yes: bool, as_json: 
     data = client.ask(AskRequeue(id=new_id(), job=job, expires_at=expires_at))
     tell_of_namesakes(data, job)
     if as_json:
-        from coordinator.cli import render
+        from coordinator.ui import terminal
 
-        render.print_json(data)
+        terminal.print_json(data)
         return 0
     told = f"{data['name']} ({data['job_id'][:12]}) is {data['state']}"
     lost = data.get("set_aside")  # a coordinator of another version does not tell

@@ -8,28 +8,23 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from broker import identity as ids
-from broker.acl import Principal, Role
-from broker.address import Address, parse_addresses, text_of
 from broker.clock import rfc3339
 from broker.errors import ConfigError
-from broker.machine import system_clock
-from broker.settings import BrokerSettings
-from broker.topics import Topics
-from coordinator.cli import NotDone, printable
-from coordinator.cli.certificates import (
-    addresses_of,
-    broker_url,
-    home_of,
-    home_option,
-    publish,
-)
-from coordinator.cli.common import json_option
-from coordinator.cli.journal import note, tell
-from coordinator.cli.words import print_json, say
+from broker.pki import identity as ids
+from broker.protocol.acl import Principal, Role
+from broker.protocol.topics import Topics
+from broker.sentences import printable
+from broker.system.address import Address, parse_addresses, text_of
+from broker.system.machine import system_clock
+from broker.system.settings import BrokerSettings
+from coordinator.client.errors import NotDone
+from coordinator.ui.ca_files import addresses_of, broker_url, home_of, home_option, publish
+from coordinator.ui.ca_history import note, tell
+from coordinator.ui.options import json_option
+from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
-    from broker.ca import Authority, Issued
+    from broker.pki.ca import Authority, Issued
 
 _OF_A_PERSON: Final = (
     "a person's programs that are connected stay so, but on `fleet broker`; to end their rights, "
@@ -57,7 +52,7 @@ def revoke_command(
 
     Example: fleet revoke gaming-pc
     """
-    from broker.ca import Authority
+    from broker.pki.ca import Authority
 
     home = home_of(home)
     authority = Authority(home / "ca")
@@ -98,7 +93,7 @@ def revoke_command(
 
 def _say_revoked(name: str, ended: Sequence[Issued], jobs: list[str] | None) -> None:
     """Say what was revoked, and what becomes of the jobs, if the coordinator has said it."""
-    from broker.ca import describe
+    from broker.pki.ca import describe
 
     if not ended:
         say(f"{name} is revoked already")
@@ -128,7 +123,7 @@ def _expel(
     `none`, `unknown` where no broker is known, or `unreachable`. Raises `NotDone` where the broker
     lets it in still, or it is connected elsewhere.
     """
-    from broker.expulsion import Outcome, expel
+    from broker.client.expulsion import Outcome, expel
 
     if addresses is None:
         words = "no broker is known, so a connection that it has goes on; name it: --broker URL"
@@ -171,7 +166,7 @@ def _addresses(home: Path, settings: BrokerSettings, name: str) -> tuple[Address
 
 
 def _check_known(authority: Authority, name: str) -> None:
-    from broker.ca import BROKER_NAME
+    from broker.pki.ca import BROKER_NAME
 
     issued = [one for one in authority.issued() if one.name != BROKER_NAME]
     if not any(one.name == name for one in issued):

@@ -11,13 +11,15 @@ from typing import Any
 import click
 
 from broker.errors import LocalError
-from broker.machine import new_id
-from broker.messages import AskRun
-from broker.topics import Topics
-from coordinator.cli import EXIT_REFUSED, NotDone, printable
-from coordinator.cli.common import connect, json_option, timeout_option, where, where_options
-from coordinator.cli.complete import complete_host, complete_model, models_of_hosts
-from coordinator.cli.words import print_json, say
+from broker.protocol.messages import AskRun
+from broker.protocol.topics import Topics
+from broker.sentences import printable
+from broker.system.machine import new_id
+from coordinator.client.errors import NotDone
+from coordinator.ui.candidates import complete_host, complete_model, models_of_hosts
+from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
+from coordinator.ui.words import print_json, say
 
 # option -> key of a [[jobs]] table, where they are not called alike
 _KEYS = {"on": "allowed_hosts", "not_on": "denied_hosts", "train_host": "train_hosts",
@@ -57,7 +59,7 @@ def _model(ctx: click.Context, _option: click.Parameter, value: str | None) -> s
     there = models_of_hosts(ctx)
     whose = "the fleet's hosts have"
     if not there:
-        from coordinator.builtin import builtin_trainers
+        from coordinator.manifest.builtin import builtin_trainers
 
         there, whose = sorted(builtin_trainers()), "no host could be asked; built in are"
     text = f"Missing option '--model': {whose} {', '.join(there)}"
@@ -130,7 +132,7 @@ def run_command(
             raise LocalError(f"{get / data['name']} exists already; remove it, or name another DIR")
         row = data
         if waits:
-            from coordinator.cli.follow import in_fields, until_over
+            from coordinator.ui.follow import in_fields, until_over
 
             fetches = get is not None
             row = in_fields(until_over(client, data["job_id"], quiet=as_json, fetches=fetches))

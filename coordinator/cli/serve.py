@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from broker.errors import LocalError
-from coordinator.cli.brokerfiles import config_command
-from coordinator.cli.common import where_options
+from coordinator.cli.broker_config import config_command
+from coordinator.ui.options import where_options
 
 
 @click.group("broker", invoke_without_command=True)
@@ -45,7 +45,7 @@ def broker_command(ctx: click.Context, /, **options: Any) -> int:
     for name in ("config", "root"):
         options[name] = options[name] or given.get(name)
     origins = [part for origin in options.pop("origin") for part in ("--origin", origin)]
-    return become_module("broker.server", options, origins)
+    return become_module("broker.embedded", options, origins)
 
 
 broker_command.add_command(config_command)
@@ -97,7 +97,7 @@ def become_module(module: str, options: dict[str, Any], flags: Sequence[str] = (
 
     Raises `LocalError` when the program is not installed.
     """
-    from coordinator.cli.processes import become
+    from coordinator.ui.processes import become
 
     check_installed(module)
     return become(module, [*flags, *arguments_of(options)])

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.machine import new_id
-from broker.messages import AskShow
-from broker.prose import is_figure
-from coordinator.against import no_room, waits
-from coordinator.cli.several import Choice, choosing, exit_code, one_by_one
-from coordinator.cli.views import View, viewing
-from coordinator.cli.words import namesakes, rest
-from coordinator.setaside import chance_words, command
+from broker.protocol.messages import AskShow
+from broker.sentences import is_figure
+from broker.system.machine import new_id
+from coordinator.jobs.set_aside import chance_words, command
+from coordinator.scheduler.explanation_layout import no_room, waits
+from coordinator.ui.live import View, viewing
+from coordinator.ui.several import Choice, choosing, exit_code, one_by_one
+from coordinator.ui.words import namesakes, rest
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 _TITLE = 12  # characters
 MAX_ASIDE = 10
@@ -57,18 +57,18 @@ def show_command(client: OperatorClient, choice: Choice) -> View:
 
 
 def _draw(data: dict[str, Any]) -> Iterator[Any]:
-    from coordinator.cli import render
-    from coordinator.cli.render import Column
+    from coordinator.ui import terminal
+    from coordinator.ui.terminal import Column
 
     for title, value in _facts(data):
-        line = render.Text(f"{title:<{_TITLE}}")
-        shown = value if isinstance(value, render.Text) else render.printable(str(value))
-        yield render.Line(line.append(shown), indent=_TITLE)
+        line = terminal.Text(f"{title:<{_TITLE}}")
+        shown = value if isinstance(value, terminal.Text) else terminal.printable(str(value))
+        yield terminal.Line(line.append(shown), indent=_TITLE)
     if data["metrics"]:
         yield "\nMetrics"
         for name, value in data["metrics"].items():
             if not name.endswith("_ci") and is_figure(value):
-                yield f"  {name:<20} {render.figure(data['metrics'], name)}"
+                yield f"  {name:<20} {terminal.figure(data['metrics'], name)}"
     if aside := [one for one in data["results"] if one["set_aside_at"]]:
         yield "\nSet aside"
         yield from _set_aside(data, aside)
@@ -81,48 +81,48 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
         Column("BY", rank=2, least=20),
         Column("WHY", least=16, wrap=True),
     )
-    yield render.table(columns, [_event(event) for event in data["events"]])
+    yield terminal.table(columns, [_event(event) for event in data["events"]])
 
 
 def _set_aside(data: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[Any]:
     """Tell of results that a requeue has taken from the job, the newest first, each in a line."""
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
-    job = render.short(data["job_id"]) if data["others"] else data["name"]
+    job = terminal.short(data["job_id"]) if data["others"] else data["name"]
     for one in reversed(results[-MAX_ASIDE:]):
         said = [one["metric"]] if one["metric"] else []
-        said += [render.size(one["size_bytes"])] if one["size_bytes"] is not None else []
+        said += [terminal.size(one["size_bytes"])] if one["size_bytes"] is not None else []
         if not one["is_there"]:
             said.append("deleted")
         elif one["kept_until"] is None:
             said.append("which the job has again")
         else:
             how = command(job, one["attempt"])
-            said.append(f"kept until {render.moment(one['kept_until'])}: {how}")
-        came = render.moment(one["at"])
-        yield render.Line(f"  attempt {one['attempt']}, of {came}: {', '.join(said)}")
+            said.append(f"kept until {terminal.moment(one['kept_until'])}: {how}")
+        came = terminal.moment(one["at"])
+        yield terminal.Line(f"  attempt {one['attempt']}, of {came}: {', '.join(said)}")
     if len(results) > MAX_ASIDE:
         yield f"  and {len(results) - MAX_ASIDE} earlier (--json has them)"
 
 
 def _event(event: dict[str, Any]) -> tuple[Any, ...]:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     # Where the job left its host, the row names none any more: it is the one that did it.
     role, _, name = str(event["who"]).partition(":")
     event = event | {"host": event["host"] or (name if role == "host" else None)}
     return (
-        render.local(event["at"]),
+        terminal.local(event["at"]),
         event["event"],
         event["attempt"] or "-",
         event["host"] or "-",
-        render.by(event),
-        render.first_line(event["why"], 200),
+        terminal.by(event),
+        terminal.first_line(event["why"], 200),
     )
 
 
 def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     spec = data["spec"]
     needs = [
@@ -152,7 +152,7 @@ def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
     if data["artifact_id"]:
         facts.append(("Artifact", data["artifact_id"]))
     if data["error"]:
-        facts.append(("Error", render.Text(render.told(data["error"]), style="red")))
+        facts.append(("Error", terminal.Text(terminal.told(data["error"]), style="red")))
     return facts
 
 
@@ -170,16 +170,16 @@ def _counted(data: dict[str, Any]) -> str:
 
 
 def _state(data: dict[str, Any]) -> Any:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
-    state = render.state_of(data)
+    state = terminal.state_of(data)
     if data.get("below_chance"):
         state.append(f"; {chance_words(data['metrics'])}", "default")
     if data.get("unplaceable"):
         why = f"`fleet why {data['name']}` says why"
         state.append(f"; no known host can run it, {why}", "default")
     elif waits_for := data.get("waits_for"):
-        state.append(f"; it {render.printable(waits(waits_for))}", "default")
+        state.append(f"; it {terminal.printable(waits(waits_for))}", "default")
     elif lack := data.get("no_room"):
         state.append(f"; its result {no_room(lack)}", "default")
     return state if data["in_plan"] else state.append(", no longer in the manifest", "default")
@@ -187,13 +187,13 @@ def _state(data: dict[str, Any]) -> Any:
 
 def _took(data: dict[str, Any]) -> str:
     """Return how long the newest attempt ran, and all of those in the history together."""
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     ran = _ran_s(data["events"])
-    newest = render.took(data)
+    newest = terminal.took(data)
     if not ran or (len(ran) == 1 and newest):
         return newest or "-"
-    in_all = render.span(sum(ran.values()))
+    in_all = terminal.span(sum(ran.values()))
     if len(ran) == 1:
         return f"{in_all} the attempt before"
     newest = f"{newest} the newest attempt, " if newest else ""
@@ -223,15 +223,15 @@ def _ran_s(events: list[dict[str, Any]]) -> dict[int, float]:
 
 def _progress(data: dict[str, Any]) -> str:
     """Return what the trainer says of itself: how much is done, of what, and how it stands."""
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     now = data.get("progress") or {}
-    said = [done] if (done := render.done(data)) else []
+    said = [done] if (done := terminal.done(data)) else []
     if now.get("epoch") and now.get("epochs"):
         said.append(f"epoch {now['epoch']} of {now['epochs']}")
     for name, title in (("train_loss", "loss"), ("val_loss", "held-out loss")):
         if now.get(name) is not None:
             said.append(f"{title} {now[name]:.4f}")
-    if left := render.left(data):
+    if left := terminal.left(data):
         said.append(rest(left))
     return ", ".join(said)

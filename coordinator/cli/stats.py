@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from broker.machine import new_id
-from broker.messages import AskAttempts
+from broker.protocol.messages import AskAttempts
+from broker.system.machine import new_id
 from coordinator.cli.events import moment
-from coordinator.cli.views import View, viewing
+from coordinator.ui.live import View, viewing
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 KEYS: Final = ("host", "model", "day")
 ENDS: Final = ("completed", "failed", "lost", "released", "cancelled")
@@ -50,7 +50,7 @@ class Account:
 
     def median_s(self) -> float | None:
         """Return how long a completed attempt takes, none where there was none."""
-        from coordinator.durations import quantile
+        from coordinator.scheduler.durations import quantile
 
         return quantile(sorted(self.took_s), 0.5) if self.took_s else None
 
@@ -87,7 +87,7 @@ def stats_command(client: OperatorClient, keys: tuple[str, ...], since: float) -
 
 
 def _read(client: OperatorClient, keys: Sequence[str], since_s: float) -> dict[str, Any]:
-    from coordinator.cli.outlook import attempts
+    from coordinator.ui.outlook import attempts
 
     rows = attempts(client, AskAttempts(id=new_id(), since=since_s))
     total, by = account(rows, keys)
@@ -98,7 +98,7 @@ def _read(client: OperatorClient, keys: Sequence[str], since_s: float) -> dict[s
 
 
 def _draw(since_s: float, data: dict[str, Any]) -> Iterator[Any]:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     total = data["total"]
     if not any([*total["attempts"].values(), *total["jobs"].values()]):
@@ -110,7 +110,7 @@ def _draw(since_s: float, data: dict[str, Any]) -> Iterator[Any]:
         columns = (key.upper(), ">HOURS", ">DONE", ">FAILED", ">LOST", ">STOPPED", ">SUCCESS",
                    ">MEDIAN")  # fmt: skip
         cells = [_cells(row[key], row, said) for row, said in zip(rows, hours)]
-        yield render.table(columns, cells)
+        yield terminal.table(columns, cells)
         yield ""
     over = [f"{count} {state}" for state, count in total["jobs"].items() if count]
     jobs = ", ".join(over) or "none"
@@ -168,7 +168,7 @@ def _by_day(one: tuple[str, Account]) -> tuple[float, str]:
 
 
 def _cells(name: str, one: Mapping[str, Any], hours: str) -> tuple[Any, ...]:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     attempts, success, median_s = one["attempts"], one["success"], one["median_s"]
     return (
@@ -179,7 +179,7 @@ def _cells(name: str, one: Mapping[str, Any], hours: str) -> tuple[Any, ...]:
         attempts["lost"],
         attempts["released"] + attempts["cancelled"],
         "-" if success is None else f"{success:.0%}",
-        "-" if median_s is None else render.span(median_s),
+        "-" if median_s is None else terminal.span(median_s),
     )
 
 

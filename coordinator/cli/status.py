@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from broker.errors import RemoteError
-from broker.machine import new_id
-from broker.messages import AskStatus
-from coordinator.cli import NotDone, Unreachable, printable
-from coordinator.cli.views import View, viewing
+from broker.protocol.messages import AskStatus
+from broker.sentences import printable
+from broker.system.machine import new_id
+from coordinator.client.errors import NotDone, Unreachable
+from coordinator.ui.live import View, viewing
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 INDENT: Final = 13  # as far as the facts stand beside their titles
 _Words = str | tuple[str, str]  # where one and several are said differently, both
@@ -86,25 +87,25 @@ def _read(client: OperatorClient) -> dict[str, Any]:
 
 
 def _draw(data: dict[str, Any]) -> Iterator[Any]:
-    from coordinator.cli import holds, render
+    from coordinator.ui import holds, terminal
 
     yield from holds.paused(data)
     who = data["coordinator"]
-    started = render.ago(who["started_at"])
+    started = terminal.ago(who["started_at"])
     yield _fact("Coordinator", f"{who['host']}, version {who['version']}, started {started}")
     yield _fact("Broker", data["broker"]["address"])
     if strain := (data["broker"].get("load") or {}).get("strain"):
-        said = render.Text(" " * INDENT).append(render.printable(strain), "yellow")
-        yield render.Line(said, indent=INDENT)
+        said = terminal.Text(" " * INDENT).append(terminal.printable(strain), "yellow")
+        yield terminal.Line(said, indent=INDENT)
     yield from _manifest(who)
     yield from holds.disk(data)
     for title, counts in (("Jobs", data["jobs"]), ("Hosts", data["hosts"])):
-        line = render.Text(f"{title:<{INDENT}}")
+        line = terminal.Text(f"{title:<{INDENT}}")
         shown = [(name, count) for name, count in counts.items() if count]
         for index, (name, count) in enumerate(shown):
             line.append(", " if index else "")
-            line.append(f"{count} ").append(render.state(name))
-        yield render.Line(line if shown else f"{title:<{INDENT}}none", indent=INDENT)
+            line.append(f"{count} ").append(terminal.state(name))
+        yield terminal.Line(line if shown else f"{title:<{INDENT}}none", indent=INDENT)
     yield from holds.orphaned(data)
     yield from holds.unplaceable(data)
     yield from holds.waiting(data)
@@ -124,19 +125,19 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
 
 def _manifest(who: dict[str, Any]) -> Iterator[Any]:
     """Yield which manifest it is, and what is the matter with it, if anything is."""
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     if who["plan"]:
-        yield _fact("Plan", render.printable(who["plan"]))
+        yield _fact("Plan", terminal.printable(who["plan"]))
     yield _fact("Manifest", who["manifest"] or "none")
-    fault, unread = who["manifest_fault"], render.told(render.unread(who))
-    said = render.Text(" " * INDENT)
+    fault, unread = who["manifest_fault"], terminal.told(terminal.unread(who))
+    said = terminal.Text(" " * INDENT)
     if fault:
         said.append("has errors", "red")
-        said.append(render.printable(f", the last good plan goes on: {fault}"))
+        said.append(terminal.printable(f", the last good plan goes on: {fault}"))
         said.append("; " if unread else "")
     if fault or unread:
-        yield render.Line(said.append(unread, "yellow"), indent=INDENT)
+        yield terminal.Line(said.append(unread, "yellow"), indent=INDENT)
 
 
 def _refused(counts: dict[str, int]) -> Iterator[Any]:
@@ -164,16 +165,16 @@ def _one_or_more(words: _Words, count: int) -> str:
 
 
 def _fact(title: str, text: str) -> Any:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
-    return render.Line(f"{title:<{INDENT}}{text}", indent=INDENT)
+    return terminal.Line(f"{title:<{INDENT}}{text}", indent=INDENT)
 
 
 def _why_nothing_starts(data: dict[str, Any]) -> str:
     if not sum(data["hosts"].values()):
         return "No host is known, so nothing can start: start an agent on each machine."
     if starting := data.get("starting"):
-        from coordinator.cli import outlook
+        from coordinator.ui import outlook
 
         return f"Nothing that is pending can start yet: {outlook.starting(starting)}."
     return "Nothing that is pending can start; `fleet why JOB` says why."
@@ -186,7 +187,7 @@ def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | N
         return None
     from datetime import UTC, datetime
 
-    from coordinator.cli import outlook
+    from coordinator.ui import outlook
 
     if left > outlook.BY_THE_WAY:
         return {"text": f"{left} jobs are left; `fleet plan` takes the time to predict them"}

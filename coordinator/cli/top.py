@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from broker.errors import ConfigError
-from coordinator.cli.common import where, where_options
+from coordinator.ui.options import where, where_options
 
 
 @click.command("top")
@@ -34,14 +34,14 @@ def top_command(
     Example: fleet top
     """
     try:
-        from coordinator.cli.screen.app import Top
+        from coordinator.top.app import Top
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "textual":
             raise
         raise ConfigError(
             "`fleet top` needs Textual, which is not installed: pip install '.[console]'"
         ) from None
-    from coordinator.live.watcher import Watcher
+    from coordinator.client.watcher import Watcher
 
     # Textual draws on standard error.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):

@@ -11,16 +11,16 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from broker.address import DEFAULT_URL, Address, parse_addresses, text_of
+from broker.doctor.findings import Level
 from broker.errors import ConfigError, LocalError
-from broker.findings import Level
-from broker.lock import FolderLock
-from broker.settings import OPERATOR_KEY, BrokerSettings, find_config, read_section
-from broker.topics import is_host
-from coordinator.cli.common import json_option, where, where_options
-from coordinator.cli.processes import Fleet
-from coordinator.cli.progress import waiting
-from coordinator.cli.words import say
+from broker.protocol.topics import is_host
+from broker.system.address import DEFAULT_URL, Address, parse_addresses, text_of
+from broker.system.files import FolderLock
+from broker.system.settings import OPERATOR_KEY, BrokerSettings, find_config, read_section
+from coordinator.ui.options import json_option, where, where_options
+from coordinator.ui.processes import Fleet
+from coordinator.ui.progress import waiting
+from coordinator.ui.words import say
 
 READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a slow disk
 
@@ -74,7 +74,7 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     stopping = _Interrupts(fleet)
     try:
         settings = _start(fleet, options, settings, hosts, own_broker=source is None)
-        from coordinator.cli.watch import until_stopped, watch_until_idle
+        from coordinator.ui.up_live import until_stopped, watch_until_idle
 
         if not until_idle:
             return until_stopped(fleet, settings, state, _lacks(options))
@@ -142,7 +142,7 @@ def _use(settings: BrokerSettings, source: str, config: Path | None, *, aside: b
     Raises `LocalError` where nobody listens there, or the coordinator could not do its work;
     `ConfigError` where its way there is not safe, or its identity is not here.
     """
-    from broker.reach import check_address
+    from broker.doctor.reach import check_address
 
     addresses = parse_addresses(settings.url)
     # What a program reads is not disturbed.
@@ -162,9 +162,9 @@ def _use(settings: BrokerSettings, source: str, config: Path | None, *, aside: b
 
 def _try(settings: BrokerSettings, address: Address, source: str, config: Path | None) -> None:
     """Connect as the coordinator will, which tries again and again where a person is told."""
-    from broker.access import COORDINATOR, open_access
-    from broker.machine import system_clock
-    from broker.reach import check_session
+    from broker.client.access import COORDINATOR, open_access
+    from broker.doctor.reach import check_session
+    from broker.system.machine import system_clock
 
     # Each program has its own identity, whatever is that of this verb: see `_start`.
     environment = {name: text for name, text in os.environ.items() if name != "FLEET_IDENTITY"}
@@ -199,7 +199,7 @@ def _start(
     if own_broker:
         listen = f"127.0.0.1:{options['port']}"
         # The file's other doors are the fleet proper's, which may be open on this machine.
-        child = fleet.start("broker", "broker.server", ["--listen", listen, "--no-websocket"])
+        child = fleet.start("broker", "broker.embedded", ["--listen", listen, "--no-websocket"])
         try:
             with waiting("starting the broker"):
                 port = child.wait_ready(READY_TIMEOUT_S)["port"]

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from broker.errors import RemoteError
-from broker.machine import new_id
-from broker.messages import AskWhy
-from broker.prose import counted
-from coordinator.against import alike, no_room, wished
-from coordinator.cli import NotDone, Unreachable
-from coordinator.cli.common import job_argument
-from coordinator.cli.views import View, viewing
-from coordinator.cli.words import namesakes
+from broker.protocol.messages import AskWhy
+from broker.sentences import counted
+from broker.system.machine import new_id
+from coordinator.client.errors import NotDone, Unreachable
+from coordinator.scheduler.explanation_layout import alike, no_room, wished
+from coordinator.ui.live import View, viewing
+from coordinator.ui.options import job_argument
+from coordinator.ui.words import namesakes
 
 if TYPE_CHECKING:
-    from coordinator.cli.client import OperatorClient
-    from coordinator.forecast import Forecast, Outlook
+    from coordinator.client.client import OperatorClient
+    from coordinator.scheduler.forecast import Forecast, Outlook
 
 LIVE: Final = ("pending", "claimed", "running")
 _MEMORY: Final = ("out of memory", "memoryerror", "cannot allocate")
@@ -54,7 +54,7 @@ def why_command(client: OperatorClient, job: str) -> View:
 
 
 def _read(client: OperatorClient, job: str) -> dict[str, Any]:
-    from coordinator.cli import outlook
+    from coordinator.ui import outlook
 
     data: dict[str, Any] = client.ask(AskWhy(id=new_id(), job=job))
     data["advice"] = _advice(data)
@@ -69,16 +69,16 @@ def _read(client: OperatorClient, job: str) -> dict[str, Any]:
 
 
 def _draw(data: dict[str, Any]) -> Iterable[Any]:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
-    return render.drawn(partial(_print, data))
+    return terminal.drawn(partial(_print, data))
 
 
 def _print(data: dict[str, Any], out: Any) -> None:
-    from coordinator.cli import outlook, render
+    from coordinator.ui import outlook, terminal
 
-    line = render.Text(f"{data['name']} is ").append(render.state(data["state"]))
-    outlook.say(out, line.append(render.told(_told(data["state"], data["summary"]))))
+    line = terminal.Text(f"{data['name']} is ").append(terminal.state(data["state"]))
+    outlook.say(out, line.append(terminal.told(_told(data["state"], data["summary"]))))
     if lack := data.get("no_room"):
         outlook.say(out, f"Its result {no_room(lack)}.")
         outlook.say(out, "Make room there; its host tries again every two minutes or sooner.", 2)
@@ -103,7 +103,7 @@ def _told(state: str, summary: str) -> str:
 
 
 def _forecast(client: OperatorClient) -> Forecast | None:
-    from coordinator.cli import outlook
+    from coordinator.ui import outlook
 
     try:
         return outlook.look(client).forecast()
@@ -113,7 +113,7 @@ def _forecast(client: OperatorClient) -> Forecast | None:
 
 def _when(one: Outlook, found: Forecast, *, takes: bool = True) -> str:
     """Say when a job will start, or end, and what that rests on; `takes`: some host can now."""
-    from coordinator.cli import outlook
+    from coordinator.ui import outlook
 
     by = one.estimate.words(in_full=True) if one.estimate else ""
     match one.verdict:
@@ -135,7 +135,7 @@ def _when(one: Outlook, found: Forecast, *, takes: bool = True) -> str:
 
 
 def _start(one: Outlook, found: Forecast, by: str, *, takes: bool) -> str:
-    from coordinator.cli import outlook
+    from coordinator.ui import outlook
 
     assert one.start is not None  # noqa: S101 - it starts
     assert one.end is not None  # noqa: S101 - likewise
@@ -173,8 +173,8 @@ def _advice(data: dict[str, Any]) -> list[str]:
 
 
 def _print_clauses(out: Any, data: dict[str, Any]) -> None:
-    from coordinator.analysis import PRESENCE
-    from coordinator.cli import outlook, render
+    from coordinator.scheduler.explanation import PRESENCE
+    from coordinator.ui import outlook, terminal
 
     if data["clauses"]:
         known = data["known"]
@@ -185,7 +185,7 @@ def _print_clauses(out: Any, data: dict[str, Any]) -> None:
         ]
         out.print()
         columns = ("CONDITION", ">RULES OUT", ">LEAVES", "WHICH")
-        out.print(render.table(columns, rows, wrap=True))
+        out.print(terminal.table(columns, rows, wrap=True))
     suits = data["suitable"]
     if suits and "now" not in suits:
         counts, words = data["suit"], _HOW | PRESENCE
@@ -210,7 +210,7 @@ def _print_hosts(out: Any, hosts: list[dict[str, Any]], summary: str) -> None:
 
     What is against all of them, and was said by the summary, is not said of each again.
     """
-    from coordinator.cli import outlook, render
+    from coordinator.ui import outlook, terminal
 
     said = {
         reason
@@ -222,8 +222,8 @@ def _print_hosts(out: Any, hosts: list[dict[str, Any]], summary: str) -> None:
     groups = alike(hosts, said)
     wide = max((len(names[0]) for names in groups.values() if len(names) == 1), default=0)
     for reasons, names in groups.items():
-        texts = [render.told(reason) for reason in reasons]
-        title = render.Text().append(", ".join(names), "bold")
+        texts = [terminal.told(reason) for reason in reasons]
+        title = terminal.Text().append(", ".join(names), "bold")
         if len(names) > 1:
             outlook.say(out, title, 2)
             for text in texts:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from coordinator.cli.views import View, viewing
+from coordinator.ui.live import View, viewing
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from coordinator.cli.client import OperatorClient
+    from coordinator.client.client import OperatorClient
 
 NEAR_S: Final = 30 * 86_400.0
 _MAKERS: Final = ("NVIDIA ", "GeForce ", "AMD ", "Radeon ")
@@ -39,8 +39,8 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     if not rows:
         yield "no hosts; start an agent on each with `fleet agent --data DIR`"
         return
-    from coordinator.cli import render
-    from coordinator.cli.render import Column
+    from coordinator.ui import terminal
+    from coordinator.ui.terminal import Column
 
     columns = [
         Column("HOST", least=12),
@@ -57,14 +57,14 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     ]
     if any(map(_described, rows)):
         columns.append(Column("DESCRIPTION", rank=10, least=20))
-    yield render.table(columns, [_cells(row)[: len(columns)] for row in rows])
+    yield terminal.table(columns, [_cells(row)[: len(columns)] for row in rows])
     for row in rows:
         for why in [*row["barred"], *_twins(row), *_near_its_end(row)]:
-            yield render.Line(f"{row['host']}: {why}", style="yellow")
+            yield terminal.Line(f"{row['host']}: {why}", style="yellow")
 
 
 def _twins(row: dict[str, Any]) -> list[str]:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     if row["presence"] != "twins":
         return []
@@ -72,7 +72,7 @@ def _twins(row: dict[str, Any]) -> list[str]:
     if (row["capability"] or {}).get("certificate_expires_at"):
         said = "two agents use its certificate; `fleet enroll` another name for one of them"
     if alone_in_s := row.get("alone_in_s"):
-        said += f"; clears in {render.span(alone_in_s)} once one of them has gone"
+        said += f"; clears in {terminal.span(alone_in_s)} once one of them has gone"
     return [said]
 
 
@@ -80,7 +80,7 @@ def _near_its_end(row: dict[str, Any]) -> list[str]:
     """Say when a host's certificate ends, if that is soon: a column for it would be in the way."""
     from datetime import UTC, datetime
 
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     ends = str((row["capability"] or {}).get("certificate_expires_at"))
     try:
@@ -93,11 +93,11 @@ def _near_its_end(row: dict[str, Any]) -> list[str]:
     day = end.astimezone().date()
     if left_s <= 0:
         return [f"its certificate ended on {day}; `fleet enroll {row['host']} --replace`"]
-    return [f"its certificate ends on {day}, in {render.span(left_s)}"]
+    return [f"its certificate ends on {day}, in {terminal.span(left_s)}"]
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     capability = row["capability"] or {}
     here = row["status"] == "online"  # of a host that is away nothing old is shown
@@ -115,9 +115,9 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
         _doing(row),
         capability.get("physical_cores", "-"),
         "-" if cpu is None else f"{cpu:.0f}%",
-        render.size(ram if here else None),
+        terminal.size(ram if here else None),
         _gpu_names(cards),
-        render.size(max(free)) if free else "-",
+        terminal.size(max(free)) if free else "-",
         f"{sum(use) / len(use):.0f}%" if use else "-",
         f"{sum(power):.0f} W" if power else "-",
         capability.get("agent_version") or "-",
@@ -127,25 +127,25 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def _described(row: dict[str, Any]) -> str:
     """Return what a host is in its owner's words, else in the manifest's."""
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     said = [(row.get(of) or {}).get("description") for of in ("capability", "policy")]
-    return render.first_line(said[0] or said[1])
+    return terminal.first_line(said[0] or said[1])
 
 
 def _status(row: dict[str, Any]) -> Text:
     """Return how a host is in a word; of one that is there, why it is given no jobs."""
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
-    return render.state(row["condition"])
+    return terminal.state(row["condition"])
 
 
 def _doing(row: dict[str, Any]) -> str:
     """Return what a host is at, or when it was last heard of."""
-    from coordinator.cli import render
+    from coordinator.ui import terminal
 
     if row["status"] != "online":
-        return f"last seen {render.ago(row['last_seen'])}" if row["last_seen"] else "never seen"
+        return f"last seen {terminal.ago(row['last_seen'])}" if row["last_seen"] else "never seen"
     idle = "takes no jobs" if row["barred"] else "idle"
     return ", ".join(_held(held) for held in row["jobs"]) or idle
 

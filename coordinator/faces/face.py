@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from broker.clock import Now
-from broker.wire import Outgoing
-from coordinator.jobs import Change
-from coordinator.records import Record
-from coordinator.world import World
+from broker.protocol.events import Outgoing
+from coordinator.core.state import World
+from coordinator.jobs.jobs import Change
+from coordinator.jobs.records import Record
 
 E = TypeVar("E")
 

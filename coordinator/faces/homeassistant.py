@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from broker.clock import Now, Randomness
-from broker.messages import HomeEvent, HomeFleet, HomeHost, encode
-from broker.topics import HOME_STATUS, Topics
-from broker.wire import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.messages import HomeEvent, HomeFleet, HomeHost, encode
+from broker.protocol.topics import HOME_STATUS, Topics
+from coordinator.core.state import World
+from coordinator.faces.discovery import COORDINATOR, Discovery, Shape
+from coordinator.faces.energy import remembered
 from coordinator.faces.face import E
-from coordinator.faces.homeassistant_discovery import COORDINATOR, Discovery, Shape
-from coordinator.faces.homeassistant_energy import remembered
 from coordinator.faces.homeassistant_states import (
     ended,
     fleet_state,
@@ -27,11 +28,59 @@ from coordinator.faces.homeassistant_states import (
     is_open,
     shown,
 )
-from coordinator.hosts import Host
-from coordinator.jobs import Change
-from coordinator.records import HostForgotten, Record
-from coordinator.states import Event, JobState
-from coordinator.world import World
+from coordinator.jobs.hosts import Host
+from coordinator.jobs.jobs import Change
+from coordinator.jobs.records import HostForgotten, Record
+from coordinator.jobs.states import Event, JobState
+
+# Home Assistant was switched off: its entities are removed, once, and nothing more is said.
+
+
+class Farewell:
+    """The face of a fleet that was shown in Home Assistant, and is no longer.
+
+    `kept` is what the face has kept. Raises ValueError when it is not.
+    """
+
+    def __init__(self, topics: Topics, kept: bytes) -> None:
+        """See the class."""
+        discovery = Discovery(topics, "", commands=False)
+        meters = remembered(kept)
+        nodes = (COORDINATOR, *meters.of, *meters.leaving)
+        self._out = [message for node in nodes for message in discovery.removal(node)]
+        self._out += [Outgoing(topics.home_state(node), b"", retain=True) for node in nodes]
+        self._connected = False
+        self._memory: bytes | None = None
+
+    def sift(self, events: Sequence[E], _now: Now) -> list[E]:
+        """Note the connection, and leave every event to the core."""
+        self._connected |= any(isinstance(event, Connected) for event in events)
+        return list(events)
+
+    def turn(
+        self, _world: World, _changes: Sequence[Change | Record], _now: Now, *, active: bool
+    ) -> list[Outgoing]:
+        """Return the removals at the first connection."""
+        del active
+        if not self._connected or not self._out:
+            return []
+        out, self._out = self._out, []
+        self._memory = b""
+        return out
+
+    def next_deadline(self) -> None:
+        """No turn is wanted."""
+        return
+
+    def take_memory(self) -> bytes | None:
+        """Return that nothing is to be kept, once that is so."""
+        memory, self._memory = self._memory, None
+        return memory
+
+    def last_memory(self) -> bytes | None:
+        """Nothing changes at the end."""
+        return None
+
 
 LOOK_EVERY_S: Final = 1.0
 HOSTS_A_SECOND: Final = 500  # a look at more of them takes longer, and comes less often

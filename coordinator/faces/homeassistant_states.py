@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from typing import Any, Final, get_args
 
 from broker.clock import Now, rfc3339
-from broker.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
-from broker.messages.homeassistant import FleetState, HostState
-from broker.prose import counted
-from coordinator import howfar, room, tried
-from coordinator.against import no_room
-from coordinator.hosts import Host
-from coordinator.hostverbs import restraint
-from coordinator.jobs import Job
-from coordinator.states import FINAL, JobState
-from coordinator.world import World
+from broker.protocol.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
+from broker.protocol.messages.homeassistant import FleetState, HostState
+from broker.sentences import counted
+from coordinator.core import earlier_attempts, store_space
+from coordinator.core.commands.host_commands import restraint
+from coordinator.core.state import World
+from coordinator.jobs import job_progress
+from coordinator.jobs.hosts import Host
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.states import FINAL, JobState
+from coordinator.scheduler.explanation_layout import no_room
 
 GIB: Final = 1024**3
 NAMED: Final = 8  # so many jobs or problems are told by name
@@ -52,7 +53,7 @@ def host_state(
         for job in held
     ]
     # The job that takes longest; unknown as long as one of them is.
-    left_s = [tried.left_s(world, job, now) for job in held]
+    left_s = [earlier_attempts.left_s(world, job, now) for job in held]
     known_s = [now.wall_s + one for one in left_s if one is not None]
     eta_s = max(known_s) if held and len(known_s) == len(held) else None
     shares = [job.progress or 0.0 for job in jobs]
@@ -83,7 +84,7 @@ def fleet_state(world: World) -> HomeFleet:
     quarantined = [name for name, record in world.records.items() if record.quarantine]
     if quarantined:
         problems.append(f"in quarantine: {_named(sorted(quarantined))}")
-    if (lack := room.of_all(world)) is not None:
+    if (lack := store_space.of_all(world)) is not None:
         words = no_room(lack.model_dump(), several=lack.jobs > 1)
         problems.append(f"{counted(lack.jobs, 'finished job')} {words}")
     at_work = counts["claimed"] + counts["running"]
@@ -149,7 +150,7 @@ def _problems(host: Host, quarantine: str, now: Now) -> list[str]:
 
 
 def _job(job: Job, progress: Progress | None, held: HeldJob | None) -> HomeJob:
-    share = howfar.share(progress, held)
+    share = job_progress.share(progress, held)
     phase = held.phase if held else job.state.value
     return HomeJob(name=shown(job.spec.name), job_id=job.job_id, phase=phase, progress=share)
 

@@ -16,12 +16,12 @@ from datetime import datetime
 from typing import Final, Literal
 
 from broker.clock import Now
-from broker.messages import Gpu
-from coordinator import room
+from broker.protocol.messages import Gpu
+from coordinator.core import store_space
+from coordinator.core.state import World
 from coordinator.faces.tally import LOSSES, Histogram, Tally
-from coordinator.hosts import Host
-from coordinator.states import Event, JobState
-from coordinator.world import World
+from coordinator.jobs.hosts import Host
+from coordinator.jobs.states import Event, JobState
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_HOSTS: Final = 1000
@@ -226,7 +226,7 @@ def _of_storage(world: World, tally: Tally) -> Iterator[Sample]:
     yield "fleet_artifact_received_bytes_total", {}, tally.artifact_bytes
     yield "fleet_artifacts_stored", {}, len(world.stored)
     yield "fleet_artifacts_stored_bytes", {}, sum(world.stored.values())
-    lack = room.of_all(world)
+    lack = store_space.of_all(world)
     yield "fleet_store_waiting_jobs", {}, 0 if lack is None else lack.jobs
     yield "fleet_store_needed_bytes", {}, 0 if lack is None else lack.needed_bytes
     if lack is not None:

@@ -10,9 +10,9 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Final
 
-from coordinator.jobs import Change
-from coordinator.records import Record
-from coordinator.states import Event
+from coordinator.jobs.jobs import Change
+from coordinator.jobs.records import Record
+from coordinator.jobs.states import Event
 
 JOB_BOUNDS_S: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0,
                        28_800.0, 86_400.0)  # fmt: skip

@@ -1,7 +1,7 @@
 """The web page: the fleet as a client sees it, in a browser. The only user of NiceGUI.
 
-It talks to the fleet over MQTT like any client: what it shows is the mirror of `coordinator.live`,
-and what it asks for goes the way of the command line's requests.
+It talks to the fleet over MQTT like any client: what it shows is the mirror of
+`coordinator.client`, and what it asks for goes the way of the command line's requests.
 
 Rule of this package: **no key of a dictionary that is sent to a browser comes from the wire**.
 NiceGUI evaluates values whose key begins with a colon as JavaScript; rows have fields of our own,

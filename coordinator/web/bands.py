@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.machine import new_id
-from broker.messages import AskPause
-from broker.prose import counted
-from coordinator.against import no_room
-from coordinator.live.contact import Outage
+from broker.protocol.messages import AskPause
+from broker.sentences import counted
+from broker.system.machine import new_id
+from coordinator.client.contact import Outage
+from coordinator.scheduler.explanation_layout import no_room
 from coordinator.web.hub import News
 from coordinator.web.parts import Tag
 
 if TYPE_CHECKING:
-    from coordinator.web.site import Visit
+    from coordinator.web.frame import Visit
 
 _WHAT: Final = {
     "broker": "the broker cannot be reached",

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.acl import Principal, Role
 from broker.clock import Clock
 from broker.errors import ConfigError
-from broker.messages import Command, Heartbeat, OperatorRequest
-from coordinator.live.contact import Outage
-from coordinator.live.seen import Snapshot
-from coordinator.live.watcher import TIMEOUT_S, Watcher
+from broker.protocol.acl import Principal, Role
+from broker.protocol.messages import Command, Heartbeat, OperatorRequest
+from coordinator.client.contact import Outage
+from coordinator.client.seen import Snapshot
+from coordinator.client.watcher import TIMEOUT_S, Watcher
 from coordinator.web.rows import Delta, Tables
 
 log = logging.getLogger("fleet.web")

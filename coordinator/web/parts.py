@@ -14,7 +14,7 @@ from typing import Any
 from nicegui import Client
 from nicegui.elements.mixins.text_element import TextElement
 
-from broker import prose
+from broker import sentences
 
 
 class Tag(TextElement):
@@ -158,4 +158,4 @@ def notify(client: Client, text: str, *, bad: bool = False) -> None:
 
 def size(count_bytes: float | None) -> str:
     """Return a number of bytes in binary units, nothing for none."""
-    return "" if count_bytes is None else prose.size(count_bytes)
+    return "" if count_bytes is None else sentences.size(count_bytes)

@@ -13,10 +13,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from broker.clock import Now
-from broker.messages import Gpu, JobRow, Progress
-from broker.prose import is_figure, rounded
-from coordinator import against, howis, setaside
-from coordinator.live.seen import Going, HostSeen, Snapshot
+from broker.protocol.messages import Gpu, JobRow, Progress
+from broker.sentences import is_figure, rounded
+from coordinator.client.seen import Going, HostSeen, Snapshot
+from coordinator.jobs import host_condition, set_aside
+from coordinator.scheduler import explanation_layout
 
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
 UNPLACEABLE: Final = "unplaceable"  # beside the states, what a pending job may be chosen by
@@ -145,10 +146,14 @@ def job_row(job: JobRow, going: Going) -> Row:
         "ran": None if job.ran_s is None else round(1000 * job.ran_s),
         "error": (job.error or "").strip().partition("\n")[0][:ERROR_CHARS],
         "planned": job.in_plan,
-        "chance": setaside.chance_words(job.metrics or {}) if job.below_chance else "",
+        "chance": set_aside.chance_words(job.metrics or {}) if job.below_chance else "",
         "unplaceable": job.unplaceable,
-        "awaits": "" if job.waits_for is None else against.awaits(job.waits_for.model_dump()),
-        "waits": "" if job.waits_for is None else against.waits(job.waits_for.model_dump()),
+        "awaits": ""
+        if job.waits_for is None
+        else explanation_layout.awaits(job.waits_for.model_dump()),
+        "waits": ""
+        if job.waits_for is None
+        else explanation_layout.waits(job.waits_for.model_dump()),
         "artifact": job.artifact_id is not None,
     }
 
@@ -167,7 +172,7 @@ def loss_of(progress: Progress) -> float | None:
 
 def main_metric(metrics: Mapping[str, Any] | None) -> tuple[str, float | None, str]:
     """Return a result's most telling metric: its name, its value, its 95 % interval in words."""
-    name = setaside.main_metric(metrics)
+    name = set_aside.main_metric(metrics)
     if metrics is None or name is None:
         return "", None, ""
     return name, float(metrics[name]), interval_of(metrics.get(f"{name}_ci"))
@@ -201,7 +206,7 @@ def host_row(host: HostSeen, job: Row | None, held: int, *, ending: bool, now: N
     return {
         "id": host.name,
         "state": host.condition,
-        "tone": howis.tone(host.condition),
+        "tone": host_condition.tone(host.condition),
         "online": host.online,
         "barred": "; ".join([*barred, *([refuses] if refuses else [])]),
         "cpu": beat.cpu_percent if beat else None,

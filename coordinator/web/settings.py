@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from broker import private
 from broker.errors import ConfigError
+from broker.pki import keyfiles
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8086"
 MIN_PASSWORD_CHARS: Final = 12
@@ -106,7 +106,7 @@ def check_pair(certificate: Path, key: Path) -> None:
     for option, path in (("--certificate", certificate), ("--key", key)):
         if not path.is_file():
             raise ConfigError(f"{option} {path}: there is no such file")
-    private.check_secret(key)
+    keyfiles.check_secret(key)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (OSError, ssl.SSLError):
@@ -121,9 +121,9 @@ def read_password(path: Path) -> str:
 
     Raises `ConfigError` for one that cannot be read, that others may read, or that is too short.
     """
-    private.check_secret(path)
+    keyfiles.check_secret(path)
     try:
-        text = private.read(path, MAX_PASSWORD_BYTES).decode("utf-8").partition("\n")[0].strip()
+        text = keyfiles.read(path, MAX_PASSWORD_BYTES).decode("utf-8").partition("\n")[0].strip()
     except UnicodeDecodeError:
         raise ConfigError(f"--password-file {path}: is not text in UTF-8") from None
     if len(text) < MIN_PASSWORD_CHARS:

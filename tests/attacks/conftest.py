@@ -27,7 +27,7 @@ class Attacked:
         self.alice = self.house.identity("operator:alice")
         self.programs: list[Program] = []
         identity = ("--identity", str(tmp / "house" / "broker"))
-        self.port = self.start("broker.server", "--listen", "127.0.0.1:0", *identity)["port"]
+        self.port = self.start("broker.embedded", "--listen", "127.0.0.1:0", *identity)["port"]
         self.url = f"mqtts://127.0.0.1:{self.port}"
         own = ("--identity", str(self.house.identity("coordinator")), "--broker", self.url)
         self.start("coordinator.service", *own, "--state", str(tmp / "coordinator"))

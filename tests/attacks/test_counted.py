@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from broker import certificates as certs
-from broker import identity as ids
-from broker import messages as m
-from broker.ca import Authority
-from broker.identity import DAY_S
-from broker.topics import Topics
+from broker.pki import certificates as certs
+from broker.pki import identity as ids
+from broker.pki.ca import Authority
+from broker.pki.identity import DAY_S
+from broker.protocol import messages as m
+from broker.protocol.topics import Topics
 from tests.harness import rawmqtt
 from tests.harness.fleet import ROOT, wait_until
 
@@ -156,5 +156,5 @@ def test_status_tells_people(attacked: Any) -> None:
     assert "By broker" in text
     assert "without a certificate of the fleet" in shown
     assert max(map(len, text.splitlines())) <= 80
-    log = (attacked.tmp / "broker.server.log").read_text()
+    log = (attacked.tmp / "broker.embedded.log").read_text()
     assert "refused (tls)" in log

@@ -15,18 +15,17 @@ import numpy as np
 import pytest
 import zstandard
 
-from agent.trainer.checkpoint import tensors_from_bytes
-from agent.trainer.errors import BadInputError
-from agent.trainer.keeper import Keeper
-from agent.trainer.networks import check_size
-from agent.trainer.stored import load_model
-from agent.trainer.ubjson import MAX_DEPTH, check_trees, parse
-from agent.trainer.unbundle import read_model_files
-from broker.contents import Limits
+from agent.trainer.common.checkpoint import Keeper, tensors_from_bytes
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.common.ubjson import MAX_DEPTH, check_trees, parse
+from agent.trainer.inference.bundle_files import read_model_files
+from agent.trainer.inference.stored_model import load_model
+from agent.trainer.training.networks import check_size
 from broker.errors import BadStream, ConfigError
-from broker.identity import folder_name
-from broker.names import is_plain
-from broker.unpack import unpack
+from broker.file_names import is_plain
+from broker.pki.identity import folder_name
+from broker.system.archive import unpack
+from broker.system.bundle_contents import Limits
 
 MIB = 1024 * 1024
 
@@ -276,7 +275,7 @@ def test_a_poisoned_model_is_told_in_a_line(model: str, tmp_path: Path) -> None:
         "thresholds": {"decision": None, "alarm": None}, "weights": weights, "class_weights": None,
     }  # fmt: skip
     if model == "gbt":
-        from agent.trainer.features import STATISTICS
+        from agent.trainer.data.features import STATISTICS
 
         description["inputs"] = [f"cpu__{one}" for one in STATISTICS]
         description["size"] = {"inputs": len(STATISTICS)}

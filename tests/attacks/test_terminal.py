@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from broker import messages as m
-from broker.topics import Topics
+from broker.protocol import messages as m
+from broker.protocol.topics import Topics
 from tests.harness import rawmqtt
 from tests.harness.fleet import wait_until
 

@@ -18,9 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker.settings import BrokerSettings
-from coordinator.cli.screen.app import Top
-from coordinator.live.watcher import Watcher
+from broker.system.settings import BrokerSettings
+from coordinator.client.watcher import Watcher
+from coordinator.top.app import Top
 from tests.harness.brokers import embedded
 from tests.harness.fleet import Program
 from tests.harness.swarm import manifest

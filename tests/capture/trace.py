@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.topics import Kind, Topic, Topics
+from broker.protocol.topics import Kind, Topic, Topics
 from tests.harness.brokers import embedded
 from tests.harness.fleet import LONG, ROOT, SHORT, Fleet
 

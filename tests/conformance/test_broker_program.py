@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from broker import parent
 from broker.embedded import STOP_TIMEOUT_S, ServerSettings
 from broker.errors import ConfigError
+from broker.system import process
 from tests.harness.certificates import Authority
 from tests.harness.secure import House
 
@@ -41,8 +41,8 @@ def test_loopback_has_several_names(host: str) -> None:
 def _program(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run it with a parent that is gone already: if it serves, it ends as soon as it does."""
     return subprocess.run(
-        [sys.executable, "-m", "broker.server", *arguments],
-        stdin=subprocess.DEVNULL, env={**os.environ, parent.VARIABLE: "1"},
+        [sys.executable, "-m", "broker.embedded", *arguments],
+        stdin=subprocess.DEVNULL, env={**os.environ, process.VARIABLE: "1"},
         capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
 
@@ -125,7 +125,7 @@ def test_a_person_at_a_terminal_is_told_in_words() -> None:
     ours, its = pty.openpty()
     try:
         program = subprocess.Popen(
-            [sys.executable, "-m", "broker.server", "--listen", "127.0.0.1:0"],
+            [sys.executable, "-m", "broker.embedded", "--listen", "127.0.0.1:0"],
             stdin=subprocess.PIPE, stdout=its, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:

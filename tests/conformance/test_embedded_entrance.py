@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from broker.address import Address
+from broker.doctor.findings import Level
+from broker.doctor.reach import check_address
 from broker.embedded import EmbeddedBroker, Reason, ServerSettings
-from broker.embedded.identity import Identity
+from broker.embedded.tls import Identity
 from broker.errors import ConfigError
-from broker.findings import Level
-from broker.reach import check_address
+from broker.system.address import Address
 from tests.harness.certificates import HOUR, Authority, key_pem
 from tests.harness.inthread import InThread, until
 from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, wire

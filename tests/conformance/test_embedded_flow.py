@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from broker.doctor.reach import check_broker
 from broker.embedded import EmbeddedBroker, Reason, ServerSettings
 from broker.embedded import broker as embedded
-from broker.messages import BROKER_LOAD, BrokerLoad, decode, encode
-from broker.reach import check_broker
-from broker.settings import BrokerSettings
+from broker.protocol.messages import BROKER_LOAD, BrokerLoad, decode, encode
+from broker.system.settings import BrokerSettings
 from tests.harness.inthread import InThread, until
 from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, wire
 

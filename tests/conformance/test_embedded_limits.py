@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker, Reason, ServerSettings
-from broker.embedded.refusals import Refusals
+from broker.embedded.limits import Refusals
 from tests.harness.inthread import InThread, until
 from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, text, wire
 

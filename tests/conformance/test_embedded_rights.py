@@ -1,4 +1,4 @@
-"""What whoever is in may do on the embedded broker on a network: broker/acl.py, and no more."""
+"""A connected client may do what broker/protocol/acl.py grants, and no more."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.acl import Principal, rights_of
 from broker.embedded import Reason
-from broker.topics import Topics
+from broker.protocol.acl import Principal, rights_of
+from broker.protocol.topics import Topics
 from tests.harness.inthread import until
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from broker.address import parse_addresses
-from broker.link import Link, LinkSettings
-from broker.machine import new_id
-from broker.messages import Holder, encode
-from broker.topics import Topics
-from broker.wire import Incoming, LinkEvent, Outgoing
-from coordinator.entrance import Entrance
+from broker.client.link import Link, LinkSettings
+from broker.protocol.events import Incoming, LinkEvent, Outgoing
+from broker.protocol.messages import Holder, encode
+from broker.protocol.topics import Topics
+from broker.system.address import parse_addresses
+from broker.system.machine import new_id
+from coordinator.service.entrance import Entrance
 
 DEADLINE_S = 60.0
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from broker.address import parse_addresses
-from broker.link import GOODBYE_TIMEOUT_S, Link, LinkSettings
-from broker.machine import new_id
-from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.client.link import GOODBYE_TIMEOUT_S, Link, LinkSettings
+from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.system.address import parse_addresses
+from broker.system.machine import new_id
 
 DEADLINE_S = 60.0
 
@@ -391,8 +391,8 @@ def test_what_a_broker_does_not_take_is_bounded(
     monkeypatch: pytest.MonkeyPatch, ear: Any, answering: Any
 ) -> None:
     """By bytes: `publish` says no instead of filling the memory."""
-    monkeypatch.setattr("broker.connection.MAX_OUTSTANDING_BYTES", 10_000)
-    monkeypatch.setattr("broker.link.GOODBYE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("broker.client.connection.MAX_OUTSTANDING_BYTES", 10_000)
+    monkeypatch.setattr("broker.client.link.GOODBYE_TIMEOUT_S", 0.0)
     one = ear(answering(CONNACK, SUBACK), "one", "a/b")
     one.next(Connected)
     taken = [one.link.publish(Outgoing("a/b", bytes(1000))) for _ in range(20)]

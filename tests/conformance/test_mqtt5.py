@@ -12,7 +12,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from broker.embedded import EmbeddedBroker, Reason, ServerSettings
-from broker.embedded.client import MAX_HELD
+from broker.embedded.peer import MAX_HELD
 from tests.fuzz.mutate import mutate_bytes
 from tests.harness.inthread import InThread, until
 from tests.harness.rawmqtt import connect, heard, packet, publish, subscribe, text, wire
@@ -383,7 +383,7 @@ def _answer_of_a_moment(port: int, first: bytes) -> bytes:
 
 def test_pahos_reader_and_ours_agree() -> None:
     """On all that paho writes."""
-    from broker.embedded.five import properties
+    from broker.embedded import properties
 
     written = Properties(PacketTypes.PUBLISH)
     written.PayloadFormatIndicator, written.MessageExpiryInterval = 1, 7

@@ -18,19 +18,19 @@ from pathlib import Path
 
 import pytest
 
-from broker import acl
-from broker import identity as ids
-from broker.access import COORDINATOR, open_access
-from broker.acl import Rights, Role
+from broker.client.access import COORDINATOR, open_access
+from broker.client.link import Link, LinkSettings
 from broker.errors import ConfigError
-from broker.link import Link, LinkSettings
-from broker.machine import new_id
-from broker.messages import Holder
-from broker.settings import BrokerSettings
-from broker.topics import Topics
-from broker.wire import Disconnected, LinkEvent
-from coordinator.entrance import Entrance
-from coordinator.succession import DENIED_S, HEARD_S
+from broker.pki import identity as ids
+from broker.protocol import acl
+from broker.protocol.acl import Rights, Role
+from broker.protocol.events import Disconnected, LinkEvent
+from broker.protocol.messages import Holder
+from broker.protocol.topics import Topics
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
+from coordinator.service.entrance import Entrance
+from coordinator.service.succession import DENIED_S, HEARD_S
 from tests.harness import secured
 from tests.harness.fleet import ROOT
 from tests.harness.secured import Secured

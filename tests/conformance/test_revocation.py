@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker.deploy import RENDERERS, write
-from broker.topics import Topics
+from broker.protocol.topics import Topics
 from tests.harness import secured
 from tests.harness.secured import Actor, Secured
 

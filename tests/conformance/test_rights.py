@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.acl import Principal, rights_of
 from broker.deploy.mosquitto import AUTOSAVE_CHANGES
-from broker.messages import MAX_CHUNK_BYTES
-from broker.topics import MAX_CHUNKS, Topics
+from broker.protocol.acl import Principal, rights_of
+from broker.protocol.messages import MAX_CHUNK_BYTES
+from broker.protocol.topics import MAX_CHUNKS, Topics
 from tests.harness import secured
 from tests.harness.certificates import Authority
 from tests.harness.secured import Actor, Secured

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from broker import identity as ids
-from broker.address import parse_addresses
-from broker.ca import Authority
+from broker.client.link import Link, LinkSettings
 from broker.errors import ConfigError
-from broker.identity import DAY_S, Identity, load_identity
-from broker.link import Link, LinkSettings
-from broker.machine import new_id
-from broker.topics import Topics
-from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.pki import identity as ids
+from broker.pki.ca import Authority
+from broker.pki.identity import DAY_S, Identity, load_identity
+from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.protocol.topics import Topics
+from broker.system.address import parse_addresses
+from broker.system.machine import new_id
 from tests.harness.brokers import BrokerProcess
 from tests.harness.secure import House, mosquitto_tls
 

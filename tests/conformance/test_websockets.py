@@ -14,11 +14,11 @@ from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as connect_to
 from websockets.typing import Subprotocol
 
-from broker.acl import Principal, rights_of
 from broker.embedded import EmbeddedBroker, Reason, ServerSettings
 from broker.errors import ConfigError
-from broker.messages import MAX_CHUNK_BYTES
-from broker.topics import MAX_CHUNKS, Topics
+from broker.protocol.acl import Principal, rights_of
+from broker.protocol.messages import MAX_CHUNK_BYTES
+from broker.protocol.topics import MAX_CHUNKS, Topics
 from tests.harness import secured
 from tests.harness.certificates import Authority
 from tests.harness.inthread import InThread, until

@@ -62,7 +62,7 @@ CREATE TABLE jobs (
     name          TEXT NOT NULL,
     model         TEXT NOT NULL,
     mode          TEXT NOT NULL,
-    spec          TEXT NOT NULL,                -- JSON, coordinator.manifest.spec_to_json
+    spec          TEXT NOT NULL,                -- JSON, coordinator.manifest.reader.spec_to_json
     priority      INTEGER NOT NULL,
     in_plan       INTEGER NOT NULL CHECK (in_plan IN (0, 1)),
     state         TEXT NOT NULL CHECK (

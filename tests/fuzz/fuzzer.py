@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from agent.effects import CheckpointFound
-from agent.effects import Warn as AgentWarn
-from broker import messages as m
+from agent.core.effects import CheckpointFound
+from agent.core.effects import Warn as AgentWarn
 from broker.errors import BadMessage
-from broker.topics import Kind, Topics
-from broker.wire import Incoming
-from coordinator.effects import Warn
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
+from broker.protocol.topics import Kind, Topics
+from coordinator.core.effects import Warn
 from tests.harness.agent import Agent
 from tests.harness.coordinator import HEX, Fleet, spec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from broker.errors import BadTopic
-from broker.topics import Topics
+from broker.protocol.topics import Topics
 from tests.fuzz.fuzzer import ADAPTERS, Fuzzer, samples
 from tests.fuzz.mutate import mutate_topic
 

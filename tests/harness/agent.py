@@ -8,8 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from agent.core import Core
-from agent.effects import (
+from agent.core.effects import (
     BundleCheckpoint,
     BundleMade,
     CheckpointBundled,
@@ -25,11 +24,12 @@ from agent.effects import (
     TrainerStarted,
     Vitals,
 )
-from agent.state import CoreSettings, OwnerSettings
-from broker import messages as m
+from agent.core.reactor import Core
+from agent.core.state import CoreSettings, OwnerSettings
 from broker.clock import Now
-from broker.topics import Kind, Topics
-from broker.wire import Connected, Incoming, Outgoing
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Incoming, Outgoing
+from broker.protocol.topics import Kind, Topics
 
 JOB, HEX = "1b" * 32, "5a" * 32
 GIB = 1024**3

@@ -110,7 +110,7 @@ def free_port() -> int:
 def embedded() -> BrokerProcess:
     """Return the embedded broker, not started."""
     return BrokerProcess(
-        lambda port: [sys.executable, "-m", "broker.server", "--listen", f"127.0.0.1:{port}"],
+        lambda port: [sys.executable, "-m", "broker.embedded", "--listen", f"127.0.0.1:{port}"],
         announces=True,
     )
 

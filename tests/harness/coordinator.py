@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from broker import messages as m
-from broker.auth import OperatorKey, signed_by
 from broker.clock import Now
-from broker.ranges import RangeSet
-from broker.topics import Kind, Topics
-from broker.wire import Connected, Incoming, Outgoing
-from coordinator.core import Core
-from coordinator.effects import (
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Incoming, Outgoing
+from broker.protocol.signing import OperatorKey, signed_by
+from broker.protocol.topics import Kind, Topics
+from broker.stream.ranges import RangeSet
+from coordinator.core.effects import (
     FindResults,
     ManifestRead,
     OpenPart,
@@ -22,9 +21,11 @@ from coordinator.effects import (
     Tick,
     VerifyStored,
 )
-from coordinator.jobs import Change, Job
-from coordinator.plan import JobSpec, Plan, job_id
-from coordinator.records import (
+from coordinator.core.reactor import Core
+from coordinator.core.state import CoreSettings
+from coordinator.jobs.jobs import Change, Job
+from coordinator.jobs.plan_entries import JobSpec, Plan, job_id
+from coordinator.jobs.records import (
     Action,
     BundleKept,
     BundlesFiled,
@@ -33,7 +34,6 @@ from coordinator.records import (
     HostRecord,
     Result,
 )
-from coordinator.world import CoreSettings
 
 HEX = "5a" * 32
 OPERATOR = "operator:op/cli"

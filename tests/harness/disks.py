@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from broker.disk import RealDisk
+from broker.system.files import RealDisk
 
 
 class FullDisk(RealDisk):

@@ -19,8 +19,7 @@ from typing import Any
 import click
 
 from broker.errors import BadMessage
-from broker.machine import new_id
-from broker.messages import (
+from broker.protocol.messages import (
     JOB_ROW,
     AskCancel,
     AskReload,
@@ -30,10 +29,11 @@ from broker.messages import (
     AskWhy,
     decode,
 )
-from broker.settings import BrokerSettings
-from broker.topics import Kind
+from broker.protocol.topics import Kind
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
 from coordinator import cli
-from coordinator.cli.client import OperatorClient
+from coordinator.client.client import OperatorClient
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0

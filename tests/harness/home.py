@@ -11,21 +11,21 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from broker import messages as m
 from broker.clock import Now
-from broker.disk import RealDisk
-from broker.topics import HOME_STATUS, Kind, Topics
-from broker.wire import Connected, Incoming, Outgoing
-from coordinator.core import Core
-from coordinator.effects import ManifestRead
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Incoming, Outgoing
+from broker.protocol.topics import HOME_STATUS, Kind, Topics
+from broker.system.files import RealDisk
+from coordinator.core.effects import ManifestRead
+from coordinator.core.reactor import Core
+from coordinator.core.state import CoreSettings
 from coordinator.faces.homeassistant import HomeAssistant
-from coordinator.joblog import JobLogs
-from coordinator.jobs import Job
-from coordinator.ledger import Ledger
-from coordinator.plan import JobSpec, Plan
-from coordinator.shell import Shell, Surroundings
-from coordinator.store import Store
-from coordinator.world import CoreSettings
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.plan_entries import JobSpec, Plan
+from coordinator.ledger.ledger import Ledger
+from coordinator.service.shell import Shell, Surroundings
+from coordinator.store.joblog import JobLogs
+from coordinator.store.store import Store
 from tests.harness.coordinator import ADAPTERS, Host
 
 OPERATOR = "operator:op/cli"

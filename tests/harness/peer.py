@@ -7,17 +7,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from broker.address import parse_addresses
-from broker.link import Link, LinkSettings, feed
-from broker.machine import new_id
-from broker.mailbox import Mailbox
-from broker.messages import (
-    GRANT,
-    OPERATOR_REQUEST,
-    decode,
-)
-from broker.topics import Kind, Topics
-from broker.wire import Connected, Incoming, LinkEvent, Outgoing
+from broker.client.link import Link, LinkSettings, feed
+from broker.client.mailbox import Mailbox
+from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.messages import GRANT, OPERATOR_REQUEST, decode
+from broker.protocol.topics import Kind, Topics
+from broker.system.address import parse_addresses
+from broker.system.machine import new_id
 
 DEADLINE_S = 60.0
 Answer = Callable[[Any, str], list[Outgoing]]

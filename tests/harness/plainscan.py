@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from broker.clock import Now
-from coordinator import assignment, hostviews
-from coordinator.jobs import Job
-from coordinator.matchmaking import HostView, choose
-from coordinator.states import JobState
-from coordinator.world import World
+from coordinator.core import assignment, host_views
+from coordinator.core.state import World
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.states import JobState
+from coordinator.scheduler.rules import HostView, choose
 
 
 class OtherwiseDecided(AssertionError):  # noqa: N818 - what it is called
@@ -27,10 +27,10 @@ def plain_scan(world: World, now: Now) -> list[tuple[str, str]]:
     if world.fleet.paused:
         return []
     given = []
-    views = {view.host: view for view in hostviews.host_views(world, now)}
+    views = {view.host: view for view in host_views.host_views(world, now)}
     pending = world.book.in_state(JobState.PENDING)
     for job in sorted(pending, key=lambda job: (-job.spec.priority, job.created_at, job.spec.name)):
-        if not job.in_plan or hostviews.retry_wait_s(world, job, now) > 0:
+        if not job.in_plan or host_views.retry_wait_s(world, job, now) > 0:
             continue
         over_s = world.pending_since_s[job.job_id] + world.grace_s()
         waited_s = world.grace_s() if now.mono_s >= over_s else 0.0

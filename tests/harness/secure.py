@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker import certificates as certs
-from broker import identity as ids
-from broker import private
-from broker.ca import CRL_FILE, Authority
+from broker.pki import certificates as certs
+from broker.pki import identity as ids
+from broker.pki import keyfiles
+from broker.pki.ca import CRL_FILE, Authority
 from tests.harness.brokers import BrokerProcess
 
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -32,10 +32,10 @@ class House:
         house = cls(folder, Authority.create(folder / "ca", time.time() - 30 * ids.DAY_S))
         key = certs.new_key()
         broker = house.authority.issue_broker(key.public_key(), names, time.time())
-        private.private_folder(folder / "broker")
-        private.write(folder / "broker" / "broker.key", certs.key_pem(key))
-        private.write(folder / "broker" / "broker.crt", broker)
-        private.write(folder / "broker" / "ca.crt", house.authority.pem)
+        keyfiles.private_folder(folder / "broker")
+        keyfiles.write(folder / "broker" / "broker.key", certs.key_pem(key))
+        keyfiles.write(folder / "broker" / "broker.crt", broker)
+        keyfiles.write(folder / "broker" / "ca.crt", house.authority.pem)
         house.publish()
         return house
 
@@ -53,7 +53,7 @@ class House:
     def publish(self) -> None:
         """Give the broker the newest CRL."""
         data = (self.authority.folder / CRL_FILE).read_bytes()
-        private.write(self.folder / "broker" / CRL_FILE, data)
+        keyfiles.write(self.folder / "broker" / CRL_FILE, data)
 
 
 def mosquitto_tls(house: House, acl: str = "") -> BrokerProcess:

@@ -20,8 +20,8 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from broker.acl import Principal, Role
 from broker.deploy import RENDERERS, Ports, Site, write
+from broker.protocol.acl import Principal, Role
 from tests.harness.brokers import free_port
 from tests.harness.certificates import Authority
 
@@ -275,7 +275,7 @@ def embedded(folder: Path, *, people: tuple[str, ...] = (), hosts: tuple[str, ..
     port = free_port()
     listen = ["--listen", f"127.0.0.1:{port}", "--identity", str(authority.folder)]
     log = folder / "log"
-    command = [sys.executable, "-m", "broker.server", *listen]
+    command = [sys.executable, "-m", "broker.embedded", *listen]
     ports = Ports(hosts=port, people=port, websocket=free_port())
     command += ["--websocket", str(ports.websocket)]
     return Secured("embedded", authority, ports, lambda: _run(command, log), log=log)

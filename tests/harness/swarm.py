@@ -22,16 +22,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker import messages as m
-from broker.address import parse_addresses
+from broker.client.link import Link, LinkSettings, feed
+from broker.client.mailbox import Mailbox
 from broker.errors import BadMessage, BadTopic
-from broker.link import Link, LinkSettings, feed
-from broker.loglines import encode_lines
-from broker.machine import new_id
-from broker.mailbox import Mailbox
-from broker.topics import Kind, Topics
-from broker.wire import Connected, Incoming, LinkEvent, Outgoing
-from coordinator.builtin import builtin_trainers
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.loglines import encode_lines
+from broker.protocol.topics import Kind, Topics
+from broker.system.address import parse_addresses
+from broker.system.machine import new_id
+from coordinator.manifest.builtin import builtin_trainers
 
 GIB = 1024**3
 CHUNK_BYTES = 64 * 1024

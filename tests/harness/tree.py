@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Final
 
-from broker.acl import Principal
-from broker.asyncapi import CHANNELS
-from broker.topics import Kind, Topics
+from broker.protocol.acl import Principal
+from broker.protocol.asyncapi import CHANNELS
+from broker.protocol.topics import Kind, Topics
 
 JOB: Final = "1" * 64
 ARTIFACT: Final = "a" * 64

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.trainer.schema import SCHEMA_FILE, FeatureSchema, write_json
+from agent.trainer.data.schema import SCHEMA_FILE, FeatureSchema, write_json
 from tests.harness.brokers import embedded
 
 ROOT = Path(__file__).resolve().parents[2]

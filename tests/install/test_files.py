@@ -60,8 +60,8 @@ def test_systemd_takes_the_unit_and_finds_it_well_closed(unit: Path) -> None:
 
 def test_an_agent_has_the_time_that_it_needs_to_stop() -> None:
     """The trainer's grace, the checkpoint's handover, what is bundled and said in between."""
-    from agent.settings import AgentSettings
-    from agent.state import CoreSettings
+    from agent.core.state import CoreSettings
+    from agent.service.settings import AgentSettings
 
     text = (ETC / "systemd/fleet-agent.service").read_text()
     timeout = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from broker import certificates as certs
-from broker import identity as ids
-from broker import private
-from broker.bundle import Bundle
 from broker.embedded import EmbeddedBroker, ServerSettings
+from broker.pki import certificates as certs
+from broker.pki import identity as ids
+from broker.pki import keyfiles
+from broker.pki.identity_file import Bundle
 from tests.harness.inthread import InThread
 from tests.harness.secure import House
 
@@ -197,7 +197,7 @@ def test_a_bundle_makes_the_agent_somebody(
         key = certs.new_key()
         made = house.authority.issue(key.public_key(), "attic", time.time())
         bundle = tmp_path / "attic.fleet"
-        private.write(
+        keyfiles.write(
             bundle, Bundle("attic", url, house.authority.pem, made, certs.key_pem(key)).encode()
         )
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))

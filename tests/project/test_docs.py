@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.manifesttables import Defaults, HostTable, JobTable, Table
-from coordinator.states import TRANSITIONS, Event
+from coordinator.jobs.states import TRANSITIONS, Event
+from coordinator.manifest.manifest_keys import Defaults, HostTable, JobTable, Table
 from tests.harness.traits import TRAITS
 
 ROOT = Path(__file__).resolve().parents[2]

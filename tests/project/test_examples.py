@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.settings import AgentSettings
-from broker.settings import BrokerSettings
-from broker.trainers import OwnTrainer
-from coordinator.builtin import builtin_trainers
-from coordinator.manifest import load_manifest
-from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
+from agent.service.settings import AgentSettings
+from broker.system.settings import BrokerSettings
+from broker.system.trainer_settings import OwnTrainer
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.manifest_file import load_manifest
+from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = (BrokerSettings, CoordinatorSettings, HomeAssistantSettings, AgentSettings)
@@ -101,4 +101,4 @@ def test_make_demo_says_what_it_is_at_and_what_comes_next() -> None:
 
 
 def _echo(line: str) -> bool:
-    return line.startswith("echo") or " -m broker.prose " in line
+    return line.startswith("echo") or " -m broker.sentences " in line

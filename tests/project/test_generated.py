@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from broker.topics import Kind
+from broker.protocol.topics import Kind
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     ("module", "file"),
     [
-        ("broker.asyncapi", "docs/asyncapi.yaml"),
-        ("agent.trainer.config", "coordinator/trainers.json"),
+        ("broker.protocol.asyncapi", "docs/asyncapi.yaml"),
+        ("agent.trainer.common.config", "coordinator/manifest/trainers.json"),
         ("coordinator.cli.reference", "docs/cli.md"),
-        ("agent.trainer.reportmodel", "docs/report.schema.json"),
+        ("agent.trainer.evaluation.report_schema", "docs/report.schema.json"),
     ],
 )
 def test_a_generated_file_is_current(module: str, file: str) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import messages as m
-from broker.acl import matches
-from broker.topics import Kind, Topics
+from broker.protocol import messages as m
+from broker.protocol.acl import matches
+from broker.protocol.topics import Kind, Topics
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/tracing.md").read_text("utf-8")

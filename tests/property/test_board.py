@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from broker import messages as m
-from coordinator.effects import ManifestRead
-from coordinator.plan import HostPolicy, JobSpec, Plan, job_id
-from coordinator.states import JobState
+from broker.protocol import messages as m
+from coordinator.core.effects import ManifestRead
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
+from coordinator.jobs.states import JobState
 from tests.harness.coordinator import Fleet, Host
 from tests.harness.plainscan import compared
 

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker import messages as m
-from broker.messages import (
+from broker.protocol import messages as m
+from broker.protocol.messages import (
     AskDrain,
     AskIdentity,
     AskList,
@@ -25,15 +25,15 @@ from broker.messages import (
     Needs,
     TrainerInfo,
 )
-from coordinator import hostpages
-from coordinator.cli.outlook import Picture, Planned, views_of
-from coordinator.durations import History
-from coordinator.effects import Collect, Collected, ManifestRead
-from coordinator.estimates import Span
-from coordinator.fates import Waiting
-from coordinator.forecast import Forecast, Held, forecast
-from coordinator.matchmaking import HostView, reasons
-from coordinator.plan import HostPolicy, JobSpec, Plan, job_id, spec_from_dict
+from coordinator.core.effects import Collect, Collected, ManifestRead
+from coordinator.jobs import host_paging
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id, spec_from_dict
+from coordinator.scheduler.durations import History
+from coordinator.scheduler.estimates import Span
+from coordinator.scheduler.feasibility import Waiting
+from coordinator.scheduler.forecast import Forecast, Held, forecast
+from coordinator.scheduler.rules import HostView, reasons
+from coordinator.ui.outlook import Picture, Planned, views_of
 from tests.harness.coordinator import HEX, Fleet
 from tests.property import test_board as board
 
@@ -179,7 +179,7 @@ def test_what_is_forecast_is_what_the_coordinator_does(
     rows = alone.asks(AskPlan(id="p")).data
     planned = [Planned(spec_from_dict(row["spec"]), row) for row in rows["jobs"]]
     reality = Reality(hosts, took_s)
-    workers = hostpages.whole(reality.fleet.asks(AskWorkers(id="w")).data)
+    workers = host_paging.whole(reality.fleet.asks(AskWorkers(id="w")).data)
     picture = Picture(planned, views_of(workers), history(hosts, took_s), rows["grace_s"])
     said = picture.forecast()
     real = reality.plays(jobs)
@@ -296,7 +296,7 @@ def test_every_face_agrees_on_what_no_host_can_run(
     marked = {row["job_id"] for row in rows if row["unplaceable"]}
     page = ask(AskPlan(id="p"))
     planned = [Planned(spec_from_dict(row["spec"]), row) for row in page["jobs"]]
-    views = views_of(hostpages.whole(ask(AskWorkers(id="w"))))
+    views = views_of(host_paging.whole(ask(AskWorkers(id="w"))))
     said = Picture(planned, views, History(), page["grace_s"]).forecast()
     assert {one.spec.job_id for one in said.of("stuck")} == marked
     waits = {row["job_id"]: row["waits_for"]["what"] for row in rows if "waits_for" in row}

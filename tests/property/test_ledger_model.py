@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.clock import Now
-from coordinator.history import contradiction
-from coordinator.jobs import JobBook
-from coordinator.ledger import Ledger, LedgerConflict
-from coordinator.states import Event
+from coordinator.jobs.jobs import JobBook
+from coordinator.jobs.states import Event
+from coordinator.ledger.ledger import Ledger, LedgerConflict
+from coordinator.ledger.replay import contradiction
 from tests.harness.coordinator import HEX, spec
 
 # Written out by hand: where each event may come, and where it leads (none: it stays).

@@ -10,15 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from broker.messages import AskCancel, AskPlan, AskWorkers, OperatorResponse
-from coordinator import hostnames, hostpages
-from coordinator.cli import reloaded
-from coordinator.cli.outlook import Picture, Planned
+from broker.protocol.messages import AskCancel, AskPlan, AskWorkers, OperatorResponse
 from coordinator.cli.plan import after_reload
-from coordinator.diff import from_list, in_words
-from coordinator.durations import History
-from coordinator.effects import ManifestRead
-from coordinator.plan import HostPolicy, JobSpec, Plan, job_id, policy_from_dict, spec_from_dict
+from coordinator.core.effects import ManifestRead
+from coordinator.jobs import host_paging
+from coordinator.jobs.plan_entries import (
+    HostPolicy,
+    JobSpec,
+    Plan,
+    job_id,
+    policy_from_dict,
+    spec_from_dict,
+)
+from coordinator.manifest.diff import from_list, in_words
+from coordinator.scheduler import unknown_hosts
+from coordinator.scheduler.durations import History
+from coordinator.ui import reload_lines
+from coordinator.ui.outlook import Picture, Planned
 from tests.harness.coordinator import OPERATOR, Fleet, spec
 
 HOSTS = ("pi", "pc", "yet-to-come")
@@ -47,7 +55,7 @@ def picture(fleet: Fleet) -> Picture:
     """What the command line is told of the plan that runs."""
     said = fleet.asks(AskPlan(id="p")).data
     page = fleet.asks(AskWorkers(id="w", absent=True)).data
-    rows = [*hostpages.whole(page), *page["others"]]
+    rows = [*host_paging.whole(page), *page["others"]]
     jobs = [Planned(spec_from_dict(row["spec"]), row) for row in said["jobs"]]
     policies = {row["host"]: policy_from_dict(row["policy"]) for row in rows}
     known = frozenset(row["host"] for row in rows if row.get("known", True))
@@ -68,7 +76,7 @@ def reloads(fleet: Fleet, plan: Plan) -> dict[str, Any]:
 def printed(data: dict[str, Any]) -> str:
     """What people see of it."""
     out = Console(width=120, record=True, file=io.StringIO())
-    reloaded.tell(out, data, reloaded.ALL)
+    reload_lines.tell(out, data, reload_lines.ALL)
     return out.export_text()
 
 
@@ -87,9 +95,9 @@ def test_a_plan_announces_what_a_reload_does(
         counts = announced.counts()
         did = reloads(fleet, plan)
         assert did["changes"] == counts
-        assert did["steps"] == reloaded.announced(announced)["steps"]
-        assert printed(did) == printed(reloaded.announced(announced))
-        assert did.get("warnings", []) == hostnames.of_plan(plan, before.known)
+        assert did["steps"] == reload_lines.announced(announced)["steps"]
+        assert printed(did) == printed(reload_lines.announced(announced))
+        assert did.get("warnings", []) == unknown_hosts.of_plan(plan, before.known)
         assert {name: from_list(rows) for name, rows in did["hosts"].items()} == announced.hosts
         assert from_list(did["settings"]) == announced.settings
         assert fleet.actions[-1].what == in_words(counts), "what `fleet events` tells"

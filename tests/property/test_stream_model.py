@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.messages import Grant
-from broker.ranges import RangeSet
-from broker.stream import (
+from broker.protocol.messages import Grant
+from broker.stream.ranges import RangeSet
+from broker.stream.stream import (
     Complete,
     Receiver,
     SendChunk,

@@ -11,10 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.bundle import BundleInfo
-from agent.checkpoints import Checkpoints
-from agent.core import Core as AgentCore
-from agent.effects import (
+from agent.core.effects import (
     Look,
     Looked,
     Probed,
@@ -25,13 +22,16 @@ from agent.effects import (
     TrainerLine,
     Vitals,
 )
-from agent.shell import Shell as AgentShell
-from agent.shell import Surroundings as AgentSurroundings
-from agent.spool import Spool
-from agent.state import CoreSettings as AgentSettings
-from agent.state import OwnerSettings
-from broker.disk import read, write_atomically
-from broker.messages import (
+from agent.core.reactor import Core as AgentCore
+from agent.core.state import CoreSettings as AgentSettings
+from agent.core.state import OwnerSettings
+from agent.service.shell import Shell as AgentShell
+from agent.service.shell import Surroundings as AgentSurroundings
+from agent.spool.bundle import BundleInfo
+from agent.spool.checkpoints import Checkpoints
+from agent.spool.spool import Spool
+from broker.protocol.events import Outgoing
+from broker.protocol.messages import (
     AGENT_RESPONSE,
     MAX_SMALL_BYTES,
     Capability,
@@ -40,7 +40,7 @@ from broker.messages import (
     TrainerInfo,
     decode,
 )
-from broker.wire import Outgoing
+from broker.system.files import read, write_atomically
 
 from .checks import GRACE_S, LOOK_S
 from .network import Link

@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.messages import AGENT_REQUEST, Cancel, Failed, Finished, decode
-from broker.wire import Incoming
-from coordinator.history import contradiction
-from coordinator.hostviews import explain
-from coordinator.jobs import Change, Job
-from coordinator.matchmaking import HostView, Reason
-from coordinator.records import Action, FleetRecord, HostRecord, Record, RequestKey
-from coordinator.states import FINAL, Event, JobState
+from broker.protocol.events import Incoming
+from broker.protocol.messages import AGENT_REQUEST, Cancel, Failed, Finished, decode
+from coordinator.core.host_views import explain
+from coordinator.jobs.jobs import Change, Job
+from coordinator.jobs.records import Action, FleetRecord, HostRecord, Record, RequestKey
+from coordinator.jobs.states import FINAL, Event, JobState
+from coordinator.ledger.replay import contradiction
+from coordinator.scheduler.rules import HostView, Reason
 
 if TYPE_CHECKING:
     from .agentnode import AgentNode, SimTrainer

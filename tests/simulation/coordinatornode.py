@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker.disk import Disk
 from broker.errors import StorageError
-from broker.wire import LinkEvent, Outgoing
-from coordinator.effects import ManifestRead
-from coordinator.joblog import JobLogs
-from coordinator.jobs import Change
-from coordinator.ledger import Ledger
-from coordinator.manifest import ManifestError, Problem
-from coordinator.plan import Plan
-from coordinator.records import Record
-from coordinator.shell import Retention
-from coordinator.shell import Shell as CoordinatorShell
-from coordinator.shell import Surroundings as CoordinatorSurroundings
-from coordinator.store import Store
-from coordinator.world import CoreSettings
+from broker.protocol.events import LinkEvent, Outgoing
+from broker.system.files import Disk
+from coordinator.core.effects import ManifestRead
+from coordinator.core.state import CoreSettings
+from coordinator.jobs.jobs import Change
+from coordinator.jobs.plan_entries import Plan
+from coordinator.jobs.records import Record
+from coordinator.ledger.ledger import Ledger
+from coordinator.manifest.problems import ManifestError, Problem
+from coordinator.service.shell import Retention
+from coordinator.service.shell import Shell as CoordinatorShell
+from coordinator.service.shell import Surroundings as CoordinatorSurroundings
+from coordinator.store.joblog import JobLogs
+from coordinator.store.store import Store
 
 from .network import Link
 from .nodes import ROOT, STALE_S, TOPICS, Machine, Node

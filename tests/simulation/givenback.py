@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from broker.messages import AGENT_REQUEST, AGENT_RESPONSE, Noted, Released, decode
-from broker.wire import Incoming, Outgoing
-from coordinator.jobs import Change, Job
-from coordinator.records import Record
-from coordinator.states import FINAL, Event, JobState
+from broker.protocol.events import Incoming, Outgoing
+from broker.protocol.messages import AGENT_REQUEST, AGENT_RESPONSE, Noted, Released, decode
+from coordinator.jobs.jobs import Change, Job
+from coordinator.jobs.records import Record
+from coordinator.jobs.states import FINAL, Event, JobState
 
 from .checks import Checker, Violation
 from .nodes import TOPICS

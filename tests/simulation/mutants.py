@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent import leases, owed, owner, runs
-from agent.checkpoints import Checkpoints
-from agent.shell import Shell as AgentShell
-from agent.spool import Spool
-from agent.state import State
+from agent.core import leases, owner, reports, runs
+from agent.core.state import State
+from agent.service.shell import Shell as AgentShell
+from agent.spool.checkpoints import Checkpoints
+from agent.spool.spool import Spool
 from broker.clock import Now
-from coordinator import assignment, believing, filing, handover, presence, release, stopping
-from coordinator.jobs import Job
-from coordinator.ledger import Ledger
-from coordinator.partfile import Part
-from coordinator.records import BundlesFiled, FleetRecord
-from coordinator.shell import Shell
-from coordinator.states import FINAL, Event, JobState
-from coordinator.store import Store
-from coordinator.world import World
+from coordinator.core import assignment, filing, presence, release, run_times, stopping, uploads
+from coordinator.core.state import World
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.records import BundlesFiled, FleetRecord
+from coordinator.jobs.states import FINAL, Event, JobState
+from coordinator.ledger.ledger import Ledger
+from coordinator.service.shell import Shell
+from coordinator.store.partfile import Part
+from coordinator.store.store import Store
 
 from .disk import SimDisk
 from .scenario import draw
@@ -108,7 +108,7 @@ def _hash_not_checked(patch: Patch) -> None:
 
 
 def _completed_when_finished(patch: Patch) -> None:
-    real = handover.on_finished
+    real = uploads.on_finished
 
     def on_finished(world: World, host: str, report: Any, now: Now) -> None:
         job = world.book.get(report.job_id)
@@ -116,7 +116,7 @@ def _completed_when_finished(patch: Patch) -> None:
             world.move(job, Event.COMPLETED, now, f"host:{host}", artifact_id=report.artifact_id)
         real(world, host, report, now)
 
-    patch(handover, "on_finished", on_finished)
+    patch(uploads, "on_finished", on_finished)
 
 
 def _ledger_lets_go_at_once(patch: Patch) -> None:
@@ -182,14 +182,14 @@ def _interrupted_not_offered(patch: Patch) -> None:
 
 
 def _reports_sent_once(patch: Patch) -> None:
-    real = owed.send
+    real = reports.send
 
     def send(state: State, job_id: str, now: Now) -> None:
         real(state, job_id, now)
         if state.connected and job_id in state.owed and state.owed[job_id].sent:
-            owed.forget(state, job_id)
+            reports.forget(state, job_id)
 
-    patch(owed, "send", send)
+    patch(reports, "send", send)
 
 
 def _reports_not_kept(patch: Patch) -> None:
@@ -201,17 +201,17 @@ def _never_killed(patch: Patch) -> None:
 
 
 def _late_results_dropped(patch: Patch) -> None:
-    for module in (handover, presence, stopping):
+    for module in (uploads, presence, stopping):
         patch(module, "is_late", lambda *_: False)
 
 
 def _final_states_move(patch: Patch) -> None:
-    from coordinator import states
+    from coordinator.jobs import states
 
     sources = states.TRANSITIONS[Event.COMPLETED][0]
     table = {**states.TRANSITIONS, Event.COMPLETED: (sources | FINAL, JobState.COMPLETED)}
     patch(states, "TRANSITIONS", table)
-    patch(handover, "FINAL", frozenset({JobState.COMPLETED}))
+    patch(uploads, "FINAL", frozenset({JobState.COMPLETED}))
 
 
 def _unchanged_is_repeated(patch: Patch) -> None:
@@ -220,7 +220,7 @@ def _unchanged_is_repeated(patch: Patch) -> None:
         told = report.artifact_id if report.type == "released" else None
         return kept is not None and kept.artifact_id == told
 
-    patch(handover, "has_come", has_come)
+    patch(uploads, "has_come", has_come)
 
 
 def _given_back_and_still_there(patch: Patch) -> None:
@@ -262,7 +262,7 @@ def _waiting_is_training(patch: Patch) -> None:
     def ran_s(world: World, report: Any, now: Now) -> float:
         return now.mono_s - world.given.get(report.job_id, (0, now))[1].mono_s
 
-    patch(believing, "ran_s", ran_s)
+    patch(run_times, "ran_s", ran_s)
 
 
 MUTANTS = (

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from broker.client.link import STEADY_S
 from broker.clock import backoff_s
-from broker.link import STEADY_S
-from broker.wire import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
 from .clock import Timeline
 
@@ -54,7 +54,7 @@ class Session:
 
 
 class Link:
-    """One client's way to the broker: as `broker.link.Link` behaves, without the sockets."""
+    """One client's way to the broker: as `broker.client.link.Link` behaves, without the sockets."""
 
     def __init__(
         self,

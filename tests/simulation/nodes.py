@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.client.link import feed
+from broker.client.mailbox import Mailbox
 from broker.clock import Now
 from broker.errors import StorageError
-from broker.link import feed
-from broker.mailbox import Mailbox
-from broker.topics import Topics
-from broker.wire import LinkEvent, Outgoing
+from broker.protocol.events import LinkEvent, Outgoing
+from broker.protocol.topics import Topics
 
 from .disk import SimDisk
 from .network import Link

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Final
 
 from broker.errors import BadTopic
-from broker.messages import (
+from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.messages import (
     MAX_JOBS,
     AskCancel,
     AskDrain,
@@ -27,8 +28,7 @@ from broker.messages import (
     Wire,
     encode,
 )
-from broker.topics import Kind
-from broker.wire import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.topics import Kind
 
 from .agentnode import AgentNode
 from .checks import Checker, Violation

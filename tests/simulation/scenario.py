@@ -10,8 +10,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from broker.messages import Needs
-from coordinator.plan import HostPolicy, JobSpec, Plan, job_id
+from broker.protocol.messages import Needs
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
 
 from .network import Quirks, Weather
 

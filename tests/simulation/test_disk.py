@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.disk import Disk, RealDisk, read, write_atomically
+from broker.system.files import Disk, RealDisk, read, write_atomically
 from tests.harness.disks import FullDisk
 from tests.simulation.disk import SimDisk
 

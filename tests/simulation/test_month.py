@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent.state import MAX_ENDED
-from coordinator.world import MAX_ANSWERS
+from agent.core.state import MAX_ENDED
+from coordinator.core.state import MAX_ANSWERS
 from tests.simulation.network import Quirks, Weather
 from tests.simulation.run import Run
 from tests.simulation.scenario import Fault, HostSpec, Scenario, draw

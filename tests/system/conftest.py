@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def system_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The embedded broker as a process; its address."""
     log = tmp_path_factory.mktemp("broker") / "broker.log"
-    program = Program("broker.server", ["--listen", "127.0.0.1:0"], dict(os.environ), log)
+    program = Program("broker.embedded", ["--listen", "127.0.0.1:0"], dict(os.environ), log)
     ready = program.start()
     yield f"mqtt://127.0.0.1:{ready['port']}"
     program.stop()

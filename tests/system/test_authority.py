@@ -267,7 +267,7 @@ def test_of_a_fleet_on_one_machine_the_coordinator_alone_is_given_the_key(
     def look() -> bool:
         for child in psutil.Process(up.pid).children():
             words = child.cmdline()
-            name = next((word for word in words if word.endswith((".server", ".service"))), "")
+            name = next((word for word in words if word.endswith((".embedded", ".service"))), "")
             if name:
                 given[name] = KEY.encode() in Path(f"/proc/{child.pid}/environ").read_bytes()
         return len(given) == 3
@@ -284,5 +284,5 @@ def test_of_a_fleet_on_one_machine_the_coordinator_alone_is_given_the_key(
             # The second time it does not wait for its children to say goodbye.
             wait_for(lambda: up.terminate() or up.poll() is not None, "the end of them all")
     assert given == {
-        "broker.server": False, "coordinator.service": True, "agent.service": False
+        "broker.embedded": False, "coordinator.service": True, "agent.service": False
     }  # fmt: skip

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from broker.machine import new_id
-from broker.messages import AskLogs
-from coordinator.cli.words import local
+from broker.protocol.messages import AskLogs
+from broker.system.machine import new_id
+from coordinator.ui.words import local
 from tests.harness.fleet import patient, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -564,7 +564,7 @@ def test_starting_up_is_cheap() -> None:
 def test_the_coordinator_needs_no_machine_learning() -> None:
     """Its program and the command line load neither numpy nor torch."""
     code = (
-        "import sys, coordinator.service, coordinator.cli.up, coordinator.cli.watch;"
+        "import sys, coordinator.service, coordinator.cli.up, coordinator.ui.up_live;"
         "heavy = {'torch', 'xgboost', 'numpy', 'sklearn', 'pyarrow'} & set(sys.modules);"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )

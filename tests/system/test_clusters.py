@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from broker import identity as ids
 from broker.errors import FleetError
-from broker.machine import new_id
-from broker.messages import AskList, AskWorkers
+from broker.pki import identity as ids
+from broker.protocol.messages import AskList, AskWorkers
+from broker.system.machine import new_id
 from tests.harness import clusters, secured
 from tests.harness.certificates import Authority
 from tests.harness.fleet import SHORT, Fleet, wait_until

@@ -24,9 +24,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from broker import messages as m
-from broker.machine import new_id
-from broker.topics import Topics
+from broker.protocol import messages as m
+from broker.protocol.topics import Topics
+from broker.system.machine import new_id
 from tests.harness.browser import Browser
 from tests.harness.fleet import Fleet
 from tests.harness.shown import PASSWORD, WITH_BROWSER, Shown, slow_fleet

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.topics import Topics
+from broker.protocol import messages as m
+from broker.protocol.topics import Topics
 from tests.harness.browser import Browser
 from tests.harness.shown import WITH_BROWSER, Shown, slow_fleet
 

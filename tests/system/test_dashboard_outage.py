@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker.machine import new_id
-from broker.messages import AskCurves
+from broker.protocol.messages import AskCurves
+from broker.system.machine import new_id
 from tests.harness.brokers import BrokerProcess
 from tests.harness.browser import Browser, Page
 from tests.harness.fleet import Fleet, Program, wait_until
@@ -196,7 +196,7 @@ def test_an_observer_over_tls_looks_and_does_no_more(
     house = House.make(tmp_path)
     fleet = make_fleet(tmp_path, "", tmp_path)
     broker = Program(
-        "broker.server", ["--listen", "127.0.0.1:0", "--identity", str(house.folder / "broker")],
+        "broker.embedded", ["--listen", "127.0.0.1:0", "--identity", str(house.folder / "broker")],
         dict(fleet.environment), tmp_path / "broker.log",
     )  # fmt: skip
     fleet.broker_url = f"mqtts://localhost:{broker.start()['port']}"

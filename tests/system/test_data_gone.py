@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.datafolder import ANSWER_S, SCHEMA_FILE
+from agent.host.data_folder import ANSWER_S, SCHEMA_FILE
 from tests.harness.fleet import Fleet, wait_until
 
 pytestmark = pytest.mark.skipif(

@@ -442,7 +442,7 @@ def test_a_persons_machine_is_checked_as_that_person(
     environment = {**os.environ, **persons_home}
     home = Path(persons_home["XDG_CONFIG_HOME"]) / "fleet"
     served = Program(
-        "broker.server", ["--listen", "127.0.0.1:0", f"--identity={home / 'broker'}"],
+        "broker.embedded", ["--listen", "127.0.0.1:0", f"--identity={home / 'broker'}"],
         environment, tmp_path / "broker.log",
     )  # fmt: skip
     url = f"--broker=mqtts://127.0.0.1:{served.start()['port']}"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.address import parse_addresses
-from broker.link import Link, LinkSettings
-from broker.machine import new_id
-from broker.topics import Kind, Topics
-from broker.wire import LinkEvent, Outgoing
+from broker.client.link import Link, LinkSettings
+from broker.protocol.events import LinkEvent, Outgoing
+from broker.protocol.topics import Kind, Topics
+from broker.system.address import parse_addresses
+from broker.system.machine import new_id
 
 HEX = "ab" * 32
 CLIENT = "operator:someone/cli"

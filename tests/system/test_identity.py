@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from broker import certificates as certs
-from broker.ca import Authority, is_node
-from broker.identity import DAY_S
+from broker.pki import certificates as certs
+from broker.pki.ca import Authority, is_node
+from broker.pki.identity import DAY_S
 from tests.harness.brokers import BrokerProcess
 from tests.harness.fleet import ROOT, Program, wait_until
 from tests.harness.secure import House, mosquitto_tls

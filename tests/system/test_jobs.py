@@ -16,10 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from broker.machine import new_id
-from broker.messages import AskAttempts
-from coordinator.cli import NotDone
+from broker.protocol.messages import AskAttempts
+from broker.system.machine import new_id
 from coordinator.cli.get import fetch
+from coordinator.client.errors import NotDone
 from tests.harness.processes import is_over
 
 AWAY_S = 5.0

@@ -23,14 +23,14 @@ import pytest
 
 from broker.clock import Now
 from broker.errors import StorageError
-from broker.messages import Needs
-from coordinator import database
-from coordinator.history import contradiction
-from coordinator.jobs import Change, JobBook
-from coordinator.ledger import Ledger
-from coordinator.plan import JobSpec, job_id
-from coordinator.records import HostRecord
-from coordinator.states import Event
+from broker.protocol.messages import Needs
+from coordinator.jobs.jobs import Change, JobBook
+from coordinator.jobs.plan_entries import JobSpec, job_id
+from coordinator.jobs.records import HostRecord
+from coordinator.jobs.states import Event
+from coordinator.ledger import database
+from coordinator.ledger.ledger import Ledger
+from coordinator.ledger.replay import contradiction
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD = ROOT / "tests" / "data" / "ledger_v1.sql"

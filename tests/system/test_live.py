@@ -12,12 +12,12 @@ import pytest
 
 from broker.clock import Now
 from broker.errors import ConfigError
-from broker.machine import new_id, system_clock
-from broker.messages import AskCancel, AskRequeue, AskShow, AskStatus
-from broker.settings import BrokerSettings
-from coordinator.live.contact import SILENT_S
-from coordinator.live.seen import Snapshot
-from coordinator.live.watcher import AskedInVain, Unanswered, Watcher
+from broker.protocol.messages import AskCancel, AskRequeue, AskShow, AskStatus
+from broker.system.machine import new_id, system_clock
+from broker.system.settings import BrokerSettings
+from coordinator.client.contact import SILENT_S
+from coordinator.client.seen import Snapshot
+from coordinator.client.watcher import AskedInVain, Unanswered, Watcher
 from tests.harness.brokers import BrokerProcess
 
 DEADLINE_S = 60.0

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.machine import new_id
-from broker.messages import AskTrainers
-from coordinator.cli import NotDone
+from broker.protocol.messages import AskTrainers
+from broker.system.machine import new_id
 from coordinator.cli.get import fetch
+from coordinator.client.errors import NotDone
 from tests.harness.fleet import ROOT, Fleet, wait_until
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent.bundle import make_bundle
-from broker.machine import new_id
-from broker.messages import AskLogs
+from agent.spool.bundle import make_bundle
+from broker.protocol.messages import AskLogs
+from broker.system.machine import new_id
 from tests.harness.fleet import ROOT
 
 JOB = """model = "mlp"

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from agent import contact
-from broker.access import PEOPLE, open_access
+from agent.service import status
+from broker.client.access import PEOPLE, open_access
+from broker.client.link import Link, LinkSettings
 from broker.deploy import Ports
-from broker.link import Link, LinkSettings
-from broker.machine import new_id
-from broker.settings import BrokerSettings
-from broker.wire import Connected, LinkEvent
+from broker.protocol.events import Connected, LinkEvent
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
 from tests.harness.brokers import BrokerProcess, free_port
 from tests.harness.fleet import Program, wait_until
 from tests.harness.secured import find_program
@@ -59,7 +59,7 @@ def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
 ) -> None:
     """Told over the wire at once, or by the next command; read by a coordinator that has the CA."""
     broker = owner.fleet / "broker"
-    port = start("broker.server", "--listen", "127.0.0.1:0", "--identity", str(broker))["port"]
+    port = start("broker.embedded", "--listen", "127.0.0.1:0", "--identity", str(broker))["port"]
     url = f"mqtts://127.0.0.1:{port}"
     bundle = tmp_path / "pi.fleet"
     said = owner.run("enroll", "pi", "-o", str(bundle), "--broker", url)
@@ -103,7 +103,7 @@ def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
 
     words = " ".join(table.split())
     assert "`fleet enroll pi --replace` lets it in again" in words
-    wait_until(lambda: "is it revoked" in str(contact.read(tmp_path / "pi")), "it is refused")
+    wait_until(lambda: "is it revoked" in str(status.read(tmp_path / "pi")), "it is refused")
     checks = host.run("doctor", "--role", "agent", "--broker", url, *place, "--json").stdout
     found = {one["check"]: one for one in json.loads(checks)["checks"]}
     assert found["session"]["level"] == "fail"
@@ -122,7 +122,7 @@ def test_a_coordinator_that_has_the_ca_needs_nobody_to_tell_it(
     """What was done while it was away, and what is done while nobody can reach it."""
     owner.run("enroll", "pi", "-o", str(tmp_path / "pi.fleet"))
     broker = owner.fleet / "broker"
-    port = start("broker.server", "--listen", "127.0.0.1:0", "--identity", str(broker))["port"]
+    port = start("broker.embedded", "--listen", "127.0.0.1:0", "--identity", str(broker))["port"]
     url = f"mqtts://127.0.0.1:{port}"
     ca = ("--ca", str(owner.fleet / "ca"))
     start("coordinator.service", "--broker", url, "--state", str(tmp_path / "c"), *ca)

@@ -108,7 +108,7 @@ def test_a_fleet_over_tls_from_init_to_revoke(
             return program, program.start()
 
         identity = ("--identity", str(owner.home / "fleet" / "broker"))
-        port = start(owner, "broker.server", "--listen", "0.0.0.0:0", *identity)[1]["port"]
+        port = start(owner, "broker.embedded", "--listen", "0.0.0.0:0", *identity)[1]["port"]
         here = ("--broker", f"mqtts://127.0.0.1:{port}")
         state = ("--state", str(tmp_path / "coordinator"), "--manifest", str(_plan(tmp_path)))
         start(owner, "coordinator.service", *here, *state)

@@ -76,7 +76,7 @@ def run(tmp_path: Path, manager: Manager) -> Iterator[Callable[..., Program]]:
 
 def test_the_broker_is_ready_lives_and_stops(manager: Manager, run: Callable[..., Program]) -> None:
     """READY when it listens, then signs of life, STOPPING at the end."""
-    program = run("broker.server", "--listen", "127.0.0.1:0")
+    program = run("broker.embedded", "--listen", "127.0.0.1:0")
     heard = manager.wait_for("READY=1\nSTATUS=listening on 127.0.0.1:", "WATCHDOG=1", "WATCHDOG=1")
     assert all(one.startswith(("READY=1", "WATCHDOG=1")) for one in heard)
     program.stop()

@@ -14,12 +14,12 @@ from textual import events
 from textual.pilot import Pilot
 
 from broker.clock import Clock, Now
-from broker.machine import system_clock
-from broker.messages import Heartbeat, JobRow, Status, Summary, encode
-from broker.settings import BrokerSettings
-from broker.topics import Topics
-from coordinator.cli.screen.app import Top
-from coordinator.live.watcher import Watcher
+from broker.protocol.messages import Heartbeat, JobRow, Status, Summary, encode
+from broker.protocol.topics import Topics
+from broker.system.machine import system_clock
+from broker.system.settings import BrokerSettings
+from coordinator.client.watcher import Watcher
+from coordinator.top.app import Top
 
 DEADLINE_S = 60.0
 

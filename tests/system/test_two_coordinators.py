@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from broker.messages import STATUS, Holder, decode, encode
-from broker.topics import Topics
+from broker.protocol.messages import STATUS, Holder, decode, encode
+from broker.protocol.topics import Topics
 from tests.harness.brokers import BrokerProcess
 from tests.harness.fleet import DEADLINE_S, ROOT, Fleet, Program, wait_until
 

@@ -63,8 +63,8 @@ def alone(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[
 
     programs = []
     try:
-        for module in ("broker.server", "coordinator.service"):
-            state = [] if module == "broker.server" else ["--state", str(tmp_path / "state")]
+        for module in ("broker.embedded", "coordinator.service"):
+            state = [] if module == "broker.embedded" else ["--state", str(tmp_path / "state")]
             log = tmp_path / f"{module}.log"
             programs.append(Program(module, state, environment, log, namespace.prefix))
             programs[-1].start()

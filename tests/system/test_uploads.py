@@ -16,15 +16,16 @@ from typing import Any
 import psutil
 import pytest
 
-from broker.address import parse_addresses
-from broker.link import Link, LinkSettings, feed
-from broker.machine import new_id
-from broker.mailbox import Mailbox
-from broker.messages import GRANT, Finished, Offer, decode, encode
-from broker.stream import Done, SendChunk, Sender, SendOffer
-from broker.topics import Kind, Topics
-from broker.wire import Connected, Incoming, LinkEvent, Outgoing
-from coordinator.receipts import load_key, receipt
+from broker.client.link import Link, LinkSettings, feed
+from broker.client.mailbox import Mailbox
+from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.messages import GRANT, Finished, Offer, decode, encode
+from broker.protocol.topics import Kind, Topics
+from broker.stream.stream import Done, SendChunk, Sender, SendOffer
+from broker.system.address import parse_addresses
+from broker.system.machine import new_id
+from coordinator.core.receipts import receipt
+from coordinator.service.receipt_key import load_key
 
 MIB = 1024 * 1024
 GATED = 'name = "big"\nmodel = "gbt"\nmode = "oracle"\nrequire_cuda = true'

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.messages import (
-    OperatorResponse,
-    encode,
-)
-from broker.settings import BrokerSettings
-from broker.topics import Topics
-from broker.wire import Outgoing
+from broker.protocol.events import Outgoing
+from broker.protocol.messages import OperatorResponse, encode
+from broker.protocol.topics import Topics
+from broker.system.settings import BrokerSettings
 from tests.harness.peer import Answer, Peer
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker import messages as m
-from broker.wire import Connected, Incoming
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Incoming
 from tests.harness.coordinator import Fleet, Host, spec
 
 

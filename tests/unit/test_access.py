@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from agent import snooze
-from broker.access import AGENT, COORDINATOR, PEOPLE, open_access
-from broker.address import text_of
-from broker.bundle import Bundle, install
-from broker.ca import Authority
-from broker.certificates import key_pem, new_key
+from agent.service import snooze
+from broker.client.access import AGENT, COORDINATOR, PEOPLE, open_access
 from broker.errors import ConfigError
-from broker.settings import BrokerSettings, config_home, state_home
-from coordinator.cli import Unreachable
-from coordinator.cli.client import OperatorClient
+from broker.pki.ca import Authority
+from broker.pki.certificates import key_pem, new_key
+from broker.pki.identity_file import Bundle, install
+from broker.system.address import text_of
+from broker.system.settings import BrokerSettings, config_home, state_home
+from coordinator.client.client import OperatorClient
+from coordinator.client.errors import Unreachable
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.acl import (
+from broker.errors import BadTopic, ConfigError
+from broker.protocol.acl import (
     TABLE,
     Principal,
     Rights,
@@ -20,9 +21,8 @@ from broker.acl import (
     may_change,
     rights_of,
 )
-from broker.asyncapi import CHANNELS
-from broker.errors import BadTopic, ConfigError
-from broker.topics import RESERVED, Kind, Topics
+from broker.protocol.asyncapi import CHANNELS
+from broker.protocol.topics import RESERVED, Kind, Topics
 from tests.harness.tree import ARTIFACT, EVERYBODY, JOB, tree
 
 ROOTS = ["fleet", "site/lab/fleet"]

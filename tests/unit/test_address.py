@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.address import DEFAULT_URL, Address, parse_address, parse_addresses, text_of
 from broker.errors import ConfigError
+from broker.system.address import DEFAULT_URL, Address, parse_address, parse_addresses, text_of
 
 
 @pytest.mark.parametrize(

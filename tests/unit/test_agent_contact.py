@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.contact import NAME, Contact, read
 from agent.doctor import check_its_session
+from agent.service.status import NAME, Contact, read
+from broker.client.connection import let_in
 from broker.clock import Now
-from broker.connection import let_in
 
 
 def _at(seconds: float) -> Now:

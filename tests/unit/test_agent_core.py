@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.core import Core
-from agent.effects import (
+from agent.core.effects import (
     BundleChecked,
     BundleFailed,
     BundleMade,
@@ -26,11 +25,12 @@ from agent.effects import (
     TrainerLine,
     TrainerStarted,
 )
-from agent.state import CoreSettings
-from broker import messages as m
+from agent.core.reactor import Core
+from agent.core.state import CoreSettings
 from broker.clock import Now
-from broker.topics import Kind, Topics
-from broker.wire import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.topics import Kind, Topics
 from tests.harness.agent import GIB, HEX, JOB, Agent
 
 

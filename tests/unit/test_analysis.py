@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from coordinator import analysis
-from coordinator.matchmaking import HostView, reasons
-from coordinator.plan import JobSpec
+from coordinator.jobs.plan_entries import JobSpec
+from coordinator.scheduler import explanation
+from coordinator.scheduler.rules import HostView, reasons
 from tests.unit.test_matchmaking import gpu, host, job
 
 GRACE_S = 300.0
@@ -20,13 +20,13 @@ def explained(one: JobSpec, *views: HostView) -> Any:
 
 def table(one: JobSpec, *views: HostView, **presence: str) -> dict[str, tuple[int, int, str]]:
     """Clause → how many it rules out, how many are left, which."""
-    found = analysis.clauses(one, explained(one, *views), presence)
+    found = explanation.clauses(one, explained(one, *views), presence)
     return {clause.clause: (clause.against, clause.left, clause.detail) for clause in found}
 
 
 def remedies(one: JobSpec, *views: HostView) -> list[str]:
     """What would open a host to it."""
-    return analysis.remedies(one, explained(one, *views), GRACE_S)
+    return explanation.remedies(one, explained(one, *views), GRACE_S)
 
 
 BIG = host("big", gpus=(gpu(20, 24),))
@@ -57,7 +57,7 @@ def test_quiet_hours_are_told_in_the_hosts_own_words() -> None:
     """Which come with its heartbeat."""
     quiet = host(beat={"ram_available_bytes": 2**33, "refuses": "quiet hours until 07:00"})
     assert table(job(), quiet) == {"takes jobs now": (1, 0, "1 quiet hours until 07:00")}
-    assert analysis.suitable(explained(job(), quiet), {}) == {"quiet": ["pi"]}
+    assert explanation.suitable(explained(job(), quiet), {}) == {"quiet": ["pi"]}
 
 
 def test_who_would_suit_it_is_told_by_what_holds_it_up() -> None:
@@ -67,7 +67,7 @@ def test_who_would_suit_it_is_told_by_what_holds_it_up() -> None:
         PI, host("b", gpus=(gpu(),), busy=1), host("s", gpus=(gpu(),), online=False),
         host("now", gpus=(gpu(),)),
     ]  # fmt: skip
-    found = analysis.suitable(explained(one, *views), {"s": "asleep"})
+    found = explanation.suitable(explained(one, *views), {"s": "asleep"})
     assert found == {"busy": ["b"], "asleep": ["s"], "now": ["now"]}
 
 
@@ -93,7 +93,7 @@ def test_one_change_at_a_time() -> None:
     """What needs two is no remedy; then the nearest host is named with what it lacks."""
     one = job(require_cuda=True, min_cores=9)
     assert remedies(one, PI) == []
-    said = analysis.nearest(explained(one, PI))
+    said = explanation.nearest(explained(one, PI))
     assert "the nearest is pi: needs CUDA; this host has none; needs 9 cores" in said
     assert remedies(job(require_cuda=True), PI) == [
         "if it did not say require_cuda, pi could take it"

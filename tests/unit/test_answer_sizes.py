@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import messages as m
-from broker.topics import Kind
-from broker.wire import Incoming
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
+from broker.protocol.topics import Kind
 from tests.harness.coordinator import OPERATOR, Fleet, spec
 from tests.unit.test_filing import Coordinator, ledgers_closed
 

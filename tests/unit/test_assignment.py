@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker import messages as m
-from coordinator.effects import ManifestRead
-from coordinator.plan import HostPolicy, Plan
+from broker.protocol import messages as m
+from coordinator.core.effects import ManifestRead
+from coordinator.jobs.plan_entries import HostPolicy, Plan
 from tests.harness.coordinator import Fleet, spec
 from tests.harness.plainscan import compared
 

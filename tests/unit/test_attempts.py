@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from broker.clock import Now, rfc3339
-from coordinator.jobs import Job, JobBook
-from coordinator.ledger import Ledger
-from coordinator.records import GOES_ON, AttemptFilter
-from coordinator.states import Event
+from coordinator.jobs.jobs import Job, JobBook
+from coordinator.jobs.records import GOES_ON, AttemptFilter
+from coordinator.jobs.states import Event
+from coordinator.ledger.ledger import Ledger
 from tests.harness.coordinator import HEX, spec
 
 T0 = 1.8e9
@@ -190,7 +190,7 @@ def test_pages_tell_everything_once(
     past: Past, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Newest first, whatever the size of a page, and however few events one looks at."""
-    monkeypatch.setattr("coordinator.attempts.SPAN", 5)
+    monkeypatch.setattr("coordinator.ledger.attempts.SPAN", 5)
     for number in range(6):
         past.completes(past.begins(past.add(f"j{number}")), float(number + 1))
     found: list[float] = []

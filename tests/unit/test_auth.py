@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.auth import OperatorKey, Unsigned, answered_by, check, is_answer
 from broker.errors import ConfigError
-from broker.settings import BrokerSettings
+from broker.protocol import messages as m
+from broker.protocol.signing import OperatorKey, Unsigned, answered_by, check, is_answer
+from broker.system.settings import BrokerSettings
 from coordinator.cli import main
 
 SECRET = "correct-horse-battery-staple-1234567"  # noqa: S105 - the tests' own

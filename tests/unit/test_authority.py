@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.auth import OperatorKey
 from broker.errors import BadMessage
-from coordinator.effects import ManifestRead, PartStored, ReadManifest, Warn
-from coordinator.plan import Plan
-from coordinator.records import Action
-from coordinator.world import MAX_ANSWERS
+from broker.protocol import messages as m
+from broker.protocol.signing import OperatorKey
+from coordinator.core.effects import ManifestRead, PartStored, ReadManifest, Warn
+from coordinator.core.state import MAX_ANSWERS
+from coordinator.jobs.plan_entries import Plan
+from coordinator.jobs.records import Action
 from tests.harness.coordinator import HEX, OPERATOR, Fleet, spec
 
 KEY = OperatorKey("k" * 40)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.beside import Beside, find
+from agent.running_agent import Beside, find
 
 HOST = f"beside-{os.getpid()}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker import messages as m
+from broker.protocol import messages as m
 from tests.harness.coordinator import Fleet, Host, spec
 
 

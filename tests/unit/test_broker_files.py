@@ -11,11 +11,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from broker import certificates as certs
-from broker.acl import Principal, covers, rights_of
-from broker.ca import Authority
 from broker.deploy import RENDERERS, Site
-from broker.topics import Topics
+from broker.pki import certificates as certs
+from broker.pki.ca import Authority
+from broker.protocol.acl import Principal, covers, rights_of
+from broker.protocol.topics import Topics
 from coordinator.cli import main
 from tests.harness.tree import EVERYBODY, tree
 

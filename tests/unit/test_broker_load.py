@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.embedded.meter import Meter
-from broker.load import strain
-from broker.messages import BROKER_LOAD, BrokerLoad, decode, encode
-from broker.wire import Connected, Incoming
+from broker.embedded.load import Meter
+from broker.protocol import messages as m
+from broker.protocol.broker_load import strain
+from broker.protocol.events import Connected, Incoming
+from broker.protocol.messages import BROKER_LOAD, BrokerLoad, decode, encode
 from coordinator.cli.status import _draw
 from tests.harness.coordinator import Fleet
 

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from broker import certificates as certs
-from broker import identity as ids
-from broker.acl import Principal
-from broker.ca import Authority, Issued, alternative_names, describe, is_node
 from broker.errors import ConfigError
-from broker.identity import DAY_S
+from broker.pki import certificates as certs
+from broker.pki import identity as ids
+from broker.pki.ca import Authority, Issued, alternative_names, describe, is_node
+from broker.pki.identity import DAY_S
+from broker.protocol.acl import Principal
 from coordinator.cli.workers import _near_its_end
 
 NOW_S = 1.8e9

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.clock import Now, rfc3339
-from broker.messages import OperatorResponse
-from coordinator import chronicle
-from coordinator.jobs import JobBook
-from coordinator.ledger import Ledger
-from coordinator.plan import JobSpec
-from coordinator.records import Action, StoryFilter
-from coordinator.states import Event
+from broker.protocol.messages import OperatorResponse
+from coordinator.jobs.jobs import JobBook
+from coordinator.jobs.plan_entries import JobSpec
+from coordinator.jobs.records import Action, StoryFilter
+from coordinator.jobs.states import Event
+from coordinator.ledger import chronicle
+from coordinator.ledger.ledger import Ledger
 from tests.harness.coordinator import spec
 
 T0 = 1.8e9

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from broker.auth import OperatorKey, answered_by
-from broker.machine import new_id
-from broker.messages import (
+from broker.protocol.events import Outgoing
+from broker.protocol.messages import (
     AskCancel,
     AskList,
     AskStatus,
@@ -23,12 +22,14 @@ from broker.messages import (
     OperatorResponse,
     encode,
 )
-from broker.prose import json_text
-from broker.settings import BrokerSettings
-from broker.topics import Kind, Topics
-from broker.wire import Outgoing
-from coordinator.cli import NotDone, main
-from coordinator.cli.client import OperatorClient
+from broker.protocol.signing import OperatorKey, answered_by
+from broker.protocol.topics import Kind, Topics
+from broker.sentences import json_text
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
+from coordinator.cli import main
+from coordinator.client.client import OperatorClient
+from coordinator.client.errors import NotDone
 from tests.harness.peer import DEADLINE_S
 
 RUN = ("run", "--model", "gbt", "--mode", "oracle")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 
-from agent.coalesced import Coalesced
+from agent.service.coalesced import Coalesced
 
 DEADLINE_S = 60.0
 

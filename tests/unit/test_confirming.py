@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.settings import BrokerSettings
+from broker.system.settings import BrokerSettings
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="a terminal of one's own is a pty")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.live.contact import SILENT_S, Contact, Outage
+from coordinator.client.contact import SILENT_S, Contact, Outage
 
 
 def _live(at_s: float) -> Contact:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from coordinator.beside import started_with
+from coordinator.admin.checkup import started_with
 
 # What looks as a coordinator does, and is none; before it speaks its command line may be empty.
 _WAIT = "import sys; print('here', flush=True); sys.stdin.read()"
@@ -33,4 +33,4 @@ def test_what_a_coordinator_was_told_is_read_from_its_command_line(tmp_path: Pat
         "manifest": tmp_path / "plan.toml"
     }
     assert _started(tmp_path, module) == {}
-    assert _started(tmp_path, "broker.server", "--ca=/srv/ca") == {}
+    assert _started(tmp_path, "broker.embedded", "--ca=/srv/ca") == {}

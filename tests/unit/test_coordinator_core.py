@@ -7,18 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from broker import messages as m
-from broker.topics import Kind
-from broker.wire import Incoming
-from coordinator.effects import (
-    ManifestRead,
-    ManifestRefused,
-    PartStored,
-)
-from coordinator.jobs import Change
-from coordinator.manifest import Problem
-from coordinator.plan import HostPolicy, Plan
-from coordinator.states import Event
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
+from broker.protocol.topics import Kind
+from coordinator.core.effects import ManifestRead, ManifestRefused, PartStored
+from coordinator.jobs.jobs import Change
+from coordinator.jobs.plan_entries import HostPolicy, Plan
+from coordinator.jobs.states import Event
+from coordinator.manifest.problems import Problem
 from tests.harness.coordinator import HEX, OPERATOR, Fleet, spec
 
 

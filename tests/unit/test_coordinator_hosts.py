@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker import messages as m
-from broker.ranges import RangeSet
-from broker.wire import Connected, Disconnected, Incoming
-from coordinator.effects import (
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.stream.ranges import RangeSet
+from coordinator.core.effects import (
     AppendIndex,
     FinishPart,
     OpenPart,
@@ -16,8 +16,8 @@ from coordinator.effects import (
     PartStored,
     WriteChunk,
 )
-from coordinator.handover import MAX_UPLOADS
-from coordinator.stopping import MAX_STOPS
+from coordinator.core.stopping import MAX_STOPS
+from coordinator.core.uploads import MAX_UPLOADS
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from broker.access import PEOPLE, open_access
+from broker.client.access import PEOPLE, open_access
 from broker.clock import backoff_s
-from broker.machine import system_clock
-from broker.messages import AskStatus, encode
-from broker.settings import BrokerSettings
-from broker.systemd import Notifier
-from broker.topics import Topics
-from broker.wire import Incoming
-from coordinator.effects import ReloadAsked, Tick
-from coordinator.planfile import LAST_GOOD
-from coordinator.service import Service
-from coordinator.settings import CoordinatorSettings, HomeAssistantSettings
+from broker.protocol.events import Incoming
+from broker.protocol.messages import AskStatus, encode
+from broker.protocol.topics import Topics
+from broker.system.machine import system_clock
+from broker.system.settings import BrokerSettings
+from broker.system.systemd import Notifier
+from coordinator.core.effects import ReloadAsked, Tick
+from coordinator.manifest.source import LAST_GOOD
+from coordinator.service.__main__ import Service
+from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
 from tests.harness.brokers import free_port
 from tests.harness.disks import hanging
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.auth import OperatorKey, signed_by
 from broker.clock import Now
-from broker.disk import RealDisk
-from broker.topics import Kind, Topics
-from broker.wire import Connected, Incoming, Outgoing
-from coordinator.effects import ManifestRead
-from coordinator.joblog import JobLogs
-from coordinator.ledger import Ledger
-from coordinator.plan import Plan
-from coordinator.shell import Shell, Surroundings
-from coordinator.store import Store
-from coordinator.world import CoreSettings
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Incoming, Outgoing
+from broker.protocol.signing import OperatorKey, signed_by
+from broker.protocol.topics import Kind, Topics
+from broker.system.files import RealDisk
+from coordinator.core.effects import ManifestRead
+from coordinator.core.state import CoreSettings
+from coordinator.jobs.plan_entries import Plan
+from coordinator.ledger.ledger import Ledger
+from coordinator.service.shell import Shell, Surroundings
+from coordinator.store.joblog import JobLogs
+from coordinator.store.store import Store
 from tests.harness.coordinator import OPERATOR, spec
 
 KEY = OperatorKey("k" * 64)
@@ -78,7 +78,7 @@ class Coordinator:
 @pytest.fixture
 def coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
     """One that does not wait for whoever else uses its ledger."""
-    monkeypatch.setattr("coordinator.database._WAIT_S", 0.0)
+    monkeypatch.setattr("coordinator.ledger.database._WAIT_S", 0.0)
     made = Coordinator(tmp_path)
     yield made
     made.shell.close()

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.disk import RealDisk
-from coordinator import curve
-from coordinator.cli.screen import jobs, pages
-from coordinator.curve import MOST, Curve
-from coordinator.curvefiles import CurveFiles
-from coordinator.effects import AnswerWithCurves, KeepPoint
-from coordinator.live.mirror import Mirror
-from coordinator.web.pages.curves import _Told, news_of
+from broker.protocol import messages as m
+from broker.system.files import RealDisk
+from coordinator.client.mirror import Mirror
+from coordinator.core.effects import AnswerWithCurves, KeepPoint
+from coordinator.jobs import curve
+from coordinator.jobs.curve import MOST, Curve
+from coordinator.store.curve_files import CurveFiles
+from coordinator.top import detail_pages, job_table
+from coordinator.web.pages.curves_page import _Told, news_of
 from tests.harness.coordinator import Fleet, spec
 
 JOB = "a" * 64
@@ -119,11 +119,11 @@ def test_losses_of_an_earlier_attempt_are_shown_of_no_later_one() -> None:
         for one in told:
             mirror.apply(topic, m.encode(one), fleet.now)
         seen = mirror.snapshot()
-        (line,) = jobs.lines(seen)
+        (line,) = job_table.lines(seen)
         count = len(line.curve.points) if line.curve else 0
         found, _ = _Told().news(seen)
         assert [len(one["points"]) for one in found] == ([count] if count else [])
-        assert ("Loss" in pages.job_facts(line.row, seen, 80).plain) is bool(count)
+        assert ("Loss" in detail_pages.job_facts(line.row, seen, 80).plain) is bool(count)
         return count
 
     assert shown(1, _told(1), _told(2), _told(3)) == 3

@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.capability import measure
-from agent.checkpoints import Checkpoints
-from agent.datafolder import SCHEMA_FILE, DataFolder
-from agent.effects import (
+from agent.core.effects import (
     BundleCheckpoint,
     CheckpointBundled,
     SignalTrainer,
@@ -23,12 +20,15 @@ from agent.effects import (
     TrainerExited,
     TrainerLine,
 )
-from agent.figures import Busy
-from agent.shell import Shell, Surroundings
-from agent.spool import Spool
-from broker import messages as m
+from agent.host.capability import measure
+from agent.host.data_folder import SCHEMA_FILE, DataFolder
+from agent.host.figures import Busy
+from agent.service.shell import Shell, Surroundings
+from agent.spool.checkpoints import Checkpoints
+from agent.spool.spool import Spool
 from broker.errors import BadMessage
-from broker.wire import Incoming, Outgoing
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming, Outgoing
 from tests.harness.agent import ADAPTERS, HEX, JOB, Agent, leased
 
 

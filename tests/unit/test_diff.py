@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
-from broker import messages as m
-from broker.messages import Needs
-from coordinator.cli import reloaded
-from coordinator.diff import Known, difference, in_words, policy_changes, spec_changes
-from coordinator.plan import HostPolicy, JobSpec, Plan, job_id
-from coordinator.planning import told
+from broker.protocol import messages as m
+from broker.protocol.messages import Needs
+from coordinator.core.plan_changes import told
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
+from coordinator.manifest.diff import Known, difference, in_words, policy_changes, spec_changes
+from coordinator.ui import reload_lines
 from tests.harness.coordinator import spec
 
 
@@ -117,12 +117,12 @@ def test_the_answer_to_a_reload_of_any_size_is_small_and_counts_all() -> None:
     assert (len(data["steps"]), len(data["hosts"])) == (100, 100)
     assert (data["steps"][0]["action"], data["steps"][0]["name"]) == ("orphaned", "gone")
     out = Console(width=120, record=True, file=io.StringIO())
-    assert reloaded.tell(out, data, 3)
+    assert reload_lines.tell(out, data, 3)
     said = out.export_text()
     assert "  - gone  no longer in the manifest; pending, and never given to a host" in said
     assert "    and 4998 more (--all shows more of them)\n" in said
     assert "    and 897 more hosts (--all shows more of them)\n" in said
-    assert reloaded.tell(out, data, reloaded.ALL)
+    assert reload_lines.tell(out, data, reload_lines.ALL)
     assert "    and 4901 more (`fleet events --json` has the jobs)\n" in out.export_text()
 
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from agent.datacheck import check_data
 from agent.doctor import check_owner, check_trainers
-from agent.gpucheck import check_gpu
-from agent.settings import AgentSettings
-from agent.trainer.schema import SCHEMA_FILE, FeatureSchema, write_json
-from broker.ca import Authority
-from broker.checks import check_apart, check_clock, check_lock, check_state
+from agent.host.data_check import check_data
+from agent.host.gpu import check_gpu
+from agent.service.settings import AgentSettings
+from agent.trainer.data.schema import SCHEMA_FILE, FeatureSchema, write_json
 from broker.clock import Now
-from broker.findings import fail, ok, skip, summary, tell, warn
-from broker.trainers import OwnTrainer
-from coordinator.doctor import check_ca
+from broker.doctor.checks import check_apart, check_clock, check_lock, check_state
+from broker.doctor.findings import fail, ok, skip, summary, tell, warn
+from broker.pki.ca import Authority
+from broker.system.trainer_settings import OwnTrainer
+from coordinator.admin.checkup import check_ca
 
 TORCH: dict[str, Any] = {"torch": "2.13.0", "cuda": "13.0", "gpus": [], "problem": ""}
 

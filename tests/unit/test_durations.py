@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.builtin import builtin_trainers
-from coordinator.durations import NEWEST, History, default_epochs, quantile
-from coordinator.estimates import Earlier
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.scheduler.durations import NEWEST, History, default_epochs, quantile
+from coordinator.scheduler.estimates import Earlier
 
 
 def ran(s: float, model: str = "cnn", mode: str = "oracle", host: str = "pi", **more: Any) -> Any:

@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.acl import matches, rights_of
-from broker.embedded.gate import Gate
-from broker.embedded.identity import Identity
 from broker.embedded.packets import (
     VIEWED_BYTES,
     Cutter,
@@ -20,8 +17,11 @@ from broker.embedded.packets import (
     OversizePacketError,
     PacketLimits,
 )
+from broker.embedded.peer import Gate
 from broker.embedded.subscriptions import Subscriptions, TopicTree, is_filter
-from broker.topics import Topics
+from broker.embedded.tls import Identity
+from broker.protocol.acl import matches, rights_of
+from broker.protocol.topics import Topics
 from tests.harness.certificates import HOUR, Authority
 from tests.harness.rawmqtt import packet, publish
 from tests.harness.tree import EVERYBODY, tree

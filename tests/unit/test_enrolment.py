@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from broker import certificates as certs
-from broker import enrolment as en
-from broker import identity as ids
-from broker.bundle import Bundle, check_place, install, parse_bundle, read_bundle
-from broker.ca import Authority
-from broker.enrolment import (
+from broker.errors import ConfigError, LinkError
+from broker.pki import certificates as certs
+from broker.pki import enrolment as en
+from broker.pki import identity as ids
+from broker.pki.ca import Authority
+from broker.pki.enrolment import (
     MAX_LINE_BYTES,
     MAX_TRIES,
     End,
@@ -32,8 +32,8 @@ from broker.enrolment import (
     new_token,
     parse_token,
 )
-from broker.errors import ConfigError, LinkError
-from broker.identity import DAY_S, load_identity
+from broker.pki.identity import DAY_S, load_identity
+from broker.pki.identity_file import Bundle, check_place, install, parse_bundle, read_bundle
 
 URL = "mqtts://pi.lan:8883"
 DEADLINE_S = 60.0

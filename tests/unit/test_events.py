@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.cli import main, render
+from coordinator.cli import main
 from coordinator.cli.events import moment, together
+from coordinator.ui import terminal
 
 ROW = {
     "at": "2026-05-28T20:26:57.250Z", "who": "operator:alice", "event": "cancel",
@@ -76,7 +77,7 @@ def test_what_is_no_time_is_told(text: str, capsys: pytest.CaptureFixture[str]) 
 )  # fmt: skip
 def test_a_line_fits_the_window(change: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """And moves no cursor, whatever a host has called itself."""
-    render.print_event({**ROW, **change})
+    terminal.print_event({**ROW, **change})
     out = capsys.readouterr().out
     assert out.startswith("05-28 22:26:57  operator:"), "local time"
     assert max(map(len, out.splitlines())) <= 80
@@ -86,7 +87,7 @@ def test_a_line_fits_the_window(change: Any, capsys: pytest.CaptureFixture[str])
 
 def test_what_was_refused_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
     """Who, what, on what, and why."""
-    render.print_event(ROW)
+    terminal.print_event(ROW)
     assert capsys.readouterr().out.split("\n") == [
         "05-28 22:26:57  operator:alice  cancel refused  gbt-oracle",
         "                signed with another key, or altered",
@@ -110,7 +111,7 @@ def test_the_host_is_never_cut(
 ) -> None:
     """It goes on in the next line, and stands at one place."""
     event = {"outcome": "done", "event": "assigned", "why": "why not"}
-    render.print_event({**ROW, **event, **change})
+    terminal.print_event({**ROW, **event, **change})
     out = capsys.readouterr().out
     assert all(part in out for part in says), out
     assert "host:" not in out
@@ -134,7 +135,7 @@ def test_a_host_is_enrolled_elsewhere(
     capsys: pytest.CaptureFixture[str], event: str, said: str
 ) -> None:
     """On the CA's machine: the host is whom it was for."""
-    render.print_event(
+    terminal.print_event(
         {"at": "2026-01-02T12:00:00Z", "who": "ca:al", "event": event, "outcome": "done",
          "name": None, "host": "pi", "why": ""}
     )  # fmt: skip
@@ -149,7 +150,7 @@ def test_why_goes_below_what_happened_where_it_does_not_fit_beside_it(
 ) -> None:
     """By the columns that it takes on the screen; nothing of it is cut."""
     monkeypatch.setenv("COLUMNS", "70")
-    render.print_event(
+    terminal.print_event(
         {"at": "2026-01-02T12:00:00Z", "who": "operator:al", "event": "drain", "outcome": "done",
          "name": None, "host": "pi", "why": why}
     )  # fmt: skip

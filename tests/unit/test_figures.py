@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent import figures
+from agent.host import figures
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere psutil tells")
 

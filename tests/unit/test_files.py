@@ -21,17 +21,17 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.bundle import make_bundle
-from agent.spool import MOST_REFUSED, REFUSED_KEPT_S, Spool
-from broker.contents import Limits, StoredNames, System
-from broker.disk import RealDisk
+from agent.spool.bundle import make_bundle
+from agent.spool.spool import MOST_REFUSED, REFUSED_KEPT_S, Spool
 from broker.errors import BadStream, StorageError
-from broker.messages import Failed, Finished
-from broker.names import is_plain
-from broker.ranges import RangeSet
-from broker.unpack import unpack
-from coordinator.partfile import SYNC_EVERY_BYTES
-from coordinator.store import Store
+from broker.file_names import is_plain
+from broker.protocol.messages import Failed, Finished
+from broker.stream.ranges import RangeSet
+from broker.system.archive import unpack
+from broker.system.bundle_contents import Limits, StoredNames, System
+from broker.system.files import RealDisk
+from coordinator.store.partfile import SYNC_EVERY_BYTES
+from coordinator.store.store import Store
 
 CHUNK = 1024
 
@@ -90,7 +90,7 @@ def test_what_is_no_file_is_not_bundled(tmp_path: Path) -> None:
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from agent.bundle import make_bundle
+from agent.spool.bundle import make_bundle
 limit_bytes = int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 try:
@@ -122,11 +122,11 @@ def test_a_bundle_that_the_disk_does_not_take_whole_is_none(
 NO_ROOM = """
 import contextlib, resource, sys
 from pathlib import Path
-from agent.contact import Contact
-from agent.orphans import record
-from agent.trainer.schema import TensorsIndex, write_json
+from agent.service.status import Contact
+from agent.process.orphans import record
+from agent.trainer.data.schema import TensorsIndex, write_json
 from broker.deploy.write import write
-from broker.machine import system_clock
+from broker.system.machine import system_clock
 from coordinator.cli.operator_key import operator_key_command
 folder = Path(sys.argv[1])
 index = TensorsIndex(rows=1, groups=(), episodes=())
@@ -500,7 +500,7 @@ TORN = """
 import resource, sys
 from pathlib import Path
 from broker.errors import StorageError
-from coordinator.store import Store
+from coordinator.store.store import Store
 store, (soft, hard) = Store(Path(sys.argv[1])), resource.getrlimit(resource.RLIMIT_FSIZE)
 for attempt, limit_bytes in ((1, soft), (2, 300), (3, soft)):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))

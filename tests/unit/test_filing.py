@@ -14,22 +14,22 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from broker import messages as m
 from broker.clock import Now
-from broker.topics import Kind, Topics
-from broker.wire import Connected, Incoming, Outgoing
-from coordinator import maintenance
-from coordinator.core import COLLECT_FIRST_S, Core
-from coordinator.effects import BundleRefused, ManifestRead
-from coordinator.filing import AT_ONCE, HANGS_S, LET_GO_S, RETRY_S
-from coordinator.joblog import JobLogs
-from coordinator.jobs import Job
-from coordinator.ledger import FILE_NAME, Ledger
-from coordinator.plan import JobSpec, Plan
-from coordinator.records import BundleKept
-from coordinator.shell import Shell, Surroundings
-from coordinator.store import Store
-from coordinator.world import CoreSettings
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Incoming, Outgoing
+from broker.protocol.topics import Kind, Topics
+from coordinator.admin import __main__ as maintenance
+from coordinator.core.effects import BundleRefused, ManifestRead
+from coordinator.core.filing import AT_ONCE, HANGS_S, LET_GO_S, RETRY_S
+from coordinator.core.reactor import COLLECT_FIRST_S, Core
+from coordinator.core.state import CoreSettings
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.plan_entries import JobSpec, Plan
+from coordinator.jobs.records import BundleKept
+from coordinator.ledger.ledger import FILE_NAME, Ledger
+from coordinator.service.shell import Shell, Surroundings
+from coordinator.store.joblog import JobLogs
+from coordinator.store.store import Store
 from tests.harness.coordinator import ADAPTERS, OPERATOR, Fleet, Host, spec
 from tests.harness.disks import FullDisk
 
@@ -331,7 +331,7 @@ def test_a_disk_that_hangs_does_not_fill_the_memory(
 ) -> None:
     """Jobs are completed all the same; what the ledger keeps becomes files when it is back."""
     most_bytes = 20_000
-    monkeypatch.setattr("coordinator.smallbundles.MAX_WAITING_BYTES", most_bytes)
+    monkeypatch.setattr("coordinator.store.small_bundles.MAX_WAITING_BYTES", most_bytes)
     coordinator = Coordinator(tmp_path)
     pi = coordinator.host().joins()
     topic = coordinator.topics.operator_request(OPERATOR)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from broker.settings import config_home
+from broker.system.settings import config_home
 from coordinator.cli import _OTHER_WORDS, VERBS, main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,7 +99,7 @@ def test_a_file_where_a_folder_is_wanted_is_called_so(
     """That it exists is not the trouble; it is to be left as it is."""
     file = home / "plan.toml"
     file.write_text("precious")
-    run = importlib.import_module(f"{program}.service").main
+    run = importlib.import_module(f"{program}.service.__main__").main
     assert run(["--state", str(file / below)]) == 2
     said = capsys.readouterr().err
     assert said == f"error: {file}: is a file, and a folder is wanted; name another\n"
@@ -241,7 +241,7 @@ def test_a_folder_of_data_that_is_not_there_is_no_start(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of the command line it is mistyped, and would keep every job from this host."""
-    run = importlib.import_module("agent.service").main
+    run = importlib.import_module("agent.service.__main__").main
     assert run(["--state", str(home / "state"), "--data", str(home / "nope")]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: --data {home / 'nope'}: there is no such folder; ")

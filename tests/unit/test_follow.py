@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.loglines import encode_lines
-from broker.messages import JobRow, Progress, encode
-from broker.topics import Kind, Topic, Topics
-from coordinator.cli.follow import _heard, _Screen, in_fields, outcome
+from broker.protocol.loglines import encode_lines
+from broker.protocol.messages import JobRow, Progress, encode
+from broker.protocol.topics import Kind, Topic, Topics
 from coordinator.cli.logs import Follower
+from coordinator.ui.follow import _heard, _Screen, in_fields, outcome
 
 TOPICS = Topics()
 

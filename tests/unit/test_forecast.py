@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from broker.messages import TrainerInfo
-from coordinator.durations import History
-from coordinator.estimates import Earlier
-from coordinator.fates import Waiting
-from coordinator.forecast import Forecast, Held, forecast
-from coordinator.matchmaking import HostView
-from coordinator.plan import JobSpec, job_id
+from broker.protocol.messages import TrainerInfo
+from coordinator.jobs.plan_entries import JobSpec, job_id
+from coordinator.scheduler.durations import History
+from coordinator.scheduler.estimates import Earlier
+from coordinator.scheduler.feasibility import Waiting
+from coordinator.scheduler.forecast import Forecast, Held, forecast
+from coordinator.scheduler.rules import HostView
 from tests.unit.test_durations import ran
 from tests.unit.test_matchmaking import gpu, host, job
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.wire import Incoming
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
 from coordinator.faces.homeassistant import CLEAR_AFTER_S
 from tests.harness.coordinator import Fleet, spec
 from tests.harness.home import Home, homes

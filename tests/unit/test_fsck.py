@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 
 from broker.clock import Now
-from broker.lock import FolderLock
-from broker.messages import Needs
-from coordinator import maintenance
-from coordinator.handover import index_row
-from coordinator.jobs import JobBook
-from coordinator.ledger import FILE_NAME, Ledger
-from coordinator.plan import CHECKPOINTS, JobSpec, job_id
-from coordinator.states import Event
-from coordinator.store import BUNDLE, Store
+from broker.protocol.messages import Needs
+from broker.system.files import FolderLock
+from coordinator.admin import __main__ as maintenance
+from coordinator.core.uploads import index_row
+from coordinator.jobs.jobs import JobBook
+from coordinator.jobs.plan_entries import CHECKPOINTS, JobSpec, job_id
+from coordinator.jobs.states import Event
+from coordinator.ledger.ledger import FILE_NAME, Ledger
+from coordinator.store.store import BUNDLE, Store
 
 NOW = Now(1.0, 1.8e9)
 OLD_S = 8 * 24 * 3600.0
@@ -132,7 +132,7 @@ def test_whoever_reads_only_the_first_line_is_told_of_no_fault(state: State) -> 
     os.close(ends[0])
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "coordinator.maintenance", "fsck", "--state", str(state.root)],
+            [sys.executable, "-m", "coordinator.admin", "fsck", "--state", str(state.root)],
             stdout=ends[1], stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
     finally:

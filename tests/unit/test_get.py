@@ -15,12 +15,10 @@ from typing import Any
 
 import pytest
 
-from broker.messages import (
-    Stored,
-)
-from broker.settings import BrokerSettings
-from broker.topics import Topics
-from broker.wire import Outgoing
+from broker.protocol.events import Outgoing
+from broker.protocol.messages import Stored
+from broker.protocol.topics import Topics
+from broker.system.settings import BrokerSettings
 from coordinator.cli import main
 from tests.harness.peer import DEADLINE_S
 from tests.unit.test_files import archive, entry

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.wire import Connected, Disconnected, Incoming
-from coordinator.effects import AppendIndex, ArtifactLost, Collect, Collected, PartStored, Warn
-from coordinator.records import FleetRecord, HostRecord, Revocation, moment
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Disconnected, Incoming
+from coordinator.core.effects import AppendIndex, ArtifactLost, Collect, Collected, PartStored, Warn
+from coordinator.jobs.records import FleetRecord, HostRecord, Revocation, moment
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.auth import OperatorKey
-from broker.wire import Incoming
-from coordinator.automation import COMMANDS_A_MINUTE
-from coordinator.effects import ManifestRead
-from coordinator.plan import Plan
-from coordinator.records import FleetRecord, HostRecord
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
+from broker.protocol.signing import OperatorKey
+from coordinator.core.commands.homeassistant_commands import COMMANDS_A_MINUTE
+from coordinator.core.effects import ManifestRead
+from coordinator.jobs.plan_entries import Plan
+from coordinator.jobs.records import FleetRecord, HostRecord
 from tests.harness.coordinator import Host, spec
 from tests.harness.home import Home, homes
 

@@ -11,16 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import messages as m
-from broker.acl import Principal, rights_of
-from broker.topics import HOST_PATTERN, Topics
-from coordinator.faces.homeassistant_discovery import (
-    COORDINATOR,
-    OF_COORDINATOR,
-    OF_HOST,
-    Discovery,
-    Shape,
-)
+from broker.protocol import messages as m
+from broker.protocol.acl import Principal, rights_of
+from broker.protocol.topics import HOST_PATTERN, Topics
+from coordinator.faces.discovery import COORDINATOR, OF_COORDINATOR, OF_HOST, Discovery, Shape
 
 ALL = frozenset({"gpu", "vram", "power"})
 HOST = Shape("gaming-pc", "RTX 4070", "0.1", ALL)

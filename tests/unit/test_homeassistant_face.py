@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.wire import Connected, Disconnected, Incoming
-from coordinator.faces.homeassistant import DRIFT_EVERY_S, MESSAGES_A_LOOK
-from coordinator.faces.homeassistant_energy import remembered
-from coordinator.faces.homeassistant_farewell import Farewell
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Disconnected, Incoming
+from coordinator.faces.energy import remembered
+from coordinator.faces.homeassistant import DRIFT_EVERY_S, MESSAGES_A_LOOK, Farewell
 from tests.harness.coordinator import Host, spec
 from tests.harness.home import Home, homes
 

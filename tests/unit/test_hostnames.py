@@ -6,13 +6,13 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from broker import messages as m
-from coordinator import hostnames
-from coordinator.cli.client import OperatorClient
-from coordinator.cli.outlook import look
-from coordinator.effects import ManifestRead, Warn
-from coordinator.plan import HostPolicy, Plan
-from coordinator.workers import PAGE_BYTES
+from broker.protocol import messages as m
+from coordinator.client.client import OperatorClient
+from coordinator.core.commands.host_list import PAGE_BYTES
+from coordinator.core.effects import ManifestRead, Warn
+from coordinator.jobs.plan_entries import HostPolicy, Plan
+from coordinator.scheduler import unknown_hosts
+from coordinator.ui.outlook import look
 from tests.harness.coordinator import Fleet, spec
 
 TYPO = replace(spec(), allowed_hosts=("dekstop",))
@@ -52,17 +52,17 @@ def test_a_host_that_had_a_job_is_known_though_the_broker_forgot_it() -> None:
 
 def test_nobody_can_tell_while_no_host_is_known() -> None:
     """And a host that is like no other may well be yet to come."""
-    assert hostnames.of_plan(PLAN, ()) == []
-    (said,) = hostnames.of_plan(PLAN, {"pi", "gaming"})
+    assert unknown_hosts.of_plan(PLAN, ()) == []
+    (said,) = unknown_hosts.of_plan(PLAN, {"pi", "gaming"})
     assert said.endswith("no host is called 'dekstop' yet")
     nameless = Plan((replace(TYPO, name="job 9"),))  # as a manifest with errors may have it
-    (said,) = hostnames.of_plan(nameless, {"pi"})
+    (said,) = unknown_hosts.of_plan(nameless, {"pi"})
     assert said == "job 9: no host is called 'dekstop' yet"
     many = Plan((), {f"new-{n}": HostPolicy(f"new-{n}") for n in range(50)})
-    told = hostnames.of_plan(many, {"pi"})
-    assert len(told) == hostnames.MOST + 1
+    told = unknown_hosts.of_plan(many, {"pi"})
+    assert len(told) == unknown_hosts.MOST + 1
     everywhere = Plan(tuple(replace(TYPO, name=f"job-{n}", seed=n) for n in range(5)))
-    (said,) = hostnames.of_plan(everywhere, {"pi"})
+    (said,) = unknown_hosts.of_plan(everywhere, {"pi"})
     assert said.startswith("job job-0, job job-1, job job-2 and 2 more: no host")
     assert told[-1] == "and 42 more hosts that nobody knows"
 
@@ -110,7 +110,7 @@ def test_a_plan_warns_of_the_names_that_a_reload_warns_of() -> None:
         host_pages = OperatorClient.host_pages
 
     seen = look(Client(), ())  # type: ignore[arg-type]
-    announced = hostnames.of_plan(plan, seen.known)
+    announced = unknown_hosts.of_plan(plan, seen.known)
     assert announced == ["[hosts.attic]: no host is called 'attic' yet"]
     fleet.sent.clear()
     fleet.handle(ManifestRead(plan, "operator:op/cli", "r2"))
@@ -157,10 +157,10 @@ def test_many_hosts_that_are_yet_to_come_hold_nobody_up() -> None:
     names = [f"node{number}" for number in range(1000, 1300)]
     plan = Plan((replace(spec(), allowed_hosts=tuple(names)),))
     begun_s = time.process_time()
-    assert hostnames.of_plan(plan, known)[-1] == "and 292 more hosts that nobody knows"
+    assert unknown_hosts.of_plan(plan, known)[-1] == "and 292 more hosts that nobody knows"
     fleet = _fleet(*known[:300])
     fleet.handle(ManifestRead(plan))
-    assert len(fleet.asks(m.AskWhy(id="w", job="job")).data["remedies"]) >= hostnames.MOST
+    assert len(fleet.asks(m.AskWhy(id="w", job="job")).data["remedies"]) >= unknown_hosts.MOST
     assert not _run(fleet, names).ok
     assert time.process_time() - begun_s < 5
 
@@ -173,10 +173,10 @@ def _run(fleet: Fleet, names: list[str]) -> m.OperatorResponse:
 
 def test_a_host_that_was_forgotten_is_not_meant_by_its_own_name() -> None:
     """Its name is still told of; it is no other's."""
-    assert hostnames.doubt("laptop", {"laptop", "pi"}) == "no host is called 'laptop'"
-    assert hostnames.doubt("laptp", {"laptop", "pi"}).endswith("did you mean 'laptop'?")
+    assert unknown_hosts.doubt("laptop", {"laptop", "pi"}) == "no host is called 'laptop'"
+    assert unknown_hosts.doubt("laptp", {"laptop", "pi"}).endswith("did you mean 'laptop'?")
 
 
 def test_of_two_that_are_like_it_the_one_with_the_same_letters_is_meant() -> None:
     """Two letters that were swapped are a likelier slip than one too many."""
-    assert hostnames.doubt("lab-21", {"lab-2", "lab-12"}).endswith("did you mean 'lab-12'?")
+    assert unknown_hosts.doubt("lab-21", {"lab-2", "lab-12"}).endswith("did you mean 'lab-12'?")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker import messages as m
-from coordinator import hostpages
-from coordinator.cli.outlook import (
-    views_of,
-)
+from broker.protocol import messages as m
+from coordinator.jobs import host_paging
+from coordinator.ui.outlook import views_of
 from tests.harness.coordinator import Fleet
 from tests.unit.test_prospects import EPOCHS
 from tests.unit.test_why import answered
@@ -26,7 +24,7 @@ def test_hosts_come_in_pages_that_have_the_schemas_of_their_trainers_once() -> N
     while offset is not None:
         page, payload = answered(fleet, m.AskWorkers(id=f"w{offset}", offset=offset))
         assert len(payload) < 200_000
-        rows += hostpages.whole(page)
+        rows += host_paging.whole(page)
         pages, offset = pages + 1, page["next"]
     assert pages <= 4, "each schema alone is 5 KB"
     hosts = fleet.core.world.hosts
@@ -44,7 +42,7 @@ def test_each_host_is_predicted_with_its_own_trainers() -> None:
     for number in range(6):
         fleet.host(f"h{number}").joins(trainers=kinds[number % 2], physical_cores=number + 1)
     fleet.host("h9").status("online", "birth")  # which has yet to say what it is
-    rows = hostpages.whole(fleet.asks(m.AskWorkers(id="w")).data)
+    rows = host_paging.whole(fleet.asks(m.AskWorkers(id="w")).data)
     told = {view.host: view.capability for view in views_of(rows)}
     assert told == {name: fleet.core.world.hosts[name].capability for name in sorted(told)}
     assert [*told] == [f"h{number}" for number in range(6)]

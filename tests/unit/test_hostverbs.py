@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
+from broker.protocol import messages as m
 from coordinator.cli.status import _draw
-from coordinator.effects import ManifestRead
-from coordinator.ledger import Ledger
-from coordinator.plan import HostPolicy, Plan
-from coordinator.records import FleetRecord, HostRecord
-from coordinator.setaside import begins_again
+from coordinator.core.effects import ManifestRead
+from coordinator.jobs.plan_entries import HostPolicy, Plan
+from coordinator.jobs.records import FleetRecord, HostRecord
+from coordinator.jobs.set_aside import begins_again
+from coordinator.ledger.ledger import Ledger
 from tests.harness.coordinator import Fleet, Host, spec
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.settings import AgentSettings
+from agent.service.settings import AgentSettings
 from broker.errors import ConfigError
-from broker.hours import parse_hours, quiet_until, seconds_until, told
+from broker.protocol.quiet_hours import parse_hours, quiet_until, seconds_until, told
 
 
 def at(text: str) -> datetime:

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker import messages as m
 from broker.clock import Now
-from broker.topics import Kind
-from coordinator import howfar
-from coordinator.cli import follow
-from coordinator.cli.screen import jobs, pages
-from coordinator.cli.watch import live_table
-from coordinator.cli.words import done, left
+from broker.protocol import messages as m
+from broker.protocol.topics import Kind
+from coordinator.client.mirror import Mirror
 from coordinator.faces.homeassistant_states import held_by_host, host_state
-from coordinator.jobs import Job
-from coordinator.live.mirror import Mirror
+from coordinator.jobs import job_progress
+from coordinator.jobs.jobs import Job
+from coordinator.top import detail_pages, job_table
+from coordinator.ui import follow
+from coordinator.ui.up_live import live_table
+from coordinator.ui.words import done, left
 from coordinator.web.rows import Tables
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
@@ -115,7 +115,7 @@ class _Page:
     def shown(self) -> tuple[float | None, float | None, float | None]:
         """By the screen's list, and by the web's jobs and hosts."""
         seen = self.mirror.snapshot()
-        (line,) = jobs.lines(seen)
+        (line,) = job_table.lines(seen)
         found, hosts = Tables().update(seen, Now(1.0, 1.0))
         return line.share, found.add[0]["share"], hosts.add[0]["share"]
 
@@ -152,7 +152,7 @@ def test_pages_say_the_newest_number() -> None:
     page.beats(0.65)
     page.progress(65, attempt=1)
     seen = page.mirror.snapshot()
-    assert "running 65%" in pages.host_facts(seen.hosts["pi"], seen).plain
+    assert "running 65%" in detail_pages.host_facts(seen.hosts["pi"], seen).plain
 
 
 def test_the_jobs_of_a_local_fleet_begin_at_nothing_too() -> None:
@@ -195,7 +195,7 @@ def test_a_hand_over_is_not_the_training(
     """Once the trainer has ended, its host alone says how far the hand-over is."""
     told = None if epoch is None else m.Progress(attempt=1, epoch=epoch, epochs=10)
     held = m.HeldJob(job_id="a" * 64, attempt=1, phase=phase, progress=beat)
-    assert howfar.share(told, held) == found
+    assert job_progress.share(told, held) == found
 
 
 def test_an_end_that_has_passed_is_said_to_be_late() -> None:

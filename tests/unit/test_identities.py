@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from broker import journal
-from broker import messages as m
-from broker.ca import Authority
 from broker.embedded import Reason
 from broker.errors import ConfigError
+from broker.pki import ca_journal
+from broker.pki.ca import Authority
+from broker.protocol import messages as m
 from coordinator.cli.status import _BY_BROKER
-from coordinator.effects import JournalRead, PartStored
-from coordinator.ledger import Ledger
-from coordinator.records import Action, Revocation
-from coordinator.renewal import JournalReader
+from coordinator.core.effects import JournalRead, PartStored
+from coordinator.jobs.records import Action, Revocation
+from coordinator.ledger.ledger import Ledger
+from coordinator.service.renewal import JournalReader
 from tests.harness.coordinator import HEX, Fleet, spec
 
 ALICE = "operator:alice/cli"
@@ -224,20 +224,20 @@ def test_operators_alone_tell_of_certificates(user: str) -> None:
 def test_the_journal_is_kept_beside_the_ca(tmp_path: Path) -> None:
     """For its owner alone, bounded, with what was told; a damaged one is named."""
     authority = Authority.create(tmp_path / "ca", 1.8e9)
-    assert journal.read(authority.folder) == []
-    for number in range(journal.MAX_ENTRIES + 2):
-        one = journal.Entry(f"e{number}", 1.8e9, "operator:a", "enroll", "pi")
-        if number < 2 or number > journal.MAX_ENTRIES - 2:
-            journal.add(authority, one)
-    path = authority.folder / journal.FILE_NAME
+    assert ca_journal.read(authority.folder) == []
+    for number in range(ca_journal.MAX_ENTRIES + 2):
+        one = ca_journal.Entry(f"e{number}", 1.8e9, "operator:a", "enroll", "pi")
+        if number < 2 or number > ca_journal.MAX_ENTRIES - 2:
+            ca_journal.add(authority, one)
+    path = authority.folder / ca_journal.FILE_NAME
     assert path.stat().st_mode & 0o777 == 0o600
-    journal.mark_told(authority, ["e0"])
-    assert [(one.id, one.told) for one in journal.read(authority.folder)][:2] == [
+    ca_journal.mark_told(authority, ["e0"])
+    assert [(one.id, one.told) for one in ca_journal.read(authority.folder)][:2] == [
         ("e0", True), ("e1", False),
     ]  # fmt: skip
     path.write_text("[]")
     with pytest.raises(ConfigError, match=r"journal\.json: is damaged"):
-        journal.read(authority.folder)
+        ca_journal.read(authority.folder)
 
 
 def test_a_coordinator_that_has_the_ca_reads_what_is_new(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_coordinator_that_has_the_ca_reads_what_is_new(tmp_path: Path) -> None
     authority = Authority.create(tmp_path / "ca", 1.8e9)
     reader = JournalReader(authority.folder, soon_s=30)
     assert reader.news(100.0) is None
-    journal.add(authority, journal.Entry("e1", 1.8e9, "operator:a", "revoke", "pi"))
+    ca_journal.add(authority, ca_journal.Entry("e1", 1.8e9, "operator:a", "revoke", "pi"))
     assert reader.news(101.0) is None, "it has just looked"
     news = reader.news(106.0)
     assert news is not None
@@ -253,9 +253,9 @@ def test_a_coordinator_that_has_the_ca_reads_what_is_new(tmp_path: Path) -> None
         ("operator:a", "e1", "revoke")
     ]
     assert reader.news(112.0) is None, "nothing is new"
-    journal.add(authority, journal.Entry("e2", 1.8e9, "operator:a", "steal", "pi"))
+    ca_journal.add(authority, ca_journal.Entry("e2", 1.8e9, "operator:a", "steal", "pi"))
     assert reader.news(118.0) is None
-    (authority.folder / journal.FILE_NAME).write_text("{")
+    (authority.folder / ca_journal.FILE_NAME).write_text("{")
     assert reader.news(124.0) is None
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import psutil
 
-from broker import messages as m
-from broker.wire import Incoming
-from coordinator.effects import (
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
+from coordinator.core.effects import (
     DropPart,
     FinishPart,
     OpenPart,
@@ -22,9 +22,9 @@ from coordinator.effects import (
     PartWritten,
     WriteChunk,
 )
-from coordinator.handover import ABANDONED_S
-from coordinator.intake import Intake
-from coordinator.store import Store
+from coordinator.core.uploads import ABANDONED_S
+from coordinator.store.store import Store
+from coordinator.store.writer import Intake
 from tests.unit.test_filing import Coordinator
 
 CHUNK = 1024

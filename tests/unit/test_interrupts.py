@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from broker.machine import new_id
-from broker.messages import AskStatus
-from broker.settings import BrokerSettings
-from coordinator.cli import Unreachable, fleet, main
-from coordinator.cli.client import OperatorClient
+from broker.protocol.messages import AskStatus
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
+from coordinator.cli import fleet, main
+from coordinator.client.client import OperatorClient
+from coordinator.client.errors import Unreachable
 from tests.harness.brokers import BrokerProcess
 
 END_S = 2.0  # less than any wait that is given up

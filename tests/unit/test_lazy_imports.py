@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import messages as m
+from broker.protocol import messages as m
 from tests.harness.secure import House
 
 # None of these is for the daemons, nor for a command that shows a few lines.
@@ -21,16 +21,23 @@ HEAVY = {
     "uvicorn", "websockets", "xgboost", "yaml",
 }  # fmt: skip
 BUNDLES = {"tarfile", "zstandard", "cryptography"}
-# What libraries would import for uses that nobody makes of them here (`broker/lean.py`).
+# What libraries would import for uses that nobody makes of them here (`broker/system/lean.py`).
 NEEDLESS = {
     "bz2", "email", "http", "importlib.metadata", "lzma", "tempfile", "urllib.request", "zipfile",
     "zlib",
 }  # fmt: skip
 # An agent on Linux until it looks for processes; tables of Unicode and languages that nobody reads.
-IDLE = {"_strptime", "broker.messages.fleet", "calendar", "encodings.idna", "psutil", "stringprep"}
-OTHERS_MESSAGES = {"broker.messages.homeassistant", "broker.messages.jobs"}
-_ASKING = "import coordinator.cli.client"
-_VIEWS = f"{_ASKING}, coordinator.cli.render"
+IDLE = {
+    "_strptime",
+    "broker.protocol.messages.fleet",
+    "calendar",
+    "encodings.idna",
+    "psutil",
+    "stringprep",
+}
+OTHERS_MESSAGES = {"broker.protocol.messages.homeassistant", "broker.protocol.messages.jobs"}
+_ASKING = "import coordinator.client.client"
+_VIEWS = f"{_ASKING}, coordinator.ui.terminal"
 
 
 def loaded(program: str) -> set[str]:
@@ -51,7 +58,7 @@ def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> N
     options = ["--broker", "mqtts://127.0.0.1:1", "--identity", str(who), "--state", str(tmp_path)]
     names = loaded(
         "import os, signal\n"
-        "from agent import service\n"
+        "from agent.service import __main__ as service\n"
         "probed = service.Service._probe\n"
         "def probe(agent):\n"
         "    probed(agent)\n"
@@ -59,30 +66,31 @@ def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> N
         "service.Service._probe = probe\n"
         f"assert service.main({[*options, '--data', str(tmp_path / 'data')]!r}) == 0"
     )
-    assert "broker.identity" in names
+    assert "broker.pki.identity" in names
     never = HEAVY | BUNDLES | NEEDLESS | IDLE | {"asyncio", "click", "rich", "sqlite3"}
     assert not names & (never - ({"psutil"} if sys.platform != "linux" else set()))
 
 
 @pytest.mark.parametrize(("program", "never"), [
-    ("import agent.service", HEAVY | BUNDLES | NEEDLESS | {
-        "agent.trainer.config", "asyncio", "broker.messages.homeassistant",
-        "broker.messages.operators", "click", "coordinator", "rich", "sqlite3",
+    ("import agent.service.__main__", HEAVY | BUNDLES | NEEDLESS | {
+        "agent.trainer.common.config", "asyncio", "broker.protocol.messages.homeassistant",
+        "broker.protocol.messages.operators", "click", "coordinator", "rich", "sqlite3",
     }),
-    ("import coordinator.service", HEAVY | BUNDLES | {
-        "agent", "asyncio", "broker.ca", "click", "coordinator.cli", "rich",
+    ("import coordinator.service.__main__", HEAVY | BUNDLES | {
+        "agent", "asyncio", "broker.pki.ca", "click", "coordinator.cli", "rich",
     }),
-    (f"{_VIEWS}, coordinator.cli.status, coordinator.cli.outlook", HEAVY | BUNDLES | OTHERS_MESSAGES
+    (f"{_VIEWS}, coordinator.cli.status, coordinator.ui.outlook", HEAVY | BUNDLES | OTHERS_MESSAGES
      | NEEDLESS | {"agent", "asyncio", "difflib", "rich.live", "rich.markdown", "rich.syntax",
         "sqlite3", "tomllib"}),
-    (f"{_ASKING}, coordinator.cli.status, coordinator.cli.outlook",
-     {"rich", "coordinator.cli.render"}),
+    (f"{_ASKING}, coordinator.cli.status, coordinator.ui.outlook",
+     {"rich", "coordinator.ui.terminal"}),
     (f"{_VIEWS}, coordinator.cli.list_, coordinator.cli.workers", HEAVY | BUNDLES | OTHERS_MESSAGES
-     | {"broker.messages.hosts", "coordinator.forecast", "rich.live", "rich.markdown"}),
+     | {"broker.protocol.messages.hosts", "coordinator.scheduler.forecast", "rich.live",
+        "rich.markdown"}),
     ("import coordinator.cli; coordinator.cli.main(['--help'])",
-     HEAVY | BUNDLES | {"paho", "pydantic", "rich", "broker.messages"}),
+     HEAVY | BUNDLES | {"paho", "pydantic", "rich", "broker.protocol.messages"}),
     ("import coordinator.cli; coordinator.cli.main(['status', '--help'])",
-     HEAVY | BUNDLES | {"paho", "rich", "coordinator.cli.client"}),
+     HEAVY | BUNDLES | {"paho", "rich", "coordinator.client.client"}),
 ], ids=["agent", "coordinator", "status", "JSON of status", "list", "help", "help of a verb"],
 )  # fmt: skip
 def test_what_is_not_needed_is_not_loaded(program: str, never: set[str]) -> None:
@@ -93,9 +101,9 @@ def test_what_is_not_needed_is_not_loaded(program: str, never: set[str]) -> None
 
 def test_a_message_brings_its_module_and_no_other() -> None:
     """What an agent says of itself needs nothing of what operators ask."""
-    names = loaded("from broker.messages import STATUS, Status, decode, encode")
-    ours = {name for name in names if name.startswith("broker.messages.")}
-    assert ours == {f"broker.messages.{name}" for name in ("codec", "hosts", "values")}
+    names = loaded("from broker.protocol.messages import STATUS, Status, decode, encode")
+    ours = {name for name in names if name.startswith("broker.protocol.messages.")}
+    assert ours == {f"broker.protocol.messages.{name}" for name in ("codec", "hosts", "values")}
 
 
 def test_every_message_is_to_be_had_from_the_package() -> None:

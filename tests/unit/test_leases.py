@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from agent.effects import (
+from agent.core.effects import (
     BundleCheckpoint,
     CheckpointBundled,
     SignalTrainer,
     StartTrainer,
     TrainerStarted,
 )
-from broker import messages as m
-from broker.wire import Connected, Disconnected
-from coordinator.effects import PartStored
-from coordinator.receipts import receipt as receipt_of
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Disconnected
+from coordinator.core.effects import PartStored
+from coordinator.core.receipts import receipt as receipt_of
 from tests.harness.agent import HEX, JOB, Agent
 from tests.harness.coordinator import Fleet, Host, spec
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from broker.clock import Now
 from broker.errors import StorageError
-from broker.messages import MAX_PAYLOAD_BYTES, Needs, OperatorResponse
-from coordinator.history import contradiction
-from coordinator.jobs import Job, JobBook
-from coordinator.ledger import Ledger, LedgerConflict
-from coordinator.plan import JobSpec, job_id
-from coordinator.records import Action, HostRecord
-from coordinator.states import FINAL, TRANSITIONS, Event, JobState, leads_to
+from broker.protocol.messages import MAX_PAYLOAD_BYTES, Needs, OperatorResponse
+from coordinator.jobs.jobs import Job, JobBook
+from coordinator.jobs.plan_entries import JobSpec, job_id
+from coordinator.jobs.records import Action, HostRecord
+from coordinator.jobs.states import FINAL, TRANSITIONS, Event, JobState, leads_to
+from coordinator.ledger.ledger import Ledger, LedgerConflict
+from coordinator.ledger.replay import contradiction
 
 NOW = Now(1.0, 1.8e9)
 HEX = "5a" * 32
@@ -252,7 +252,7 @@ def test_a_damaged_file_is_refused_with_the_remedy(tmp_path: Path, place: str) -
 
 def test_a_file_in_use_is_not_called_damaged(tmp_path: Path, monkeypatch: Any) -> None:
     """Whoever sees that another coordinator has it need not restore anything."""
-    monkeypatch.setattr("coordinator.database._WAIT_S", 0.0)
+    monkeypatch.setattr("coordinator.ledger.database._WAIT_S", 0.0)
     path = tmp_path / "l.db"
     Ledger(path).close()
     other = sqlite3.connect(path, isolation_level=None)

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.bundle import BundleInfo
-from agent.checkpoints import Checkpoints
-from agent.effects import (
+from agent.core.effects import (
     BundleFailed,
     BundleMade,
     CheckBundle,
@@ -29,12 +27,14 @@ from agent.effects import (
     TrainerStarted,
     Vitals,
 )
-from agent.shell import DISK_AGAIN_S, Shell, Surroundings
-from agent.spool import Spool
-from broker import messages as m
+from agent.service.shell import DISK_AGAIN_S, Shell, Surroundings
+from agent.spool.bundle import BundleInfo
+from agent.spool.checkpoints import Checkpoints
+from agent.spool.spool import Spool
 from broker.clock import Now
-from broker.disk import RealDisk
-from broker.wire import Incoming, Outgoing
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming, Outgoing
+from broker.system.files import RealDisk
 from tests.harness.agent import HEX, JOB, Agent
 
 
@@ -177,7 +177,7 @@ def test_refusals_of_an_upload_are_followed_up_ever_more_seldom() -> None:
         agent.granted(m.Rejected(reason="disk full", final=False))
         agent.took(CheckBundle)
         agent.said(m.Finished)
-        from agent.effects import BundleChecked
+        from agent.core.effects import BundleChecked
 
         agent.handle(BundleChecked(JOB, 1, whole=True))
         waits.append(_seconds_until_finished(agent))

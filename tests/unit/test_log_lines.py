@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.logs import setup
+from broker.system.logs import setup
 
 
 @pytest.fixture(autouse=True)

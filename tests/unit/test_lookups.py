@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.wire import Incoming
-from coordinator.filing import RETRY_S
-from coordinator.ledger import FILE_NAME
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
+from coordinator.core.filing import RETRY_S
+from coordinator.ledger.ledger import FILE_NAME
 from tests.harness.coordinator import OPERATOR
 from tests.unit.test_filing import ID, Coordinator, finished, ledgers_closed
 from tests.unit.test_results import FIRST, Scene, hex_of

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from broker.ending import on_signals
-from broker.link import feed
-from broker.mailbox import LIMITS_BYTES, Lane, Mailbox
-from broker.messages import Accepted, Finished, Refused, Started, encode
-from broker.topics import Topics
-from broker.wire import Incoming, LinkEvent
+from broker.client.link import feed
+from broker.client.mailbox import LIMITS_BYTES, Lane, Mailbox
+from broker.protocol.events import Incoming, LinkEvent
+from broker.protocol.messages import Accepted, Finished, Refused, Started, encode
+from broker.protocol.topics import Topics
+from broker.system.process import on_signals
 
 
 def test_order_is_kept_across_lanes() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from coordinator.effects import ManifestRead
-from coordinator.manifest import ManifestError, load_manifest, read_text
-from coordinator.plan import Plan
-from coordinator.rereading import PlanReader
+from broker.protocol import messages as m
+from coordinator.core.effects import ManifestRead
+from coordinator.jobs.plan_entries import Plan
+from coordinator.manifest.manifest_file import load_manifest, read_text
+from coordinator.manifest.problems import ManifestError
+from coordinator.manifest.rereading import PlanReader
 from tests.harness.coordinator import Fleet
 
 

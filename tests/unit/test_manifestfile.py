@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker import messages as m
-from broker.deadline import ANSWER_S
-from coordinator.builtin import builtin_trainers
-from coordinator.cli import render
+from broker.protocol import messages as m
+from broker.system.deadline import ANSWER_S
 from coordinator.cli.plan import _by_its_word
 from coordinator.cli.status import _draw
-from coordinator.effects import ManifestChanged, ManifestRead, ManifestRefused
-from coordinator.manifest import ManifestError, Problem
-from coordinator.manifestfile import EVERY_S, ManifestFile
-from coordinator.plan import Plan
-from coordinator.planfile import LAST_GOOD, PlanFile
+from coordinator.core.effects import ManifestChanged, ManifestRead, ManifestRefused
+from coordinator.jobs.plan_entries import Plan
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.manifest_file import EVERY_S, ManifestFile
+from coordinator.manifest.problems import ManifestError, Problem
+from coordinator.manifest.source import LAST_GOOD, PlanFile
+from coordinator.ui import terminal
 from tests.harness.coordinator import OPERATOR, Fleet, spec
 from tests.harness.disks import hanging
 
@@ -145,7 +145,7 @@ def test_what_the_plan_is_called_is_told_also_when_it_alone_has_changed() -> Non
         *_, summary = (said for _, said in fleet.sent if isinstance(said, m.Summary))
         data = fleet.asks(m.AskStatus(id=fleet.new_id())).data
         out = Console(file=io.StringIO(), width=200)
-        render.put(out, _draw({**data, "forecast": None}))
+        terminal.put(out, _draw({**data, "forecast": None}))
         shown = out.file.getvalue()  # type: ignore[attr-defined] # it is a StringIO
         name = data["coordinator"]["plan"]
         assert ("Plan " in shown, f"Plan         {name}" in shown) == (bool(name), bool(name))
@@ -168,7 +168,7 @@ def test_a_faulty_manifest_that_was_mended_says_what_reads_it() -> None:
     data = fleet.asks(m.AskStatus(id=fleet.new_id())).data
     (warning,) = _by_its_word(data["coordinator"])
     out = Console(file=io.StringIO(), width=200)
-    render.put(out, _draw({**data, "forecast": None}))
+    terminal.put(out, _draw({**data, "forecast": None}))
     shown = out.file.getvalue()  # type: ignore[attr-defined] # it is a StringIO
     for said in (warning, shown):
         errors = said.index("has errors, the last good plan goes on: plan.toml:3: jobs[0]")
@@ -221,8 +221,8 @@ def test_a_last_good_manifest_that_was_cut_off_is_not_used(
 FULL = """
 import resource, sys
 from pathlib import Path
-from coordinator.builtin import builtin_trainers
-from coordinator.planfile import LAST_GOOD, PlanFile
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.source import LAST_GOOD, PlanFile
 resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))
 PlanFile(Path(sys.argv[1]), Path(sys.argv[2])).read(builtin_trainers())
 """

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.messages import Capability, Gpu, Heartbeat, Needs, TrainerInfo
-from coordinator.matchmaking import HostView, choose, reasons, use_cuda
-from coordinator.plan import HostPolicy, JobSpec, job_id
+from broker.protocol.messages import Capability, Gpu, Heartbeat, Needs, TrainerInfo
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, job_id
+from coordinator.scheduler.rules import HostView, choose, reasons, use_cuda
 
 GIB = 1024**3
 CLOSED = {"properties": {"epochs": {}}, "additionalProperties": False}

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from broker.errors import ConfigError
-from broker.messages import Failed, Gpu
+from broker.protocol.messages import Failed, Gpu
 from coordinator.faces import metrics
 from coordinator.faces.metrics import METRICS, Inbox
 from coordinator.faces.tally import COMMIT_BOUNDS_S, MAX_MODELS, OTHER, Histogram, Tally
-from coordinator.scrape import CONNECTIONS, Door, Scrapes, parse_door
+from coordinator.service.scrape import CONNECTIONS, Door, Scrapes, parse_door
 from tests.harness.coordinator import Fleet, spec
 
 ROOT = Path(__file__).resolve().parents[2]

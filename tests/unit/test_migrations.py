@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from broker.errors import StorageError
-from coordinator import database
-from coordinator.history import contradiction
-from coordinator.ledger import Ledger, migrations
-from coordinator.states import JobState
+from coordinator.jobs.states import JobState
+from coordinator.ledger import database
+from coordinator.ledger.ledger import Ledger, migrations
+from coordinator.ledger.replay import contradiction
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 NEWEST = len(migrations())

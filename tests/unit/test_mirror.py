@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from broker.clock import Now
-from broker.messages import Heartbeat, Progress, Status, encode
-from broker.topics import Topics
-from coordinator.live.mirror import MAX_CURVES, Mirror
+from broker.protocol.messages import Heartbeat, Progress, Status, encode
+from broker.protocol.topics import Topics
+from coordinator.client.mirror import MAX_CURVES, Mirror
 
 JOB, OTHER = "a" * 64, "b" * 64
 TOPICS = Topics()

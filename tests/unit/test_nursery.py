@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.nursery import Nursery
-from agent.supervisor import Trainer
+from agent.process.forkserver import Nursery
+from agent.process.supervisor import Trainer
 from tests.harness.processes import is_over
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is for Linux alone")
@@ -124,7 +124,7 @@ def test_a_keeper_that_does_not_listen_is_ended(
     nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often it is stopped: a job that is cancelled ends."""
-    monkeypatch.setattr("agent.nursery._END_S", 0.5)
+    monkeypatch.setattr("agent.process.forkserver._END_S", 0.5)
     run = Watched(nursery, tmp_path, SLEEP)
     assert run.line() == "here"
     keeper, over = psutil.Process(run.trainer.pid), threading.Event()

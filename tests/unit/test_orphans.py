@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.orphans import MARK, end_orphan, record
+from agent.process.orphans import MARK, end_orphan, record
 from tests.harness.processes import DAEMON, is_over
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,8 +26,8 @@ posix = pytest.mark.skipif(os.name != "posix", reason="process groups are a POSI
 
 AGENT = """
 import os, pathlib, sys, time
-from agent.nursery import Nursery
-from agent.supervisor import Trainer
+from agent.process.forkserver import Nursery
+from agent.process.supervisor import Trainer
 say = lambda line: print(line, flush=True)
 command = [sys.executable, "-c", sys.argv[2]]
 nursery = Nursery() if sys.argv[3] == "nursery" else None

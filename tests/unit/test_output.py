@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from agent.effects import BundleMade, TrainerLine
-from broker import messages as m
-from broker.disk import RealDisk
+from agent.core.effects import BundleMade, TrainerLine
 from broker.errors import BadMessage
-from broker.loglines import LogLines, decode_lines, encode_lines, missing
-from broker.topics import Kind
-from broker.wire import Connected, Disconnected, Incoming
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.loglines import LogLines, decode_lines, encode_lines, missing
+from broker.protocol.topics import Kind
+from broker.system.files import RealDisk
 from coordinator.cli.logs import Follower
-from coordinator.effects import AppendLog
-from coordinator.joblog import JobLogs
+from coordinator.core.effects import AppendLog
+from coordinator.store.joblog import JobLogs
 from tests.harness.agent import HEX, JOB, Agent
 from tests.harness.coordinator import Fleet, spec
 

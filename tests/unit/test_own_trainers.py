@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent.command import Place, trainer_command
-from agent.trainer.config import TRAINERS
+from agent.process.command import Place, trainer_command
+from agent.trainer.common.config import TRAINERS
 from broker.errors import BadMessage, ConfigError
-from broker.hyperschema import check_hyper
-from broker.messages import CAPABILITY, Assign, Capability, TrainerInfo, decode, encode
-from broker.trainers import OwnTrainer, load_trainers
+from broker.protocol.hyperschema import check_hyper
+from broker.protocol.messages import CAPABILITY, Assign, Capability, TrainerInfo, decode, encode
+from broker.system.trainer_settings import OwnTrainer, load_trainers
 from tests.harness.coordinator import Fleet, spec
 
 BAD_PROPERTIES = """[trainers.a]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent.effects import Looked, SignalTrainer, Snooze, StartTrainer
-from agent.owner import judge
-from agent.state import OwnerSettings
-from broker import messages as m
+from agent.core.effects import Looked, SignalTrainer, Snooze, StartTrainer
+from agent.core.owner import judge
+from agent.core.state import OwnerSettings
+from broker.protocol import messages as m
 from tests.harness.agent import HEX, JOB, MONDAY, Agent
 
 OFFICE = m.HostRules(quiet_hours=("Mon-Fri 09:30-18:00",))

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from broker.messages import MAX_CHUNK_BYTES, Grant
-from broker.ranges import RangeSet
-from broker.stream import (
+from broker.protocol.messages import MAX_CHUNK_BYTES, Grant
+from broker.stream.ranges import RangeSet
+from broker.stream.stream import (
     CHUNK_BYTES,
     WINDOW_BYTES,
     Complete,

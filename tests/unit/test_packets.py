@@ -10,7 +10,7 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from broker.packets import GATHERED_BYTES, PacketClient, _Gathered
+from broker.client.paho_packets import GATHERED_BYTES, PacketClient, _Gathered
 
 TOPIC = "fleet/pi/artifact/" + "5a" * 32 + "/chunk/0"
 

@@ -11,10 +11,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.builtin import builtin_trainers
 from coordinator.cli.check import check_command
-from coordinator.manifest import MAX_BYTES, ManifestError, load_manifest, read_text
-from coordinator.plan import job_id, spec_from_json, spec_to_json
+from coordinator.jobs.plan_entries import job_id, spec_from_json, spec_to_json
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.manifest_file import MAX_BYTES, load_manifest, read_text
+from coordinator.manifest.problems import ManifestError
 
 TRAINERS = builtin_trainers()
 GOOD = 'schema_version = 1\n[[jobs]]\nmodel = "mlp"\nmode = "oracle"\n'

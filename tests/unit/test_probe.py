@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import agent
-from agent.capability import answer_of, probe_torch
+from agent.host.capability import answer_of, probe_torch
 from tests.harness.inthread import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="its libraries end in .so")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.errors import LocalError
-from coordinator.cli.processes import Child
+from coordinator.ui.processes import Child
 
 NOISY = """\
 import sys

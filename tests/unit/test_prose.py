@@ -12,17 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from agent import service as agent_service
-from agent import snooze
-from broker import prose, server
-from broker.findings import fail, tell
-from broker.prose import counted, laid_out
-from coordinator import cli, maintenance
-from coordinator import service as coordinator_service
-from coordinator.builtin import builtin_trainers
+from agent.service import __main__ as agent_service
+from agent.service import snooze
+from broker import sentences as prose
+from broker.doctor.findings import fail, tell
+from broker.embedded import __main__ as server
+from broker.sentences import counted, laid_out
+from coordinator import cli
+from coordinator.admin import __main__ as maintenance
 from coordinator.cli import reload
 from coordinator.cli.check import problems_to_list
-from coordinator.manifest import ManifestError, load_manifest
+from coordinator.client.errors import NotDone
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.manifest_file import load_manifest
+from coordinator.manifest.problems import ManifestError
+from coordinator.service import __main__ as coordinator_service
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -186,7 +190,7 @@ def test_an_error_of_a_manifest_looks_alike_wherever_it_is_told(
     out.seek(0)
     out.truncate()
     errors = {"errors": problems_to_list(found.value.problems)}
-    reload._complain(cli.NotDone("it has errors", errors), as_json=False)
+    reload._complain(NotDone("it has errors", errors), as_json=False)
     assert out.getvalue().splitlines() == ["error: it has errors", *checked]
 
 

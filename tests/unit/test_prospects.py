@@ -9,24 +9,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker import messages as m
-from coordinator.cli import render
-from coordinator.cli.client import OperatorClient
-from coordinator.cli.outlook import (
-    Picture,
-    about,
-    at,
-    end_of_plan,
-    look,
-    summary_to_dict,
-    to_dict,
-)
+from broker.protocol import messages as m
 from coordinator.cli.plan import _after, _cells, _last, _prepare, _print, _print_times, after_reload
 from coordinator.cli.why import _read, _when
-from coordinator.durations import History
-from coordinator.estimates import Span
-from coordinator.forecast import Forecast, Held
-from coordinator.plan import Plan, spec_from_dict
+from coordinator.client.client import OperatorClient
+from coordinator.jobs.plan_entries import Plan, spec_from_dict
+from coordinator.scheduler.durations import History
+from coordinator.scheduler.estimates import Span
+from coordinator.scheduler.forecast import Forecast, Held
+from coordinator.ui import terminal
+from coordinator.ui.outlook import Picture, about, at, end_of_plan, look, summary_to_dict, to_dict
 from tests.harness.coordinator import Fleet, spec
 from tests.unit.test_durations import ran
 from tests.unit.test_forecast import host as view
@@ -300,7 +292,7 @@ def test_all_is_named_only_where_a_plan_is_cut(capsys: pytest.CaptureFixture[str
     """Many jobs for one reason are a line: then every job is shown."""
     alike = whole(*(waits(f"{n}", require_cuda=True) for n in range(9)), views=[view("pi")])
     picture = Picture([], [view("pi")], History(), 0.0)
-    _print(render.console(), picture, None, alike, show_all=False)
+    _print(terminal.console(), picture, None, alike, show_all=False)
     assert "--all" not in capsys.readouterr().out
     many = whole(*(waits(f"{n}") for n in range(9)), views=[view("pi")])
     _print(Console(height=10), picture, None, many, show_all=False)
@@ -311,13 +303,13 @@ def test_the_plan_of_a_paused_fleet_names_no_hour(capsys: pytest.CaptureFixture[
     """Nothing starts now: what would follow is told as a distance from when the pause ends."""
     runs = Held(waits("runs").spec, "pi", 10.0, 0.5, 600.0, uses_slot=True)
     found = replace(whole(waits("a"), held=[runs], views=[view("pi")]), paused=True)
-    _print_times(render.console(), found, 10)
+    _print_times(terminal.console(), found, 10)
     running, pending = capsys.readouterr().out.splitlines()[-3:-1]
     assert ("running" in running, ":" in running) == (True, True)
     assert "+10 min" in pending
     assert ":" not in pending
     free = replace(whole(waits("a"), views=[view("pi")]), paused=True)
-    _print_times(render.console(), free, 10)
+    _print_times(terminal.console(), free, 10)
     said = capsys.readouterr().out
     assert "paused, until `fleet pause --off`" in said
     assert "paused" in said.splitlines()[-2]
@@ -347,7 +339,7 @@ def test_what_a_prediction_rests_on_gives_way_before_what_it_says(
     long = replace(named("gbt-oracle-of-many-epochs"), hyper={"epochs": 100})
     jobs = (replace(waits("a"), spec=long), waits("next", "2"))
     found = whole(*jobs, views=[view("workstation")], known=known)
-    _print_times(render.console(), found, 10)
+    _print_times(terminal.console(), found, 10)
     line = capsys.readouterr().out.splitlines()[2]
     end = found.outlooks[long.job_id].end
     assert end is not None

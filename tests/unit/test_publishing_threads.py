@@ -10,8 +10,8 @@ from typing import Any
 
 from paho.mqtt.enums import CallbackAPIVersion
 
-from broker.packets import PacketClient
-from broker.wire import Outgoing
+from broker.client.paho_packets import PacketClient
+from broker.protocol.events import Outgoing
 
 CONNACK = b"\x20\x02\x00\x00"
 SIZE_BYTES = 90_000  # more than the socket takes at a time

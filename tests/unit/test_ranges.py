@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.ranges import RangeSet
+from broker.stream.ranges import RangeSet
 
 operations = st.lists(st.tuples(st.booleans(), st.integers(0, 60), st.integers(0, 60)), max_size=40)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.access import Access
-from broker.identity import Identity
-from broker.reach import DAY_S, check_identity
+from broker.client.access import Access
+from broker.doctor.reach import DAY_S, check_identity
+from broker.pki.identity import Identity
 
 BY_HAND = "renew it: `fleet enroll {} --replace` on the CA's machine and `fleet join` here"
 

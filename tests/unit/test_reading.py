@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from broker.messages import MAX_CHUNK_BYTES
-from broker.packets import PacketClient
-from broker.reading import LARGE_BYTES, MAX_BYTES, READ_BYTES, ReadingClient
-from broker.wire import Incoming
+from broker.client.paho_packets import PacketClient
+from broker.client.paho_reading import LARGE_BYTES, MAX_BYTES, READ_BYTES, ReadingClient
+from broker.protocol.events import Incoming
+from broker.protocol.messages import MAX_CHUNK_BYTES
 from tests.harness.rawmqtt import packet
 
 DEADLINE_S = 60.0

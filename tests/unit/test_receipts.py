@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
 from broker.errors import ConfigError
-from coordinator.effects import PartStored
-from coordinator.receipts import FILE_NAME, is_receipt, load_key, receipt
+from broker.protocol import messages as m
+from coordinator.core.effects import PartStored
+from coordinator.core.receipts import is_receipt, receipt
+from coordinator.service.receipt_key import FILE_NAME, load_key
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 

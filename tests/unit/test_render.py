@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from coordinator.cli import outlook, printable, render, watch
-from coordinator.cli.render import Text
+from broker.sentences import printable
+from coordinator.ui import outlook, terminal, up_live
+from coordinator.ui.terminal import Text
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 REASON = "denied by [hosts.pi] deny_jobs 'cnn*' :warning: [/bold]"
@@ -20,7 +21,7 @@ REASON = "denied by [hosts.pi] deny_jobs 'cnn*' :warning: [/bold]"
 
 def _print(thing: Any, width: int = 80, **console: Any) -> str:
     out = io.StringIO()
-    made = render.console() if not console else Console(**console)
+    made = terminal.console() if not console else Console(**console)
     made.file = out
     made.width = width
     made.print(thing)
@@ -40,7 +41,7 @@ def _print(thing: Any, width: int = 80, **console: Any) -> str:
 )
 def test_times_are_relative(at: str | None, said: str) -> None:
     """As people say them."""
-    assert render.ago(at, NOW) == said
+    assert terminal.ago(at, NOW) == said
 
 
 @pytest.fixture
@@ -69,17 +70,17 @@ def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_times_within_words_are_those_of_the_reader(words: str, said: str) -> None:
     """With the zone, whoever wrote them: tables, lines and sentences say the same hour."""
-    assert render.told(words) == said
-    assert _print(render.Line(words)).strip() == said
-    assert _print(render.table(["WHY"], [(words,)])).splitlines()[-1].strip() == said
+    assert terminal.told(words) == said
+    assert _print(terminal.Line(words)).strip() == said
+    assert _print(terminal.table(["WHY"], [(words,)])).splitlines()[-1].strip() == said
 
 
 @pytest.mark.usefixtures("in_berlin")
 def test_a_time_of_its_own_has_its_zone() -> None:
     """The one in an answer is the one in the reasons."""
-    assert render.moment("2026-07-01T23:30:00.000Z") == "2026-07-02 01:30 CEST"
-    assert render.local("2026-07-01T23:30:00.000Z") == "07-02 01:30:00"
-    assert render.local("at some time") == "at some time"
+    assert terminal.moment("2026-07-01T23:30:00.000Z") == "2026-07-02 01:30 CEST"
+    assert terminal.local("2026-07-01T23:30:00.000Z") == "07-02 01:30:00"
+    assert terminal.local("at some time") == "at some time"
 
 
 def test_reasons_hang_beside_their_host() -> None:
@@ -109,40 +110,40 @@ def test_reasons_hang_beside_their_host() -> None:
 )
 def test_sizes_are_in_binary_units(count: float | None, said: str) -> None:
     """With one decimal, but for bytes."""
-    assert render.size(count) == said
+    assert terminal.size(count) == said
 
 
 def test_how_long_a_job_took() -> None:
     """From its start to its end; nothing before it started."""
     row = {"started_at": "2026-01-02T11:00:00Z", "finished_at": "2026-01-02T11:02:05Z"}
-    assert render.took(row) == "2 min"
-    assert render.took({"started_at": None, "finished_at": None}) == ""
+    assert terminal.took(row) == "2 min"
+    assert terminal.took({"started_at": None, "finished_at": None}) == ""
 
 
 def test_a_metric_has_its_interval_where_there_is_one() -> None:
     """And a metric that is missing is nothing."""
     metrics = {"auroc": 0.91239, "auroc_ci": [0.9, 0.95], "f1": 0.5, "f1_ci": [None, None]}
-    assert render.figure(metrics, "auroc") == "0.912 [0.90, 0.95]"
-    assert render.figure(metrics, "f1") == "0.500"
-    assert render.figure(metrics, "accuracy") == render.figure(None, "f1") == ""
+    assert terminal.figure(metrics, "auroc") == "0.912 [0.90, 0.95]"
+    assert terminal.figure(metrics, "f1") == "0.500"
+    assert terminal.figure(metrics, "accuracy") == terminal.figure(None, "f1") == ""
     odd = {"auroc": 0.9, "auroc_ci": ["0.8", "0.95"], "f1": 10**400}
-    assert render.figure(odd, "auroc") == "0.900", "as a trainer of somebody's own may say it"
-    assert render.figure(odd, "f1") == ""
+    assert terminal.figure(odd, "auroc") == "0.900", "as a trainer of somebody's own may say it"
+    assert terminal.figure(odd, "f1") == ""
 
 
 def test_a_metric_that_no_float_holds_is_no_figure() -> None:
     """A trainer of one's own may tell anything: the table of jobs is there all the same."""
     for odd in ([10**400, 0.9], ["low", "high"], [[], {}], [0.9], "x"):
-        assert render.figure({"auroc": 0.9, "auroc_ci": odd}, "auroc") == "0.900"
-    assert render.figure({"auroc": 10**400, "auroc_ci": [0.8, 0.9]}, "auroc") == ""
+        assert terminal.figure({"auroc": 0.9, "auroc_ci": odd}, "auroc") == "0.900"
+    assert terminal.figure({"auroc": 10**400, "auroc_ci": [0.8, 0.9]}, "auroc") == ""
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_tables_fit_the_window(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     """The id gives way, then a long name; the figures in the middle stay whole."""
     monkeypatch.setenv("COLUMNS", str(width))
-    rows = [("transformer_ssl-realistic" * 3, render.state("completed"), 123456, "a" * 12)]
-    text = _print(render.table(("JOB", "STATE", ">PRIO", "ID"), rows), width)
+    rows = [("transformer_ssl-realistic" * 3, terminal.state("completed"), 123456, "a" * 12)]
+    text = _print(terminal.table(("JOB", "STATE", ">PRIO", "ID"), rows), width)
     assert max(map(len, text.splitlines())) <= width
     assert "completed  123456  aaaaaaa" in text
     assert ("…" in text) == (width == 80)
@@ -153,7 +154,7 @@ def test_the_full_plan_fits_eighty_columns_uncut(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("COLUMNS", "80")
     columns = ("JOB", "STATE", "HOST", ">PRIO", ">TRY", ">AUROC", ">TOOK", "ID")
     rows = [("transformer_ssl-realistic", "completed", "pi-1", 100, 1, "0.734", "33 s", "a" * 12)]
-    text = _print(render.table(columns, rows))
+    text = _print(terminal.table(columns, rows))
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
 
@@ -165,7 +166,7 @@ def test_a_reason_that_is_too_long_goes_on_in_the_next_line(
     monkeypatch.setenv("COLUMNS", "60")
     words = " ".join(f"word{number}" for number in range(30))
     rows = [("2026-01-02 12:00:00", "failed", words)]
-    text = _print(render.table(("AT", "EVENT", "WHY"), rows, wrap=True), 60)
+    text = _print(terminal.table(("AT", "EVENT", "WHY"), rows, wrap=True), 60)
     assert max(map(len, text.splitlines())) <= 60
     assert "2026-01-02 12:00:00" in text
     assert "…" not in text
@@ -175,7 +176,7 @@ def test_a_reason_that_is_too_long_goes_on_in_the_next_line(
 def test_brackets_in_a_reason_are_text() -> None:
     """A reason names a table of the manifest; that is no markup and no emoji."""
     assert REASON in _print(REASON)
-    assert REASON in _print(render.table(("WHY",), [(REASON,)]))
+    assert REASON in _print(terminal.table(("WHY",), [(REASON,)]))
 
 
 def test_a_host_cannot_move_the_cursor() -> None:
@@ -183,8 +184,8 @@ def test_a_host_cannot_move_the_cursor() -> None:
     evil = "\x1b]0;title\x07\x1b[2Jerror\x9b1m\r"
     assert printable(evil) == "]0;titleerror"
     assert printable("tab\tand\nline") == "tab\tand\nline"
-    assert "\x1b" not in _print(render.table(("X", "Y"), [(evil, evil)]))
-    assert render.first_line(f"\n{evil}\nmore") == "]0;titleerror"
+    assert "\x1b" not in _print(terminal.table(("X", "Y"), [(evil, evil)]))
+    assert terminal.first_line(f"\n{evil}\nmore") == "]0;titleerror"
 
 
 def test_colour_is_for_terminals_and_not_for_those_who_do_not_want_it(
@@ -210,9 +211,9 @@ def test_the_live_table_shows_how_far_a_job_is(monkeypatch: pytest.MonkeyPatch, 
         "attempt": 1,
     }  # fmt: skip
     rows = [*({**job, "job_id": str(n), "state": "pending"} for n in range(40)), job]
-    progress = {job["job_id"]: watch.Progress(attempt=1, epoch=3, epochs=6, val_loss=0.25)}
+    progress = {job["job_id"]: up_live.Progress(attempt=1, epoch=3, epochs=6, val_loss=0.25)}
     status = {"jobs": {"running": 1, "pending": 40, "failed": 0}}
-    text = _print(watch.live_table(rows, progress, status, 30), 160 if wide else 80)
+    text = _print(up_live.live_table(rows, progress, status, 30), 160 if wide else 80)
     assert "━━━━━━╌╌╌╌╌╌ 3/6" in text
     assert ("0.2500" in text) == wide
     assert "1 running, 40 pending, 11 more jobs not shown" in text

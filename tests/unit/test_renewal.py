@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from agent.certificate import Certificate, make_request
-from agent.renewal import Renewal
-from broker import certificates as certs
-from broker import identity as ids
-from broker import private
-from broker.ca import MAX_HELD, Authority
+from agent.core.renewal import Renewal
+from agent.service.certificate import Certificate, make_request
 from broker.clock import Now
 from broker.errors import ConfigError
-from broker.identity import DAY_S, Identity, load_identity
-from broker.messages import (
+from broker.pki import certificates as certs
+from broker.pki import identity as ids
+from broker.pki import keyfiles
+from broker.pki.ca import MAX_HELD, Authority
+from broker.pki.identity import DAY_S, Identity, load_identity
+from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.messages import (
     CERTIFICATE_REQUEST,
     CERTIFICATE_RESPONSE,
     CertificateRequest,
@@ -26,9 +27,8 @@ from broker.messages import (
     decode,
     encode,
 )
-from broker.topics import Topics
-from broker.wire import Connected, Disconnected, Incoming, Outgoing
-from coordinator.renewal import Renewals
+from broker.protocol.topics import Topics
+from coordinator.service.renewal import Renewals
 
 NOW_S = 1.8e9
 YEAR_S = 365 * DAY_S
@@ -317,7 +317,7 @@ def test_an_identity_whose_key_is_gone_does_not_end_the_agent(
     assert not host.certificate.turn([make_request(host.prepared.pop())], host.now)
     assert host.asked == []
     assert "client.key: cannot be read: No such file" in caplog.text
-    private.write(host.folder / "client.key", key)
+    keyfiles.write(host.folder / "client.key", key)
     host.passes_until_prepared()
     host.certificate.turn([make_request(host.prepared.pop())], host.now)
     assert len(host.asked) == 1

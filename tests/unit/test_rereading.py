@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.manifest import ManifestError, load_manifest, read_text
-from coordinator.plan import Plan
-from coordinator.rereading import PlanReader
+from coordinator.jobs.plan_entries import Plan
+from coordinator.manifest.manifest_file import load_manifest, read_text
+from coordinator.manifest.problems import ManifestError
+from coordinator.manifest.rereading import PlanReader
 
 SCHEMA = {"properties": {"depth": {"type": "integer"}, "list": {}, "note": {}},
           "additionalProperties": False}  # fmt: skip

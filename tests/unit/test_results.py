@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.topics import Kind
-from broker.wire import Incoming
-from coordinator.database import back_up
-from coordinator.ledger import FILE_NAME
-from coordinator.setaside import command, kept_words, set_aside, told_of
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
+from broker.protocol.topics import Kind
+from coordinator.jobs.set_aside import command, kept_words, set_aside, told_of
+from coordinator.ledger.database import back_up
+from coordinator.ledger.ledger import FILE_NAME
 from tests.harness.coordinator import OPERATOR
 from tests.unit.test_filing import Coordinator, ledgers_closed  # noqa: F401 - it is for each test
 

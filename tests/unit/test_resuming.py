@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.checkpoints import KEPT_S, Checkpoints
-from agent.effects import (
+from agent.core.effects import (
     BundleChecked,
     CheckpointFound,
     CheckpointInstalled,
@@ -25,15 +24,16 @@ from agent.effects import (
     Vitals,
     WriteFetched,
 )
-from agent.shell import Shell, Surroundings
-from agent.spool import Spool
-from broker import messages as m
+from agent.service.shell import Shell, Surroundings
+from agent.spool.checkpoints import KEPT_S, Checkpoints
+from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.errors import BadStream
-from broker.topics import Kind
-from broker.wire import Incoming
-from coordinator.effects import FinishPart, PartStored
-from coordinator.effects import SendChunk as SendDownload
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
+from broker.protocol.topics import Kind
+from coordinator.core.effects import FinishPart, PartStored
+from coordinator.core.effects import SendChunk as SendDownload
 from tests.harness.agent import HEX, JOB, Agent, leased
 from tests.harness.coordinator import Fleet, Host, spec
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from broker.ranges import RangeSet
-from coordinator.ledger import FILE_NAME
-from coordinator.plan import CHECKPOINTS
-from coordinator.store import Store, Whole
+from broker.protocol import messages as m
+from broker.stream.ranges import RangeSet
+from coordinator.jobs.plan_entries import CHECKPOINTS
+from coordinator.ledger.ledger import FILE_NAME
+from coordinator.store.store import Store, Whole
 from tests.harness.disks import FullDisk
 from tests.unit.test_results import FIRST, Scene, hex_of
 from tests.unit.test_standing_back import refusing
@@ -140,7 +140,7 @@ def test_what_is_stored_meanwhile_does_not_end_a_look_at_all_of_it(tmp_path: Pat
 @pytest.fixture
 def set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A result that a requeue has set aside, to be deleted in a month."""
-    monkeypatch.setattr("coordinator.database._WAIT_S", 0.0)
+    monkeypatch.setattr("coordinator.ledger.database._WAIT_S", 0.0)
     scene = Scene(tmp_path)
     scene.brings(FIRST)
     scene.requeues()

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import broker.messages as m
-from broker.ranges import RangeSet
-from broker.topics import Kind
-from coordinator.cli import holds, why
+import broker.protocol.messages as m
+from broker.protocol.topics import Kind
+from broker.stream.ranges import RangeSet
+from coordinator.cli import why
 from coordinator.cli.list_ import _draw as draw_jobs
-from coordinator.cli.screen import headline
-from coordinator.effects import OpenPart, PartFailed, PartOpened
+from coordinator.client.mirror import Snapshot
+from coordinator.core.effects import OpenPart, PartFailed, PartOpened
 from coordinator.faces import metrics
 from coordinator.faces.homeassistant_states import fleet_state
 from coordinator.faces.tally import Tally
-from coordinator.forecast import Held
-from coordinator.live.mirror import Snapshot
+from coordinator.scheduler.forecast import Held
+from coordinator.top import headline
+from coordinator.ui import holds
 from tests.harness.coordinator import HEX, Fleet, spec
 from tests.unit.test_forecast import host, named, whole
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.topics import Kind
-from coordinator.world import ROWS_AT_ONCE
+from broker.protocol.topics import Kind
+from coordinator.core.state import ROWS_AT_ONCE
 from tests.harness.coordinator import Fleet, spec
 
 

@@ -12,15 +12,24 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from broker.clock import Now
-from broker.messages import Gpu, Heartbeat, HeldJob, JobRow, Progress, Status, Summary, encode
-from broker.topics import Topics
-from coordinator.cli import words
-from coordinator.cli.order import by_row
-from coordinator.cli.screen import headline, hosts, jobs, layout, pages
-from coordinator.cli.screen.dialogs import KEYS, MARK, _keys
-from coordinator.cli.screen.headline import Connection
-from coordinator.live.mirror import Mirror
-from coordinator.live.seen import Snapshot
+from broker.protocol.messages import (
+    Gpu,
+    Heartbeat,
+    HeldJob,
+    JobRow,
+    Progress,
+    Status,
+    Summary,
+    encode,
+)
+from broker.protocol.topics import Topics
+from coordinator.client.mirror import Mirror
+from coordinator.client.seen import Snapshot
+from coordinator.top import detail_pages, headline, host_table, job_table, layout
+from coordinator.top.dialogs import KEYS, MARK, _keys
+from coordinator.top.headline import Connection
+from coordinator.ui import words
+from coordinator.ui.job_order import by_row
 
 TOPICS = Topics()
 GIB = 2**30
@@ -70,9 +79,9 @@ class _Fleet:
         return self.mirror.snapshot()
 
     def names(self, order: str = "activity", kind: str = "all", text: str = "") -> list[str]:
-        found = [line for line in jobs.lines(self.seen) if jobs.is_of(line, kind)]
-        found = [line for line in found if not text or jobs.bears(line, text)]
-        return [line.row.name for line in sorted(found, key=jobs.ORDERS[order])]
+        found = [line for line in job_table.lines(self.seen) if job_table.is_of(line, kind)]
+        found = [line for line in found if not text or job_table.bears(line, text)]
+        return [line.row.name for line in sorted(found, key=job_table.ORDERS[order])]
 
 
 def _cells(line: Any, columns: Any, window: int) -> dict[str, str]:
@@ -91,11 +100,11 @@ def test_a_loss_that_grows_is_not_cut_to_a_smaller_one(loss: float, said: str) -
     fleet.host("pi", "a")
     fleet.job("a", "running", host="pi")
     fleet.progress("a", "pi", 3, loss)
-    (line,) = jobs.lines(fleet.seen)
-    assert _cells(line, jobs.COLUMNS, 80)["LOSS"] == said
+    (line,) = job_table.lines(fleet.seen)
+    assert _cells(line, job_table.COLUMNS, 80)["LOSS"] == said
 
 
-@pytest.mark.parametrize("columns", [hosts.COLUMNS, jobs.COLUMNS], ids=["hosts", "jobs"])
+@pytest.mark.parametrize("columns", [host_table.COLUMNS, job_table.COLUMNS], ids=["hosts", "jobs"])
 @pytest.mark.parametrize("window", [37, 57, 77, 80, 100, 120, 157, 240])
 def test_the_columns_fit_the_window(columns: Any, window: int) -> None:
     """From a small terminal on; a wide one has more of them, and no room is left unused."""
@@ -109,9 +118,9 @@ def test_the_columns_fit_the_window(columns: Any, window: int) -> None:
 
 def test_a_narrow_window_keeps_what_matters_most() -> None:
     """Whole columns and words, fewer of them."""
-    titles = [column.title for column, _ in layout.fit(hosts.COLUMNS, 57)]
+    titles = [column.title for column, _ in layout.fit(host_table.COLUMNS, 57)]
     assert titles == ["HOST", "STATUS", "CPU", "GPU", "JOB"]
-    titles = [column.title for column, _ in layout.fit(jobs.COLUMNS, 57)]
+    titles = [column.title for column, _ in layout.fit(job_table.COLUMNS, 57)]
     assert titles == ["JOB", "STATE", "HOST", "PROGRESS"]
     fleet = _Fleet()
     fleet.hears(TOPICS.coordinator_status(), _status())
@@ -149,7 +158,7 @@ def test_a_history_is_read_in_any_window() -> None:
     why = "its certificate was revoked by operator:alice, and it is given nothing more"
     event = {"at": "2026-01-02T12:00:00Z", "event": "released", "host": "media-box-4", "why": why,
              "who": "operator:root"}  # fmt: skip
-    history = pages.history({"events": [event]})
+    history = detail_pages.history({"events": [event]})
     head, *body = _shown(history, 90).splitlines()
     indent = head.index("WHY")
     assert body[0].index("its certificate") == indent
@@ -173,7 +182,7 @@ def test_a_jobs_history_names_the_operator() -> None:
     """As `fleet events` does; of a host it is enough that it was one."""
     event = {"at": "2026-01-02T12:00:00Z", "event": "cancelled", "host": "pi", "why": ""}
     rows = [event | {"who": who} for who in ("operator:root", "host:pi", "host:elsewhere")]
-    text = _shown(pages.history({"events": rows}), 80)
+    text = _shown(detail_pages.history({"events": rows}), 80)
     assert "operator:root" in text
     assert "host:elsewhere" in text
     assert "host:pi" not in text
@@ -209,10 +218,10 @@ def test_a_row_says_what_the_list_says_of_it() -> None:
     for name, ran_s in (("short", 14.6), ("longer", 108.0), ("long", 3 * 3600.0)):
         fleet.job(name, "completed", host="pi", ran_s=ran_s, metrics={"auroc": 0.91239})
     seen = {}
-    for line in jobs.lines(fleet.seen):
+    for line in job_table.lines(fleet.seen):
         row = line.row.model_dump(mode="json")
         row["left_s"] = line.going.ends_s and 125.0
-        cells = _cells(line, jobs.COLUMNS, 160)
+        cells = _cells(line, job_table.COLUMNS, 160)
         seen[line.row.name] = [cells[name] for name in ("HOST", "AUROC", "TOOK", "ETA")]
         assert seen[line.row.name] == [
             words.host(row), words.score(row["metrics"]), words.took(row), words.left(row)
@@ -229,10 +238,10 @@ def test_a_job_that_the_manifest_has_no_more_is_marked() -> None:
     fleet.job("replaced", "completed", host="desk", in_plan=False)
     fleet.job("waits", in_plan=False)
     for window in (57, 77, 160):
-        states = {line.row.name: _cells(line, jobs.COLUMNS, window)["STATE"]
-                  for line in jobs.lines(fleet.seen)}  # fmt: skip
+        states = {line.row.name: _cells(line, job_table.COLUMNS, window)["STATE"]
+                  for line in job_table.lines(fleet.seen)}  # fmt: skip
         assert states == {"trees-all": "completed", "replaced": "completed*", "waits": "pending*"}
-        (width,) = (width for column, width in layout.fit(jobs.COLUMNS, window)
+        (width,) = (width for column, width in layout.fit(job_table.COLUMNS, window)
                     if column.title == "STATE")  # fmt: skip
         assert max(map(len, states.values())) <= width
     assert "A state with *" in MARK
@@ -244,7 +253,7 @@ def test_a_job_that_was_cancelled_has_no_progress_to_show() -> None:
     fleet.job("begun", "cancelled", started_at="2026-01-02T12:00:00Z",
               finished_at="2026-01-02T12:00:14.600Z")  # fmt: skip
     fleet.job("waited", "cancelled", finished_at="2026-01-02T12:00:15Z")
-    said = {line.row.name: line.remark for line in jobs.lines(fleet.seen)}
+    said = {line.row.name: line.remark for line in job_table.lines(fleet.seen)}
     assert said == {"begun": ("took 15 s", layout.DIM), "waited": ("", layout.DIM)}
 
 
@@ -277,13 +286,13 @@ def test_a_running_job_shows_how_far_it_is() -> None:
     fleet.job("cnn", "running", host="pi", started_at="2026-01-02T12:00:00Z")
     for epoch, loss in ((1, 0.9), (2, 0.5), (5, 0.1)):
         fleet.progress("cnn", "pi", epoch, loss)
-    (line,) = jobs.lines(fleet.seen)
-    cells = _cells(line, jobs.COLUMNS, 80)
+    (line,) = job_table.lines(fleet.seen)
+    cells = _cells(line, job_table.COLUMNS, 80)
     assert cells["PROGRESS"] == "━━━━╌╌╌╌ 5/10"
     assert cells["ETA"] == "2 min"
     assert cells["LOSS"] == "0.1000"
     assert cells["CURVE"] == "█▅▁"
-    assert "0.9000 → 0.1000, best 0.1000" in pages.job_facts(line.row, fleet.seen, 76).plain
+    assert "0.9000 → 0.1000, best 0.1000" in detail_pages.job_facts(line.row, fleet.seen, 76).plain
 
 
 @pytest.mark.parametrize(("since_s", "left"), [(130.0, "soon"), (140.0, "late")])
@@ -293,9 +302,9 @@ def test_an_end_that_has_passed_is_said_to_be_late(since_s: float, left: str) ->
     fleet.job("cnn", "running", host="pi")
     fleet.wall_s = -since_s
     fleet.progress("cnn", "pi", 5, 0.1)
-    (line,) = jobs.lines(fleet.seen)
-    assert _cells(line, jobs.COLUMNS, 80)["ETA"] == left
-    said = pages.job_facts(line.row, fleet.seen, 76).plain
+    (line,) = job_table.lines(fleet.seen)
+    assert _cells(line, job_table.COLUMNS, 80)["ETA"] == left
+    said = detail_pages.job_facts(line.row, fleet.seen, 76).plain
     assert ("it should be over" in said) is (left == "late")
 
 
@@ -306,15 +315,15 @@ def test_when_a_job_ends_whose_host_is_away_nobody_knows() -> None:
     fleet.job("cnn", "running", host="pi", started_at="2026-01-02T12:00:00Z")
     fleet.progress("cnn", "pi", 5, 0.1)
     fleet.hears(TOPICS.status("pi"), _status("offline", "lost"))
-    (line,) = jobs.lines(fleet.seen)
-    assert _cells(line, jobs.COLUMNS, 80)["ETA"] == "?"
+    (line,) = job_table.lines(fleet.seen)
+    assert _cells(line, job_table.COLUMNS, 80)["ETA"] == "?"
 
 
 def test_a_failed_job_shows_its_first_words_instead() -> None:
     """Where a running one has its progress; control characters of others are left out."""
     fleet = _Fleet()
     fleet.job("bad", "failed", error="\x1b[2JCUDA out of memory\nTraceback …")
-    (line,) = jobs.lines(fleet.seen)
+    (line,) = job_table.lines(fleet.seen)
     assert line.remark == ("CUDA out of memory", layout.BAD)
 
 
@@ -327,19 +336,19 @@ def test_a_host_shows_its_load_and_what_it_does() -> None:
     )
     fleet.job("cnn", "running", host="pc")
     fleet.host("pc", "cnn", gpus=gpus)
-    (line,) = hosts.lines(fleet.seen)
-    cells = _cells(line, hosts.COLUMNS, 80)
+    (line,) = host_table.lines(fleet.seen)
+    cells = _cells(line, host_table.COLUMNS, 80)
     assert cells["CPU"].strip() == "30%"
     assert cells["GPU"].strip() == "95%"
     assert cells["VRAM"] == "12/16G"
     assert cells["POWER"] == "180W"
     assert cells["JOB"] == "cnn"
     fleet.hears(TOPICS.status("pc"), _status("offline", "lost"))
-    (line,) = hosts.lines(fleet.seen)
-    cells = _cells(line, hosts.COLUMNS, 80)
+    (line,) = host_table.lines(fleet.seen)
+    cells = _cells(line, host_table.COLUMNS, 80)
     assert cells["STATUS"] == "offline"
     assert cells["CPU"] == cells["GPU"] == cells["POWER"] == "-"
-    assert hosts.is_of(line, "away")
+    assert host_table.is_of(line, "away")
 
 
 def test_a_barred_host_says_so() -> None:
@@ -349,11 +358,11 @@ def test_a_barred_host_says_so() -> None:
     why = "drained by operator:ann at 2026; `fleet resume pi` lifts it"
     fleet.mirror.load_hosts([{"host": "pi", "status": "online", "condition": "drained",
                               "barred": [why]}])  # fmt: skip
-    (line,) = hosts.lines(fleet.seen)
-    cells = _cells(line, hosts.COLUMNS, 160)
+    (line,) = host_table.lines(fleet.seen)
+    cells = _cells(line, host_table.COLUMNS, 160)
     assert (cells["STATUS"], cells["JOB"]) == ("drained", why)
-    assert "State     drained" in pages.host_facts(line.host, fleet.seen).plain
-    assert hosts.is_of(line, "barred")
+    assert "State     drained" in detail_pages.host_facts(line.host, fleet.seen).plain
+    assert host_table.is_of(line, "barred")
     assert "1 barred" in "".join(text for text, _ in headline.counts(fleet.seen, 80))
 
 
@@ -380,7 +389,7 @@ def test_reasons_are_told_once_with_their_hosts() -> None:
         "hosts": [{"host": f"pi-{n}", "reasons": ["needs CUDA; this host has none"]}
                   for n in range(8)] + [{"host": "pc", "reasons": []}],
     }  # fmt: skip
-    text = pages.why(data).plain
+    text = detail_pages.why(data).plain
     assert text.count("needs CUDA") == 1
     assert "8: pi-0, pi-1, pi-2, pi-3, pi-4, pi-5 and 2 more" in text
     assert "can take it\n  1: pc" in text
@@ -392,7 +401,7 @@ def test_what_no_waiting_ends_comes_before_what_passes_and_after_what_would_help
     change = "if it did not say require_cuda, pi could take it"
     data = {"summary": "none of 1 known host can take it", "suitable": {}, "remedies": [change],
             "hosts": [{"host": "pi", "reasons": reasons}]}  # fmt: skip
-    lines = pages.why(data).plain.splitlines()
+    lines = detail_pages.why(data).plain.splitlines()
     assert [line.strip() for line in lines if line] == [
         "none of 1 known host can take it", "What would change that:", change, *reasons, "1: pi"
     ]  # fmt: skip

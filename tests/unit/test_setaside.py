@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker import messages as m
-from coordinator.cli import follow, list_, show, watch
-from coordinator.cli.render import put
-from coordinator.cli.screen import jobs, pages
-from coordinator.effects import AnswerWithEvents
-from coordinator.live.mirror import Mirror
-from coordinator.setaside import set_aside, share_of
+from broker.protocol import messages as m
+from coordinator.cli import list_, show
+from coordinator.client.mirror import Mirror
+from coordinator.core.effects import AnswerWithEvents
+from coordinator.jobs.set_aside import set_aside, share_of
+from coordinator.top import detail_pages, job_table
+from coordinator.ui import follow, up_live
+from coordinator.ui.terminal import put
 from coordinator.web.rows import Tables
 from tests.harness.coordinator import HEX, Fleet, spec
 
@@ -134,15 +135,15 @@ def test_a_result_below_chance_is_marked_on_every_face(
     (asked,) = fleet.took(AnswerWithEvents)
     shown = asked.data | {"events": [], "results": []}
     assert (row["state"], row.get("below_chance", False)) == ("completed", is_below)
-    watch._results([row], Path())
+    up_live._results([row], Path())
     told = capsys.readouterr().out
     put(Console(width=300), [*list_._draw([row]), *show._draw(shown)])
     told += capsys.readouterr().out
     assert told.count("below chance: the 95 % interval of its AUROC, 0.360 to") == 3 * is_below
     seen = mirror.snapshot()
-    (line,) = jobs.lines(seen)
+    (line,) = job_table.lines(seen)
     assert ("below chance" in str(line.remark)) is is_below
-    assert ("below chance" in pages.job_facts(line.row, seen, 80).plain) is is_below
+    assert ("below chance" in detail_pages.job_facts(line.row, seen, 80).plain) is is_below
     assert ("below chance" in follow.outcome(row)) is is_below
     (found,) = Tables().update(seen, fleet.now)[0].add
     assert found["chance"].startswith("below chance") is is_below

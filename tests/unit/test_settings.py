@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from agent import loading
-from agent.settings import AgentSettings, default_host
+from agent.service import settings
+from agent.service.settings import AgentSettings, default_host
 from broker.errors import ConfigError
-from broker.settings import BrokerSettings, Settings, find_config
-from broker.topics import is_host
-from broker.trainers import load_trainers
-from coordinator.settings import CoordinatorSettings
+from broker.protocol.topics import is_host
+from broker.system.settings import BrokerSettings, Settings, find_config
+from broker.system.trainer_settings import load_trainers
+from coordinator.service.settings import CoordinatorSettings
 
 
 @pytest.fixture(autouse=True)
@@ -71,14 +71,14 @@ def test_every_fault_of_a_file_is_told_at_once(config: Any) -> None:
     names = ("broker", "root", "identity", "plain", "state", "data", "host", "slots")
     arguments = argparse.Namespace(config=file, **dict.fromkeys(names))
     with pytest.raises(ConfigError) as refusal:
-        loading.load(arguments).whole()
+        settings.load(arguments).whole()
     lines = str(refusal.value).splitlines()
     assert all(line.startswith(f"{file}: [") for line in lines)
     for key in ("[broker] topic", "[broker] url", "[agent] slots", "[agent] hearbeat_s", "gbt"):
         assert sum(key in line for line in lines) >= 1, key
     file.write_text("no TOML", "utf-8")
     with pytest.raises(ConfigError) as refusal:
-        loading.load(arguments).whole()
+        settings.load(arguments).whole()
     assert len(str(refusal.value).splitlines()) == 1, "one file, one fault"
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import click
 import pytest
 
-from broker.messages import MAX_JOBS
-from broker.settings import BrokerSettings
-from coordinator.cli import EXIT_UNREACHABLE, complete, main
+from broker.protocol.messages import MAX_JOBS
+from broker.system.settings import BrokerSettings
+from coordinator.cli import main
+from coordinator.ui import candidates
+from coordinator.ui.exit_codes import EXIT_UNREACHABLE
 from tests.harness.fleet import wait_until
 
 ROW = {
@@ -64,6 +66,6 @@ def test_a_job_that_is_in_the_line_is_not_offered_again(
     jobs = click.Argument(["jobs"], nargs=-1)
 
     def offered() -> list[str]:  # nothing, where a busy machine takes longer than who presses Tab
-        return [one.value for one in complete.complete_job(context, jobs, "job")]
+        return [one.value for one in candidates.complete_job(context, jobs, "job")]
 
     wait_until(lambda: offered() == ["job0", "job2"], "the two that are left")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from broker.client.mailbox import Mailbox, feed
 from broker.errors import BadMessage
-from broker.lanes import feed
-from broker.mailbox import Mailbox
-from broker.messages import (
+from broker.protocol.events import Connected, Incoming, LinkEvent
+from broker.protocol.messages import (
     CAPABILITY,
     MAX_PAYLOAD_BYTES,
     Capability,
@@ -18,8 +18,7 @@ from broker.messages import (
     decode,
     encode,
 )
-from broker.wire import Connected, Incoming, LinkEvent
-from coordinator.sharing import MOST_SETS, Cut, SharedTrainers, Shortened
+from coordinator.jobs.sharing import MOST_SETS, Cut, SharedTrainers, Shortened
 
 SCHEMA = {"properties": {"lr": {"maximum": 1, "description": 'a "quoted" wörd }'}}}
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker import messages as m
-from coordinator.cli import render
+from broker.protocol import messages as m
 from coordinator.cli.show import _counted, _draw, _event, _set_aside, _took
-from coordinator.effects import AnswerWithEvents
+from coordinator.core.effects import AnswerWithEvents
+from coordinator.ui import terminal
 from tests.harness.coordinator import Fleet, spec
 
 
@@ -123,7 +123,7 @@ def test_a_history_names_who_did_it_whatever_was_the_reason(
         "events": [row | {"from": "pending", "to": "pending", "ran_s": None} for row in rows],
     }  # fmt: skip
     out = Console(file=io.StringIO(), width=window)
-    render.put(out, _draw(data))
+    terminal.put(out, _draw(data))
     assert isinstance(out.file, io.StringIO)
     history = out.file.getvalue().partition("History\n")[2]
     assert max(map(len, history.splitlines())) <= window

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.effects import BundleMade, ClearJob, MakeBundle, SpoolReport
-from broker import messages as m
+from agent.core.effects import BundleMade, ClearJob, MakeBundle, SpoolReport
 from broker.errors import BadStream, StorageError
-from broker.wire import Incoming
-from coordinator.effects import AppendIndex, StoreBundle
-from coordinator.records import BundleKept
-from coordinator.store import Store, Whole
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
+from coordinator.core.effects import AppendIndex, StoreBundle
+from coordinator.jobs.records import BundleKept
+from coordinator.store.store import Store, Whole
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import Fleet, spec
 from tests.harness.disks import FullDisk

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from broker import messages as m
-from coordinator.effects import JournalRead, ManifestRead, ManifestRefused
-from coordinator.manifest import Problem
-from coordinator.plan import Plan
+from broker.protocol import messages as m
+from coordinator.core.effects import JournalRead, ManifestRead, ManifestRefused
+from coordinator.jobs.plan_entries import Plan
+from coordinator.manifest.problems import Problem
 from tests.harness.coordinator import Fleet, Host, spec
 from tests.unit.test_coordinator_shell import TOPICS, Coordinator, coordinator
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.console import Console
 
-from broker import messages as m
-from broker.wire import Incoming
-from coordinator.cli import render
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
 from coordinator.cli.status import _draw
-from coordinator.effects import Warn
+from coordinator.core.effects import Warn
+from coordinator.ui import terminal
 from tests.harness.coordinator import HEX, Fleet, spec
 
 OBSERVER = "observer:bob/cli"
@@ -19,7 +19,7 @@ OBSERVER = "observer:bob/cli"
 
 def _shown(data: Any, width: int = 80) -> list[str]:
     out = Console(file=io.StringIO(), width=width)
-    render.put(out, _draw({**data, "forecast": None}))
+    terminal.put(out, _draw({**data, "forecast": None}))
     return str(out.file.getvalue()).splitlines()  # type: ignore[attr-defined] # it is a StringIO
 
 

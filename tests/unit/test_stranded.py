@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import broker.messages as m
-from coordinator.cli import holds
+import broker.protocol.messages as m
 from coordinator.cli.list_ import _draw as draw_jobs
-from coordinator.forecast import Held
+from coordinator.scheduler.forecast import Held
+from coordinator.ui import holds
 from tests.harness.coordinator import Fleet, spec
 from tests.unit.test_forecast import host, named, whole
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import BadStream
-from broker.messages import GRANT, Grant, Rejected, Stored, decode, encode
-from broker.ranges import RangeSet
-from broker.stream import (
+from broker.protocol.messages import GRANT, Grant, Rejected, Stored, decode, encode
+from broker.stream.ranges import RangeSet
+from broker.stream.stream import (
     Complete,
     Done,
     Receiver,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker import messages as m
-from coordinator import hostnames
-from coordinator.ledger import Ledger
-from coordinator.plan import job_id
-from coordinator.states import JobState
+from broker.protocol import messages as m
+from coordinator.jobs.plan_entries import job_id
+from coordinator.jobs.states import JobState
+from coordinator.ledger.ledger import Ledger
+from coordinator.scheduler import unknown_hosts
 from tests.harness.coordinator import Fleet, spec
 
 JOB = {"model": "gbt", "mode": "oracle", "hyper": {"depth": 4}}
@@ -121,14 +121,14 @@ def test_cancel_and_requeue_work_as_for_any_other() -> None:
 
 
 def _said(fleet: Fleet, ask: m.AskRun) -> Any:
-    from broker.wire import Incoming
+    from broker.protocol.events import Incoming
 
     topic = fleet.topics.operator_request("operator:op/cli")
     return Incoming(topic, m.encode(ask))
 
 
 def _story(ledger: Ledger) -> Any:
-    from coordinator.records import StoryFilter
+    from coordinator.jobs.records import StoryFilter
 
     return ledger.story(StoryFilter())["events"]
 
@@ -226,5 +226,5 @@ def test_as_many_unknown_hosts_are_told_as_an_answer_holds() -> None:
     fleet = _fleet()
     fleet.host().joins()
     answer = _run(fleet, **JOB, allowed_hosts=[f"other{number}" for number in range(3000)])
-    assert len(_errors(answer)) == hostnames.MOST
+    assert len(_errors(answer)) == unknown_hosts.MOST
     assert len(m.encode(answer)) < m.MAX_PAYLOAD_BYTES

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.machine import new_id
-from broker.messages import Holder, Status, encode
-from broker.topics import Topics
-from broker.wire import Connected, Disconnected, Incoming
-from coordinator import installation
-from coordinator.installation import installation_id
-from coordinator.ledger import FILE_NAME
-from coordinator.receipts import ledger_id
-from coordinator.succession import (
+from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.messages import Holder, Status, encode
+from broker.protocol.topics import Topics
+from broker.system.machine import new_id
+from coordinator.core.receipts import ledger_id
+from coordinator.ledger.ledger import FILE_NAME
+from coordinator.service import installation
+from coordinator.service.installation import installation_id
+from coordinator.service.succession import (
     ANSWER_S,
     DENIED_S,
     HEARD_S,

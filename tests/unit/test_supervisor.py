@@ -17,12 +17,12 @@ from typing import Any
 import psutil
 import pytest
 
-from agent import jobobject, supervisor
-from agent.command import Place, trainer_command, trainer_environment
-from agent.nursery import Nursery
-from agent.supervisor import Trainer
+from agent.process import job_object, supervisor
+from agent.process.command import Place, trainer_command, trainer_environment
+from agent.process.forkserver import Nursery
+from agent.process.supervisor import Trainer
 from broker.errors import BadMessage
-from broker.messages import Assign
+from broker.protocol.messages import Assign
 from tests.harness.processes import DAEMON, end, is_over
 
 DEADLINE_S = 60.0
@@ -294,9 +294,9 @@ def test_the_layout_of_a_job_object_is_that_of_windows() -> None:
     """On 64 bits: 64 and 144 bytes, the flags at 16. A wrong size is refused by the system."""
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         pytest.skip("the figures are those of 64 bits")
-    assert ctypes.sizeof(jobobject.BasicLimits) == 64
-    assert ctypes.sizeof(jobobject.ExtendedLimits) == 144
-    assert jobobject.BasicLimits.LimitFlags.offset == 16
+    assert ctypes.sizeof(job_object.BasicLimits) == 64
+    assert ctypes.sizeof(job_object.ExtendedLimits) == 144
+    assert job_object.BasicLimits.LimitFlags.offset == 16
 
 
 def assign(**more: Any) -> Assign:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.systemd import Notifier
+from broker.system.systemd import Notifier
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="systemd is Linux's")
 

@@ -12,14 +12,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.cli import Unreachable, views, words
 from coordinator.cli.list_ import _draw as draw_jobs
-from coordinator.cli.order import by_row
-from coordinator.cli.render import PIPE_WIDTH, Line, drawn, put
-from coordinator.cli.tables import Column, fit, make_table
-from coordinator.cli.views import View
-from coordinator.cli.window import Window
 from coordinator.cli.workers import _draw as draw_hosts
+from coordinator.client.errors import Unreachable
+from coordinator.ui import live, words
+from coordinator.ui.columns import Column, fit, make_table
+from coordinator.ui.job_order import by_row
+from coordinator.ui.live import View
+from coordinator.ui.terminal import PIPE_WIDTH, Line, drawn, put
+from coordinator.ui.window import Window
 
 JOB = {
     "job_id": "a" * 64, "name": "transformer_ssl-realistic-0027", "state": "running",
@@ -277,12 +278,12 @@ class _Client:
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`watched(looks, as_json=…)`: what is shown of a view that changes so, until Ctrl-C."""
-    monkeypatch.setattr(views, "CALM_S", 0.0)
+    monkeypatch.setattr(live, "CALM_S", 0.0)
 
     def watch(looks: list[Any], *, as_json: bool) -> None:
         client: Any = _Client(looks)
         view = View(client.read, lambda data: [f"now {data}"])
-        code = views.watching(view, lambda: views._hear(client), as_json=as_json)
+        code = live.watching(view, lambda: live._hear(client), as_json=as_json)
         assert code == 0, "Ctrl-C is the usual end of it"
 
     return watch

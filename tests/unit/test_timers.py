@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.timers import Timers
+from broker.clock import Timers
 
 moves = st.lists(
     st.tuples(st.sampled_from(["set", "cancel", "due"]), st.integers(0, 8), st.integers(0, 50)),

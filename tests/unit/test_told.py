@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from agent.bundle import BundleInfo
-from agent.checkpoints import Checkpoints
-from agent.effects import TrainerExited, TrainerLine, Vitals
-from agent.shell import Shell, Surroundings
-from agent.spool import Spool
-from broker import messages as m
+from agent.core.effects import TrainerExited, TrainerLine, Vitals
+from agent.service.shell import Shell, Surroundings
+from agent.spool.bundle import BundleInfo
+from agent.spool.checkpoints import Checkpoints
+from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.errors import plain
-from broker.wire import Incoming
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
 from coordinator.cli.show import _event
 from tests.harness.agent import GIB, HEX, JOB, Agent, leased
 from tests.harness.coordinator import Fleet, spec

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.builtin import builtin_trainers
-from coordinator.manifest import ManifestError, load_manifest
-from coordinator.tomllines import Lines
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.lines import Lines
+from coordinator.manifest.manifest_file import load_manifest
+from coordinator.manifest.problems import ManifestError
 
 TEXT = '''\
 schema_version = 1  # comment

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.settings import AgentSettings
+from agent.service.settings import AgentSettings
 from broker.errors import ConfigError
-from broker.settings import BrokerSettings
-from broker.trainers import load_trainers
-from coordinator.manifest import load_manifest, read_text
-from coordinator.rereading import PlanReader
-from coordinator.settings import CoordinatorSettings
+from broker.system.settings import BrokerSettings
+from broker.system.trainer_settings import load_trainers
+from coordinator.manifest.manifest_file import load_manifest, read_text
+from coordinator.manifest.rereading import PlanReader
+from coordinator.service.settings import CoordinatorSettings
 
 LOADERS: dict[str, Callable[[Path], object]] = {
     "manifest": lambda path: load_manifest(path, {}),

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.messages import AskRequeue, Failed, Finished, JobRow, Released, Stopped
-from coordinator.cli.screen.jobs import took
-from coordinator.cli.words import took as words_of
-from coordinator.effects import PartStored
+from broker.protocol.messages import AskRequeue, Failed, Finished, JobRow, Released, Stopped
+from coordinator.client.seen import Going
+from coordinator.core.effects import PartStored
 from coordinator.faces.tally import Tally
-from coordinator.jobs import Change
-from coordinator.ledger import Ledger
-from coordinator.live.seen import Going
-from coordinator.states import Event, JobState
+from coordinator.jobs.jobs import Change
+from coordinator.jobs.states import Event, JobState
+from coordinator.ledger.ledger import Ledger
+from coordinator.top.job_table import took
+from coordinator.ui.words import took as words_of
 from coordinator.web.rows import job_row
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import zstandard
 
-from agent.checkpoints import Checkpoints
-from agent.core import Core
-from agent.effects import Looked, Probed, Shutdown, TrainerExited, TrainerLine, Vitals
-from agent.shell import Shell, Surroundings
-from agent.spool import Spool
-from agent.state import CoreSettings
-from broker import messages as m
+from agent.core.effects import Looked, Probed, Shutdown, TrainerExited, TrainerLine, Vitals
+from agent.core.reactor import Core
+from agent.core.state import CoreSettings
+from agent.service.shell import Shell, Surroundings
+from agent.spool.checkpoints import Checkpoints
+from agent.spool.spool import Spool
 from broker.clock import Now
-from broker.topics import Kind, Topics
-from broker.wire import Connected, Incoming, Outgoing
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Incoming, Outgoing
+from broker.protocol.topics import Kind, Topics
 from tests.harness.agent import GIB, JOB, MONDAY, TRAINERS, leased
 
 DONE = '{"event":"result","metrics":{"auroc":0.9},"files":[]}'

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker import messages as m
 from broker.clock import Now
-from broker.topics import Topics
-from coordinator import prospects
-from coordinator.cli import leftover, list_, render, status, words
-from coordinator.cli.order import by_row
-from coordinator.cli.screen import jobs, layout
-from coordinator.effects import AnswerWithEvents, ManifestRead
-from coordinator.live.mirror import Mirror
-from coordinator.live.seen import Going
-from coordinator.plan import HostPolicy, JobSpec, Plan
+from broker.protocol import messages as m
+from broker.protocol.topics import Topics
+from coordinator.cli import list_, status
+from coordinator.client.mirror import Mirror
+from coordinator.client.seen import Going
+from coordinator.core.commands import prospects
+from coordinator.core.effects import AnswerWithEvents, ManifestRead
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
+from coordinator.top import job_table, layout
+from coordinator.ui import terminal, up_summary, words
+from coordinator.ui.job_order import by_row
 from coordinator.web.rows import job_row
 from tests.harness.coordinator import Fleet, spec
 
@@ -109,8 +110,8 @@ def waiting(fleet: Fleet) -> dict[str, Any]:
     said = fleet.asks(m.AskStatus(id=fleet.new_id())).data["waiting"]
     assert {one["name"]: one["waits_for"] for one in said["jobs"]} == found
     assert said["count"] == len(found)
-    jobs = [one for one in fleet.core.world.book.all() if one.state == "pending"]
-    why = {one.spec.name: prospects.why(fleet.core.world, one, fleet.now) for one in jobs}
+    job_table = [one for one in fleet.core.world.book.all() if one.state == "pending"]
+    why = {one.spec.name: prospects.why(fleet.core.world, one, fleet.now) for one in job_table}
     assert {name: one["waits_for"] for name, one in why.items() if "waits_for" in one} == found
     return found
 
@@ -182,15 +183,15 @@ def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatc
     mirror.load_status({"waiting": {"count": 1, "jobs": [{"job_id": a, "waits_for": waits_for}]}})
     said = m.encode(m.JobRow.model_validate(_row("a", priority=3) | {"unplaceable": False}))
     mirror.apply(Topics().parse(Topics().job(a)), said, AT)
-    waits, other = jobs.lines(mirror.snapshot())
-    (column,) = [column for column in jobs.COLUMNS if column.title == "HOST"]
+    waits, other = job_table.lines(mirror.snapshot())
+    (column,) = [column for column in job_table.COLUMNS if column.title == "HOST"]
     assert column.cell(waits, 11)[0] == "awaits data"
     assert waits.remark == ("waits for data on pi", layout.PLAIN)
     assert (column.cell(other, 11)[0], other.remark) == ("", ("", layout.DIM))
     told_by_web = [job_row(one.row, Going())["waits"] for one in (waits, other)]
     assert told_by_web == ["waits for data on pi", ""]
     mirror.load_status({"waiting": {"count": 0, "jobs": []}})
-    assert all(one.row.waits_for is None for one in jobs.lines(mirror.snapshot()))
+    assert all(one.row.waits_for is None for one in job_table.lines(mirror.snapshot()))
 
 
 def test_a_job_that_only_revoked_hosts_could_run_is_for_none() -> None:
@@ -249,8 +250,8 @@ def _row(name: str, **more: Any) -> dict[str, Any]:
 
 
 def _said(count: int, *names: str) -> dict[str, Any]:
-    jobs = [{"job_id": _row(name)["job_id"], "name": name} for name in names]
-    return {"unplaceable": {"count": count, "jobs": jobs}}
+    job_table = [{"job_id": _row(name)["job_id"], "name": name} for name in names]
+    return {"unplaceable": {"count": count, "jobs": job_table}}
 
 
 def _marked(mirror: Mirror) -> set[str]:
@@ -285,7 +286,7 @@ def test_a_live_view_learns_of_it_by_the_list_and_by_each_status() -> None:
 
 def _text(parts: Any, width: int) -> str:
     out = Console(file=io.StringIO(), width=width)
-    render.put(out, parts)
+    terminal.put(out, parts)
     return str(out.file.getvalue())  # type: ignore[attr-defined] # it is a StringIO
 
 
@@ -328,8 +329,8 @@ def test_what_is_left_over_waits_or_is_for_no_host() -> None:
     client: Any = Client()
 
     def said(*names: str) -> list[str]:
-        left = leftover.ask(client, [row for row in rows(fleet) if row["name"] in names])
-        return [*leftover.in_words(client, left, len(left))]
+        left = up_summary.ask(client, [row for row in rows(fleet) if row["name"] in names])
+        return [*up_summary.in_words(client, left, len(left))]
 
     both = said("a", "b")
     assert both[0] == "Left over (2), since no host here takes them now:"
@@ -341,13 +342,13 @@ def test_top_says_beside_pending_that_no_host_can() -> None:
     """In the host's place, and where the progress would stand which keys lead to the reasons."""
     mirror = Mirror()
     mirror.load_jobs([_row("gbt"), _row("gru", unplaceable=True)])
-    waits, never = jobs.lines(mirror.snapshot())
-    (column,) = [column for column in jobs.COLUMNS if column.title == "HOST"]
+    waits, never = job_table.lines(mirror.snapshot())
+    (column,) = [column for column in job_table.COLUMNS if column.title == "HOST"]
     assert column.cell(never, 11) == ("no host can", layout.BAD)
     assert column.cell(waits, 11)[0] == ""
     assert never.remark == ("no known host can; why: Enter, 3", layout.BAD)
     assert waits.remark == ("", layout.DIM)
-    assert (jobs.bears(never, "no host"), jobs.bears(waits, "no host")) == (True, False)
+    assert (job_table.bears(never, "no host"), job_table.bears(waits, "no host")) == (True, False)
 
 
 def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,7 +365,7 @@ def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPat
     assert found == {"a": pytest.approx(grace_s, abs=1.0), "b": None, "c": None}
     lines = _text(list_._draw(sorted(rows(fleet), key=by_row)), 80).splitlines()
     assert lines[2].split()[:4] == ["a", "pending", "awaits", "CUDA"]
-    span = render.span(grace_s)
+    span = terminal.span(grace_s)
     assert f"awaits CUDA: a prefers it; in {span} any host may have it" in lines
     left = []
     for _ in range(int(grace_s // 20) + 1):

@@ -13,19 +13,14 @@ from typing import Any
 
 import pytest
 
-from broker.machine import new_id
-from broker.messages import (
-    AskCancel,
-    AskStatus,
-    Status,
-    encode,
-)
-from broker.settings import BrokerSettings
-from broker.topics import Topics
-from broker.wire import Outgoing
-from coordinator.cli import Unreachable
-from coordinator.cli.client import OperatorClient
-from coordinator.cli.patience import OFFLINE_S, USUAL_S, Patience
+from broker.protocol.events import Outgoing
+from broker.protocol.messages import AskCancel, AskStatus, Status, encode
+from broker.protocol.topics import Topics
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
+from coordinator.client.client import OperatorClient
+from coordinator.client.errors import Unreachable
+from coordinator.client.patience import OFFLINE_S, USUAL_S, Patience
 from tests.harness.brokers import BrokerProcess, embedded
 from tests.harness.secure import House
 
@@ -181,7 +176,7 @@ def test_a_broker_that_refuses_is_not_called_unreachable(
     """It is of another root, or of another fleet: to start one more would not help."""
     houses = {name: House.make(tmp_path / name) for name in ("one", "two")}
     folder = tmp_path / "one" / "broker"
-    command = [sys.executable, "-m", "broker.server", "--identity", str(folder), "--listen"]
+    command = [sys.executable, "-m", "broker.embedded", "--identity", str(folder), "--listen"]
     broker = BrokerProcess(lambda port: [*command, f"127.0.0.1:{port}"], announces=True)
     broker.start()
     try:

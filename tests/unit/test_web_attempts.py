@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from broker.clock import Now
-from broker.messages import AskAttempts, JobRow, Status, encode
-from broker.settings import BrokerSettings
-from broker.topics import Topics
-from coordinator.jobs import Job
-from coordinator.ledger import Ledger
-from coordinator.live.watcher import AskedInVain, Watcher
-from coordinator.records import AttemptFilter
-from coordinator.states import Event
-from coordinator.web.attempts import Attempts, Told, _attempt, _Told, may_end
+from broker.protocol.messages import AskAttempts, JobRow, Status, encode
+from broker.protocol.topics import Topics
+from broker.system.settings import BrokerSettings
+from coordinator.client.watcher import AskedInVain, Watcher
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.records import AttemptFilter
+from coordinator.jobs.states import Event
+from coordinator.ledger.ledger import Ledger
+from coordinator.web.attempt_rows import Attempts, Told, _attempt, _Told, may_end
 from coordinator.web.hub import Hub
-from coordinator.web.pages.timeline import runs_of
+from coordinator.web.pages.timeline_page import runs_of
 from tests.unit.test_attempts import Past
 
 TOPICS = Topics()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-grids = pytest.importorskip("coordinator.web.grids", reason="the web page is not installed")
+grids = pytest.importorskip("coordinator.web.tables", reason="the web page is not installed")
 PHONE_PX = 338  # a card's inside in a window of 360 pixels
 TABLES = [grids.job_columns, grids.running_columns, grids.host_columns, grids.attempt_columns]
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from broker.clock import Now
-from coordinator.web.sessions import Door
+from coordinator.web.security import Door
 from coordinator.web.settings import WebSettings
 
 pytest.importorskip("starlette", reason="the extra of the web page is not installed")
-from coordinator.web.guard import COOKIE, Guard, session_word
+from coordinator.web.security import COOKIE, Guard, session_word
 
 OURS = "127.0.0.1:8086"
 

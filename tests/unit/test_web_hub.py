@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from broker.clock import Now
-from broker.messages import JobRow, encode
-from broker.settings import BrokerSettings
-from broker.topics import Topics
-from coordinator.live.contact import Outage
-from coordinator.live.watcher import Watcher
+from broker.protocol.messages import JobRow, encode
+from broker.protocol.topics import Topics
+from broker.system.settings import BrokerSettings
+from coordinator.client.contact import Outage
+from coordinator.client.watcher import Watcher
 from coordinator.web.hub import Hub, News
 
 TOPICS = Topics()

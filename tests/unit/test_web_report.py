@@ -15,8 +15,7 @@ import pytest
 import zstandard
 
 from broker.errors import BadMessage, BadStream, FleetError, LocalError
-from coordinator.web.artifacts import Artifacts, TooLarge
-from coordinator.web.report import Report, metric_rows, read_report
+from coordinator.web.artifacts import Artifacts, Report, TooLarge, metric_rows, read_report
 
 REPORT = {
     "training": {"best_epoch": 2, "curve": [[0.9, 0.95], [0.5, 0.6], [0.4, 0.7]]},

@@ -9,12 +9,12 @@ import pytest
 from nicegui.json import dumps
 
 from broker.clock import Now
-from broker.messages import Capability, Gpu, Heartbeat, HeldJob, Progress, Status, encode
-from broker.topics import Topics
-from coordinator.cli.words import score
-from coordinator.live.mirror import Mirror
-from coordinator.setaside import metric_words
-from coordinator.web.pages import curves, timeline
+from broker.protocol.messages import Capability, Gpu, Heartbeat, HeldJob, Progress, Status, encode
+from broker.protocol.topics import Topics
+from coordinator.client.mirror import Mirror
+from coordinator.jobs.set_aside import metric_words
+from coordinator.ui.words import score
+from coordinator.web.pages import curves_page, timeline_page
 from coordinator.web.rows import Delta, Tables, counts, epoch_ms, main_metric, meant
 
 TOPICS = Topics()
@@ -250,7 +250,7 @@ def test_a_job_that_was_gone_is_drawn_again_when_it_comes_back() -> None:
     fleet = _Fleet()
     fleet.job(started_at="2026-05-28T20:30:00.000Z")
     fleet.update()
-    bars = timeline.Bars(fleet.tables.jobs.rows.values())
+    bars = timeline_page.Bars(fleet.tables.jobs.rows.values())
     listed = [fleet.mirror.jobs[JOB].model_dump(mode="json")]
     fleet.mirror.expect_jobs()
     fleet.mirror.load_jobs([])
@@ -264,8 +264,8 @@ def test_a_job_that_was_gone_is_drawn_again_when_it_comes_back() -> None:
 def test_curves_are_of_so_many_jobs() -> None:
     """One is one; who has told no loss yet is not taken for nobody."""
     told = ["nothing runs now", "of 1 running job", "of 2 running jobs"]
-    assert [curves.heading(count, count) for count in range(3)] == told
-    assert curves.heading(0, 2) == "of 0 of 2 running jobs; the others have told no loss yet"
+    assert [curves_page.heading(count, count) for count in range(3)] == told
+    assert curves_page.heading(0, 2) == "of 0 of 2 running jobs; the others have told no loss yet"
 
 
 def test_a_text_means_a_job_as_at_the_command_line() -> None:

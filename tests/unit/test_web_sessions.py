@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from coordinator.web.sessions import MAX_SESSIONS, SESSION_S, TRIES, TRIES_IN_S, Door, local_path
+from coordinator.web.security import MAX_SESSIONS, SESSION_S, TRIES, TRIES_IN_S, Door, local_path
 
 PASSWORD = "a long enough password"  # noqa: S105 - opens nothing
 

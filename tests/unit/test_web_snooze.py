@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
-from coordinator.web.pages.host import snooze_s
+from coordinator.web.pages.host_page import snooze_s
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,13 @@ from nicegui import Client, core, ui
 from starlette.requests import Request
 
 from broker.clock import Now
-from broker.settings import BrokerSettings
-from coordinator.live.watcher import Watcher
+from broker.system.settings import BrokerSettings
+from coordinator.client.watcher import Watcher
 from coordinator.web.artifacts import Artifacts
-from coordinator.web.guard import COOKIE
+from coordinator.web.frame import Site
 from coordinator.web.hub import Hub, News
-from coordinator.web.sessions import SESSION_S, Door
+from coordinator.web.security import COOKIE, SESSION_S, Door
 from coordinator.web.settings import WebSettings
-from coordinator.web.site import Site
 
 PASSWORD = "a long enough password"  # noqa: S105 - opens nothing
 

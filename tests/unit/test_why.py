@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker import messages as m
+from broker.protocol import messages as m
 from coordinator.cli.why import _advice, _print_hosts, _told
 from tests.harness.coordinator import Fleet, spec
 

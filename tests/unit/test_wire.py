@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from broker import messages as m
 from broker.errors import BadMessage, BadTopic, ConfigError
-from broker.messages import codec
-from broker.topics import RESERVED, Kind, Topic, Topics
+from broker.protocol import messages as m
+from broker.protocol.messages import codec
+from broker.protocol.topics import RESERVED, Kind, Topic, Topics
 
 HEX = "0f" * 32
 ADAPTERS = {

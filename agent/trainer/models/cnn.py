@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from agent.trainer.models.dropout import Dropout
+from agent.trainer.models.layers import Dropout
 
 
 @dataclass(frozen=True)

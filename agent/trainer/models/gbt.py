@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import xgboost as xgb
 
-from agent.trainer.arrays import Floats, Ints
-from agent.trainer.config import GbtHyper
-from agent.trainer.errors import DivergedError
-from agent.trainer.progress import Progress
+from agent.trainer.common.arrays import Floats, Ints
+from agent.trainer.common.config import GbtHyper
+from agent.trainer.common.errors import DivergedError
+from agent.trainer.common.progress import Progress
 
 _REPORT_EVERY: Final = 10  # rounds
 

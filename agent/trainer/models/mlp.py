@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from agent.trainer.models.dropout import Dropout
-from agent.trainer.models.standardise import Standardise
+from agent.trainer.models.layers import Dropout, Standardise
 
 
 @dataclass(frozen=True)

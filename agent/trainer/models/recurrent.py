@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from agent.trainer.models.dropout import Dropout
+from agent.trainer.models.layers import Dropout
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from agent.trainer.models.dropout import Dropout
-from agent.trainer.models.standardise import Standardise
+from agent.trainer.models.layers import Dropout, Standardise
 
 _ROUNDS: Final = 4  # scoring hides every token once, a quarter of them at a time
 

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agent.trainer import config, run, run_ssl
-from agent.trainer.arguments import parse_job
-from agent.trainer.interruption import Interruption
+from agent.trainer import run, run_ssl
+from agent.trainer.common import config
+from agent.trainer.common.arguments import parse_job
+from agent.trainer.common.progress import Progress
+from agent.trainer.common.signals import Interruption
 from agent.trainer.prepare import prepare
-from agent.trainer.progress import Progress
 from agent.trainer.simulate import simulate
 
 Row = dict[str, Any]

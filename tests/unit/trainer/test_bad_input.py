@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agent.trainer import config
+from agent.trainer.common import config
+from agent.trainer.common.progress import MESSAGE_LIMIT
 from agent.trainer.prepare import prepare
-from agent.trainer.progress import MESSAGE_LIMIT
 from agent.trainer.simulate import simulate
 from tests.harness import forked
 

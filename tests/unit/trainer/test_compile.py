@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from agent.trainer import config
+from agent.trainer.common import config
 from tests.harness import forked
 from tests.unit.trainer.test_resume import AT_STEP
 

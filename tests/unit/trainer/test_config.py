@@ -9,8 +9,9 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from agent.trainer import MODELS, config
-from agent.trainer.arguments import parse_job
+from agent.trainer import MODELS
+from agent.trainer.common import config
+from agent.trainer.common.arguments import parse_job
 
 SEVEN = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer", "transformer_ssl")
 PLACE = ("--mode", "oracle", "--data", "data", "--out-dir", "out")
@@ -35,7 +36,7 @@ def test_the_seven_trainers_are_described_in_json() -> None:
 def test_a_daemon_can_import_the_config_without_numpy_or_torch() -> None:
     """Importing the config in a fresh process loads no numeric library."""
     code = (
-        "import sys, agent.trainer.config\n"
+        "import sys, agent.trainer.common.config\n"
         "heavy = {'numpy', 'torch', 'xgboost', 'pyarrow', 'sklearn', 'safetensors'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

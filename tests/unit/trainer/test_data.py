@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from agent.trainer.batches import FeatureBatches, WindowBatches
-from agent.trainer.data import (
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.data.dataset import (
     UNLABELLED,
     load_features,
     load_index,
     load_schema,
     open_series,
 )
-from agent.trainer.errors import BadInputError
+from agent.trainer.training.batches import FeatureBatches, WindowBatches
 
 CPU = torch.device("cpu")
 

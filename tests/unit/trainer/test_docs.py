@@ -6,9 +6,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from agent.trainer import config
-from agent.trainer.features import STATISTICS
-from agent.trainer.metrics import BINARY_METRICS, MULTICLASS_METRICS
+from agent.trainer.common import config
+from agent.trainer.data.features import STATISTICS
+from agent.trainer.evaluation.metrics import BINARY_METRICS, MULTICLASS_METRICS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "trainers.md").read_text(encoding="utf-8")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from agent.trainer.models.dropout import Dropout
+from agent.trainer.models.layers import Dropout
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9])

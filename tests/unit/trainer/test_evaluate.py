@@ -11,22 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from agent.trainer.bootstrap import (
+from agent.trainer.data.dataset import WindowIndex
+from agent.trainer.data.weighting import unweighted
+from agent.trainer.evaluation.bootstrap import (
     Resamples,
     binary_intervals,
     multiclass_intervals,
     resampling_groups,
 )
-from agent.trainer.data import WindowIndex
-from agent.trainer.evaluate import Protocol, choose_thresholds, evaluate
-from agent.trainer.metrics import (
+from agent.trainer.evaluation.evaluate import Protocol, choose_thresholds, evaluate
+from agent.trainer.evaluation.metrics import (
     MULTICLASS_METRICS,
     Scored,
     Thresholds,
     binary_metrics,
     multiclass_metrics,
 )
-from agent.trainer.weighting import unweighted
 
 PROTOCOL = Protocol(("0", "1"), target_fpr=0.05, n_resamples=200, seed=0)
 

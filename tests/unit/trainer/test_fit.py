@@ -11,17 +11,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agent.trainer.checkpoint import load_weights, weights_to_bytes
-from agent.trainer.config import TRAINERS, CnnHyper, GruHyper, LstmHyper, MlpHyper, TorchHyper
-from agent.trainer.config import TransformerHyper as THyper
-from agent.trainer.errors import BadInputError, DivergedError
-from agent.trainer.fit import fit, mean_loss, start_torch
-from agent.trainer.interruption import Interruption
-from agent.trainer.keeper import FILE, Keeper
+from agent.trainer.common.checkpoint import FILE, Keeper, load_weights, weights_to_bytes
+from agent.trainer.common.config import (
+    TRAINERS,
+    CnnHyper,
+    GruHyper,
+    LstmHyper,
+    MlpHyper,
+    TorchHyper,
+)
+from agent.trainer.common.config import TransformerHyper as THyper
+from agent.trainer.common.errors import BadInputError, DivergedError
+from agent.trainer.common.progress import Progress
+from agent.trainer.common.signals import Interruption
+from agent.trainer.data.weighting import class_weights
 from agent.trainer.models.transformer import EncoderSize, MaskedAutoencoder
-from agent.trainer.networks import build
-from agent.trainer.progress import Progress
-from agent.trainer.weighting import class_weights
+from agent.trainer.training.fit import fit, mean_loss, start_torch
+from agent.trainer.training.networks import build
 
 WINDOWS = np.arange(64)
 

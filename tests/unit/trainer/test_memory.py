@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agent.trainer import config
+from agent.trainer.common import config
 from agent.trainer.prepare import prepare
 
 pytestmark = [

@@ -12,10 +12,10 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from agent.trainer import drawings
-from agent.trainer.data import WindowIndex
-from agent.trainer.evaluate import Evaluation, Protocol, evaluate
-from agent.trainer.metrics import Scored
+from agent.trainer.data.dataset import WindowIndex
+from agent.trainer.evaluation import plots
+from agent.trainer.evaluation.evaluate import Evaluation, Protocol, evaluate
+from agent.trainer.evaluation.metrics import Scored
 
 VOID = {"meta", "br", "img", "link", "input"}
 
@@ -138,7 +138,7 @@ def an_evaluation(*hosts: str) -> Evaluation:
 def test_a_fleet_of_hosts_still_fits() -> None:
     """Of many hosts the worst are drawn, and how many are not is told."""
     evaluation = an_evaluation(*(f"h{number:03}" for number in range(100)))
-    drawn = drawings.per_host(evaluation, "auroc", "AUROC")
+    drawn = plots.per_host(evaluation, "auroc", "AUROC")
     assert drawn is not None
     assert "The 40 worst of 100 are shown." in drawn.caption
     worst = min(evaluation.per_host, key=lambda name: evaluation.per_host[name]["auroc"])
@@ -149,7 +149,7 @@ def test_a_fleet_of_hosts_still_fits() -> None:
 
 def test_a_hosts_name_is_no_formula() -> None:
     """A name with dollars in it is drawn as it is."""
-    drawn = drawings.per_host(an_evaluation("$x^2$", "<b>"), "auroc", "AUROC")
+    drawn = plots.per_host(an_evaluation("$x^2$", "<b>"), "auroc", "AUROC")
     assert drawn is not None
     assert ">$x^2$</text>" in drawn.svg
     assert ">&lt;b&gt;</text>" in drawn.svg
@@ -158,7 +158,7 @@ def test_a_hosts_name_is_no_formula() -> None:
 def test_a_users_own_settings_change_nothing() -> None:
     """The same figures give the same bytes, whatever matplotlib was told."""
     evaluation = an_evaluation("a", "b", "c")
-    plain = drawings.roc(evaluation, ("0", "1"))
+    plain = plots.roc(evaluation, ("0", "1"))
     with mpl.rc_context({"axes.grid": False, "font.size": 20, "svg.fonttype": "path"}):
-        assert drawings.roc(evaluation, ("0", "1")) == plain
+        assert plots.roc(evaluation, ("0", "1")) == plain
         assert mpl.rcParams["font.size"] == 20

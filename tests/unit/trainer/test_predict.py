@@ -21,11 +21,13 @@ import pytest
 import zstandard
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from agent.trainer import config, predict, unbundle
-from agent.trainer.errors import BadInputError
-from agent.trainer.features import STATISTICS
-from agent.trainer.stored import load_model
-from agent.trainer.unbundle import read_model_files
+from agent.trainer import predict
+from agent.trainer.common import config
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.data.features import STATISTICS
+from agent.trainer.inference import bundle_files
+from agent.trainer.inference.bundle_files import read_model_files
+from agent.trainer.inference.stored_model import load_model
 from tests.harness import forked
 
 PROGRAM = ("-m", "agent.trainer.predict")
@@ -147,7 +149,7 @@ def test_a_bundle_is_read_and_not_unpacked(
     table = scores(bundle, raw_of(simulated), tmp_path / "a.parquet")
     unpacked = scores(model, raw_of(simulated), tmp_path / "b.parquet")
     assert table["score"].to_pylist() == unpacked["score"].to_pylist()
-    monkeypatch.setattr(unbundle, "MAX_BYTES", 5000)
+    monkeypatch.setattr(bundle_files, "MAX_BYTES", 5000)
     bomb = archive(tmp_path / "bomb.tar.zst", ("x", bytes(100_000), tarfile.REGTYPE), *good)
     with pytest.raises(BadInputError, match="unpacks to more"):
         read_model_files(bomb)

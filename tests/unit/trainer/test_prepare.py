@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.trainer import prepare as program
-from agent.trainer import rawfile
-from agent.trainer.data import load_features, load_index, load_schema, open_series
-from agent.trainer.errors import BadInputError
-from agent.trainer.features import STATISTICS, summarise
-from agent.trainer.rawfile import Rows
-from agent.trainer.schema import EpisodeEntry
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.data import raw_file
+from agent.trainer.data.dataset import load_features, load_index, load_schema, open_series
+from agent.trainer.data.features import STATISTICS, summarise
+from agent.trainer.data.raw_file import Rows
+from agent.trainer.data.schema import EpisodeEntry
+from agent.trainer.data.windows import Labelling, cut_windows
 from agent.trainer.simulate import simulate
-from agent.trainer.windows import Labelling, cut_windows
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -120,8 +120,8 @@ def test_the_same_input_gives_the_same_bytes_in_whatever_pieces_it_is_read(
     """Batches of 37 rows and of 65,536 lead to identical files."""
     raw_path, schema_path = simulate(tmp_path, hosts=2, episodes=2, rows=300, seed=1)
     made = []
-    for name, batch_rows in (("a", rawfile.BATCH_ROWS), ("b", 37)):
-        monkeypatch.setattr(rawfile, "BATCH_ROWS", batch_rows)
+    for name, batch_rows in (("a", raw_file.BATCH_ROWS), ("b", 37)):
+        monkeypatch.setattr(raw_file, "BATCH_ROWS", batch_rows)
         out = tmp_path / name
         program.prepare(raw_path, schema_path, out, window=60, stride=10, log=lambda _: None)
         made.append(_files(out))

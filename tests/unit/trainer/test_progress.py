@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 
-from agent.trainer.progress import Progress
+from agent.trainer.common.progress import Progress
 
 
 def _told(seconds: Sequence[float], epochs: int) -> list[float | None]:

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from agent.trainer import config, run
-from agent.trainer.arguments import parse_job
-from agent.trainer.interruption import Interruption
-from agent.trainer.keeper import FILE, Checkpoint, Keeper
-from agent.trainer.progress import Progress
+from agent.trainer import run
+from agent.trainer.common import config
+from agent.trainer.common.arguments import parse_job
+from agent.trainer.common.checkpoint import FILE, Checkpoint, Keeper
+from agent.trainer.common.progress import Progress
+from agent.trainer.common.signals import Interruption
 from tests.harness import forked
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-from agent.trainer import config, run
-from agent.trainer.errors import BadInputError, DivergedError
-from agent.trainer.interruption import Interruption
-from agent.trainer.metrics import MULTICLASS_METRICS
-from agent.trainer.progress import Progress, run_reported
+from agent.trainer import run
+from agent.trainer.common import config
+from agent.trainer.common.errors import BadInputError, DivergedError
+from agent.trainer.common.progress import Progress, run_reported
+from agent.trainer.common.signals import Interruption
+from agent.trainer.evaluation.metrics import MULTICLASS_METRICS
 
 QUICK = ("--epochs", "2", "--n-resamples", "100")
 SEVEN = tuple(config.TRAINERS)
@@ -266,7 +267,8 @@ def test_what_libraries_print_does_not_reach_the_events(simulated: Path, tmp_pat
     """Standard output is JSON lines alone, even if native code prints."""
     code = (
         "import os, sys\n"
-        "from agent.trainer import run, storage\n"
+        "from agent.trainer import run\n"
+        "from agent.trainer.common import files as storage\n"
         "check = storage.check_folders\n"
         "def noisy(*folders):\n"
         "    os.write(1, b'noise from C\\n')\n"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agent.trainer.data import WindowIndex
-from agent.trainer.errors import BadInputError
-from agent.trainer.splits import PURGED, TEST, TRAIN, VALIDATION, Splits, split
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.data.dataset import WindowIndex
+from agent.trainer.data.splits import PURGED, TEST, TRAIN, VALIDATION, Splits, split
 
 PARTS = (TRAIN, VALIDATION, TEST)
 

@@ -1,0 +1,1 @@
+"""The agent's decisions: a state machine without IO. Pure."""

@@ -1,0 +1,79 @@
+"""The agent's side of a lease: for how long an attempt may run by this machine's own clock.
+
+A lease counts from the moment at which the agent sent what the coordinator answers. The coordinator
+counts from the moment at which that came, so the agent's lease ends first. A trainer that may be
+stopped is stopped so early that it has ended when the coordinator may give the job to another host.
+The end of a connection changes no lease. See docs/protocol.md, "Leases".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent.core import resuming, runs
+from agent.core.state import Run, State
+from broker.clock import Now
+from broker.protocol.messages import Lease
+
+LEAST_SLEEP_S: Final = 1.0  # less is how far apart two clocks were read
+WHY: Final = "the coordinator has not renewed its lease in time"
+
+
+def on_lease(state: State, lease: Lease, now: Now) -> None:
+    """The coordinator gives these attempts to nobody else for a while."""
+    sent_s = state.sent_s.get(lease.heard)
+    if sent_s is None:
+        return  # too old to know when it was sent
+    for one in lease.jobs:
+        run = state.runs.get(one.job_id)
+        if run is not None and run.attempt == one.attempt:
+            run.lease_s = lease.lease_s
+            run.lease_until_s = max(run.lease_until_s, sent_s + lease.lease_s)
+            _watch(state, run)
+            resuming.start_if_leased(state, run)
+            if run.lease_until_s <= now.mono_s:
+                on_timer(state, run.job_id, now)
+
+
+def on_timer(state: State, job_id: str, now: Now) -> None:
+    """A lease is about to end: stop the trainer, and kill it at the end of the lease."""
+    run = state.runs.get(job_id)
+    if run is None or not run.lease_s or not _stops(state, run):
+        return
+    if now.mono_s < _stop_at_s(state, run):
+        _watch(state, run)
+        return
+    runs.stop(state, run, run.stopping or "released", run.why or WHY, now)
+    end_s = max(now.mono_s, run.lease_until_s)
+    kill_s = state.timers.when_s(("kill", job_id))
+    if kill_s is not None:
+        state.timers.set(("kill", job_id), min(kill_s, end_s))
+
+
+def on_suspended(state: State, suspended_s: float | None, now: Now) -> None:
+    """The machine has slept: its monotonic clock stood still, the coordinator's went on."""
+    slept_s = (suspended_s or 0.0) - state.suspended_s
+    if slept_s < LEAST_SLEEP_S:
+        return
+    state.suspended_s += slept_s
+    state.sent_s.clear()
+    for run in list(state.runs.values()):
+        run.lease_until_s -= slept_s
+        on_timer(state, run.job_id, now)
+
+
+def _watch(state: State, run: Run) -> None:
+    state.timers.set(("lease", run.job_id), _stop_at_s(state, run))
+
+
+def _stop_at_s(state: State, run: Run) -> float:
+    """Return when its trainer is asked to end, so that it has time to leave a checkpoint."""
+    return run.lease_until_s - min(2.0 * state.settings.stop_grace_s, run.lease_s / 2.0)
+
+
+def _stops(state: State, run: Run) -> bool:
+    """Whether a trainer is stopped when its lease ends; by default one that can resume is."""
+    if run.assign.on_lost is not None:
+        return run.assign.on_lost == "stop"
+    known = state.capability.trainers.get(run.assign.model) if state.capability else None
+    return known is not None and known.resumable

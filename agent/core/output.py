@@ -1,0 +1,178 @@
+"""What a trainer's output line means: progress, result, error, or plain text for the log.
+
+The format is the one of docs/trainers.md: one JSON object a line. Anything else is text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from agent.core.state import Run, State
+from broker.clock import Now
+from broker.protocol.events import Outgoing
+from broker.protocol.loglines import MAX_KEPT_BYTES, MAX_LINE_BYTES, encode_lines
+
+MAX_LINE_CHARS: Final = 8192
+MAX_LEVELS: Final = 64  # of what is nested: messages bear some 250
+_METRICS: Final = 64
+_MOST_COUNT: Final = 1 << 53  # beyond it a JSON number is not exact everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line, understood. `text` is what a person reads; at most one of the others is set."""
+
+    text: str
+    phase: str | None = None
+    progress: dict[str, Any] | None = None
+    result: dict[str, JsonValue] | None = None
+    error: str | None = None
+
+
+def understand(line: str) -> Line:
+    """Return what a line of output says; a line that is no event is text."""
+    line = _plain(line[:MAX_LINE_CHARS].rstrip("\r\n"))
+    match _event(line):
+        case {"event": "phase", "phase": str(phase)}:
+            return Line(f"phase {phase[:40]}", phase=phase[:40])
+        case {"event": "progress"} as event:
+            return _progress(event)
+        case {"event": "checkpoint", "epoch": int(epoch)}:
+            return Line(f"checkpoint after epoch {epoch}")
+        case {"event": "log", "message": str(message)}:
+            return Line(message)
+        case {"event": "result", "metrics": dict(metrics)}:
+            kept = {str(key): clean(value) for key, value in list(metrics.items())[:_METRICS]}
+            return Line("done", result=kept)
+        case {"event": "error", "message": str(message), **rest}:
+            kind = rest.get("kind")
+            error = f"{kind}: {message}" if isinstance(kind, str) else message
+            return Line(error, error=error)
+    return Line(line)
+
+
+def _event(line: str) -> Any:
+    """Return the JSON of a line, or none when it is plain text."""
+    if not line.startswith("{"):
+        return None
+    try:
+        # Escapes in JSON can spell half a surrogate pair, which is no text.
+        return json.loads(_plain(json.dumps(json.loads(line), ensure_ascii=False)))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _plain(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def clean(value: Any, levels: int = MAX_LEVELS) -> JsonValue:
+    """Return a JSON value in which nothing is infinite or not a number: those become none.
+
+    So does an integer that no float can hold, and what is nested more than `levels` deep.
+    """
+    if isinstance(value, int | float):
+        return value if isinstance(value, bool) or _number(value) is not None else None
+    if isinstance(value, dict) and levels:
+        return {str(key): clean(item, levels - 1) for key, item in value.items()}
+    if isinstance(value, list) and levels:
+        return [clean(item, levels - 1) for item in value]
+    return value if isinstance(value, str) else None
+
+
+def _progress(event: dict[str, Any]) -> Line:
+    fields: dict[str, Any] = {
+        "epoch": _count(event.get("epoch")),
+        "epochs": _count(event.get("epochs")),
+        "train_loss": _number(event.get("train_loss")),
+        "val_loss": _number(event.get("val_loss")),
+        "eta_s": _number(event.get("eta_s")),
+    }
+    metrics = event.get("metrics")
+    if isinstance(metrics, dict):
+        fields["metrics"] = {str(k): clean(v) for k, v in list(metrics.items())[:_METRICS]}
+    words = [f"epoch {fields['epoch']}/{fields['epochs']}"]
+    words += [
+        f"{name} {fields[name]:.4g}"
+        for name in ("train_loss", "val_loss")
+        if fields[name] is not None
+    ]
+    known = {key: value for key, value in fields.items() if value is not None}
+    if known.get("eta_s", 0) < 0:
+        del known["eta_s"]
+    return Line("  ".join(words), progress=known)
+
+
+def _count(value: Any) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_COUNT
+    return value if is_count else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+# What trainers print goes out in numbered lines; what no coordinator has heard is sent again.
+#
+# While none listens the last lines of each attempt are kept, `MAX_KEPT_BYTES` of each, also of
+# those that have ended meanwhile. They go out as one message when a coordinator listens again.
+
+LINES_A_SECOND: Final = 50
+MAX_KEPT: Final = 64  # attempts
+
+
+def say(state: State, run: Run, text: str, now: Now) -> None:
+    """Publish a text, unless the trainer floods: the work folder's log has all of it."""
+    if now.mono_s - run.lines_at_s >= 1.0:
+        if run.left_out:
+            text = f"... {run.left_out} lines left out\n{text}"
+        run.lines_at_s, run.lines, run.left_out = now.mono_s, 0, 0
+    run.lines += 1
+    if run.lines > LINES_A_SECOND:
+        run.left_out += 1
+        return
+    for line in text.split("\n"):
+        run.said += 1
+        _say_line(state, run, line.encode("utf-8", "replace")[:MAX_LINE_BYTES])
+
+
+def tell_kept(state: State) -> None:
+    """Send what was kept, if a coordinator listens; it may have heard some of it."""
+    if not state.connected or not state.listening:
+        return
+    kept, state.kept = state.kept, {}
+    for (job_id, attempt), (last, lines) in kept.items():
+        topic = state.topics.log(state.settings.host, job_id)
+        said = encode_lines(attempt, last - len(lines) + 1, lines)
+        state.out.append(Outgoing(topic, said, 0))
+
+
+def _say_line(state: State, run: Run, line: bytes) -> None:
+    if not state.listening:
+        _keep(state, run, line)
+    if state.connected and ("birth",) not in state.timers:
+        # Before a birth it would come in front of what is kept.
+        topic = state.topics.log(state.settings.host, run.job_id)
+        state.out.append(Outgoing(topic, encode_lines(run.attempt, run.said, [line]), 0))
+
+
+def _keep(state: State, run: Run, line: bytes) -> None:
+    key = (run.job_id, run.attempt)
+    _, lines = state.kept.get(key, (0, []))
+    lines.append(line)
+    while sum(map(len, lines)) + len(lines) > MAX_KEPT_BYTES:
+        del lines[0]
+    state.kept[key] = (run.said, lines)
+    while len(state.kept) > MAX_KEPT:
+        del state.kept[next(iter(state.kept))]

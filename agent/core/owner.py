@@ -1,0 +1,114 @@
+"""Whose the machine is: quiet hours, idle only, and the owner's own snooze.
+
+What the owner says on the machine and what the manifest says are judged together: either may
+forbid, neither may lift the other. While something forbids, the agent refuses every job, whatever
+the coordinator asks, and gives back what runs, unless that may be finished. `judge` is pure: the
+local time and what was seen of the machine come with the event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from agent.core import runs
+from agent.core.effects import Look, Looked
+from agent.core.state import Hold, OwnerSettings, State
+from broker.clock import Now
+from broker.errors import ConfigError
+from broker.protocol.messages import HostRules, Rules
+from broker.protocol.quiet_hours import Hours, parse_hours, quiet_until, told
+
+MAX_CHARS: Final = 500
+NO_ANSWER_S: Final = 60.0
+
+
+def judge(own: OwnerSettings, manifest: HostRules, seen: Looked) -> tuple[Hold, ...]:
+    """Return everything that speaks against running jobs here now."""
+    return tuple(_holds(own, manifest, seen))
+
+
+def wants_idle(state: State) -> bool:
+    """Whether anybody wants to know if the machine is in use: otherwise nobody looks."""
+    return state.settings.owner.rules.idle_only or state.rules.idle_only
+
+
+def on_looked(state: State, seen: Looked, now: Now) -> bool:
+    """Take what was seen; return whether the coordinator should hear of it at once."""
+    holds = judge(state.settings.owner, state.rules, seen)
+    before, state.holds = {hold.kind for hold in state.holds}, holds
+    first, state.looked = not state.looked, True
+    if not any(hold.kind == "in use" for hold in holds):
+        state.in_use_since_s = None
+    elif state.in_use_since_s is None:
+        state.in_use_since_s = now.mono_s
+    state.refuses = "; ".join(hold.text for hold in holds)[:MAX_CHARS]
+    state.timers.set(("look",), now.mono_s + state.settings.look_s)
+    return first or before != {hold.kind for hold in holds}
+
+
+def give_back(state: State, now: Now) -> None:
+    """End what runs, if one of the reasons wants that: it is given back with its checkpoint."""
+    used_s = 0.0 if state.in_use_since_s is None else now.mono_s - state.in_use_since_s
+    grace_s = state.settings.owner.busy_grace_s
+    why = [one.text for one in state.holds if one.release and (one.at_once or used_s >= grace_s)]
+    if not why:
+        return
+    for run in list(state.runs.values()):
+        if not run.stopping and run.phase != "bundling":
+            runs.stop(state, run, "released", why[0], now)
+
+
+def on_rules(state: State, rules: Rules, now: Now) -> None:
+    """The manifest says when this host takes no jobs."""
+    try:
+        for text in rules.rules.quiet_hours:
+            parse_hours(text)
+    except ConfigError:
+        state.drop("rules", "quiet hours that this agent does not understand")
+        return
+    state.rules, state.rules_digest = rules.rules, rules.digest
+    look(state, now)
+    state.beat_soon(now)
+
+
+def look(state: State, now: Now) -> None:
+    """Have somebody look at the machine now; the answer says when the next time is."""
+    state.timers.set(("look",), now.mono_s + NO_ANSWER_S)
+    state.do(Look(idle=wants_idle(state)))
+
+
+def _holds(own: OwnerSettings, manifest: HostRules, seen: Looked) -> Iterator[Hold]:
+    snooze = seen.snooze
+    if snooze is not None:
+        left = "" if snooze.until is None else f" {told(snooze.until, seen.local)}"
+        yield Hold("snoozed", f"snoozed{left} by its owner", release=snooze.now)
+    for rules, whose in ((own.rules, "its owner"), (manifest, "the manifest")):
+        release = rules.on_busy == "release"
+        until = quiet_until(_parsed(rules), seen.local)
+        if until is not None:
+            words = f"quiet {told(until, seen.local)}".replace("quiet always", "always quiet")
+            yield Hold("quiet", f"{words} by {whose}", release)
+    idle_only = [rules for rules in (own.rules, manifest) if rules.idle_only]
+    signs = list(_signs(own, seen)) if idle_only else []
+    if signs:
+        release = any(rules.on_busy == "release" for rules in idle_only)
+        yield Hold("in use", f"in use: {', '.join(signs)}", release, at_once=False)
+
+
+def _parsed(rules: HostRules) -> list[Hours]:
+    return [parse_hours(text) for text in rules.quiet_hours]
+
+
+def _signs(own: OwnerSettings, seen: Looked) -> Iterator[str]:
+    """Say how it shows that somebody uses the machine."""
+    if seen.input_idle_s is not None and seen.input_idle_s < own.idle_after_s:
+        yield f"keyboard {_ago(seen.input_idle_s)}"
+    if seen.gpu_users:
+        yield f"GPU by {', '.join(seen.gpu_users[:3])}"
+    if seen.others_percent is not None and seen.others_percent >= own.busy_percent:
+        yield f"{seen.others_percent:.0f} % of the CPU by others"
+
+
+def _ago(seconds: float) -> str:
+    return "now" if seconds < 60 else f"{seconds / 60:.0f} min ago"

@@ -1,0 +1,398 @@
+"""The agent's core: a plain state machine over slots, attempts and what is owed; it does no IO.
+
+`handle(event, now)` takes a message, an event of a trainer's process or an answer of the shell;
+`take()` hands over the effects; `next_deadline()` says when `Tick` is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pydantic import ValidationError
+
+from agent.core import leases, output, owner, reports, resuming, runs, unbundled
+from agent.core.effects import (
+    BundleChecked,
+    BundleFailed,
+    BundleMade,
+    BundleUnread,
+    CheckpointBundled,
+    CheckpointFound,
+    CheckpointInstalled,
+    Effect,
+    Leave,
+    Looked,
+    Measure,
+    Probed,
+    ShellEvent,
+    Shutdown,
+    Tick,
+    TrainerExited,
+    TrainerLine,
+    TrainerStarted,
+    Unbundled,
+    Vitals,
+)
+from agent.core.state import CoreSettings, State
+from broker.clock import Now, Randomness
+from broker.errors import BadMessage, BadStream, BadTopic
+from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.messages import (
+    AGENT_REQUEST,
+    CERTIFICATE_RESPONSE,
+    GRANT,
+    STATUS,
+    AgentRequest,
+    Assign,
+    Cancel,
+    Capability,
+    Failed,
+    Finished,
+    Gpu,
+    Heartbeat,
+    Lease,
+    Noted,
+    Rebirth,
+    Release,
+    Rules,
+    Status,
+    decode,
+)
+from broker.protocol.topics import Kind, Topic, Topics
+
+BIRTH_JITTER_S = 0.5
+_OF_THE_JOB = "the job is "  # how the coordinator says why an attempt is none of its own any more
+
+
+class Core:
+    """Decides; see the module.
+
+    `spooled` are the reports that an earlier process still owed, `left` the results that it has not
+    bundled, `interrupted` the jobs and attempts that it ran when it was killed, and that have a
+    checkpoint here.
+    """
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        topics: Topics,
+        spooled: Sequence[Finished | Failed] = (),
+        left: Sequence[Unbundled] = (),
+        interrupted: Sequence[tuple[str, int]] = (),
+        *,
+        rng: Randomness,
+        new_id: Callable[[], str],
+    ) -> None:
+        """Start with nothing running."""
+        self.state = State(settings, topics, rng, new_id)
+        reports.reload(self.state, list(spooled))
+        unbundled.reload(self.state, left)
+        runs.reload(self.state, interrupted)
+
+    def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
+        """Take one event. Never raises for what came over the wire."""
+        if isinstance(event, Incoming):
+            self._on_message(event, now)
+        else:
+            self._on_local(event, now)
+        for key in self.state.timers.due(now.mono_s):
+            self._on_timer(key, now)
+        self._leave_if_done()
+
+    def take(self) -> list[Effect]:
+        """Hand over the effects, to be performed in order."""
+        effects, self.state.out = self.state.out, []
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """Return when a `Tick` is wanted (monotonic seconds), or none."""
+        return self.state.timers.next_deadline()
+
+    def slot_count(self) -> int:
+        """Return how many slots this host has."""
+        return len(self.state.slots)
+
+    def why_ending(self, job_id: str, attempt: int) -> str:
+        """Return in words why an attempt was told to end; empty when it was not."""
+        run = self.state.runs.get(job_id)
+        if run is None or run.attempt != attempt or not run.stopping:
+            return ""
+        how = {"cancelled": "cancelled", "released": "given back"}.get(run.stopping, "ended")
+        if run.why.startswith(_OF_THE_JOB):  # how it is says more than what its host was told
+            return run.why.removeprefix(_OF_THE_JOB)
+        return how if run.why in {"", how} else f"{how}: {run.why}"
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Return the CUDA devices that the probe has found."""
+        return self.state.capability.gpus if self.state.capability else ()
+
+    def status(self, state: str, reason: str, session: str) -> Status:
+        """Return a presence message; the link uses it for the will."""
+        settings = self.state.settings
+        return Status.model_validate(
+            {
+                "state": state,
+                "reason": reason,
+                "session": session,
+                "instance": settings.instance,
+                "boot_id": settings.boot_id,
+                "owes": reports.results(self.state) if reason == "goodbye" else (),
+            }
+        )
+
+    def _on_local(self, event: Connected | Disconnected | ShellEvent, now: Now) -> None:
+        state = self.state
+        match event:
+            case Connected(session):
+                state.session, state.connected = session, True
+                self._birth(now)
+            case Disconnected():
+                state.connected = state.listening = False
+                reports.on_disconnected(state)
+            case Probed(capability):
+                gpus: list[int | None] = [gpu.index for gpu in capability.gpus] or [None]
+                state.slots = tuple(gpus[slot % len(gpus)] for slot in range(capability.slots))
+                self._is_now(capability)
+                state.do(Measure())
+            case Vitals(data_id=data_id):
+                self._has_data(data_id)
+                leases.on_suspended(state, event.suspended_s, now)
+                judged = bool(state.waiting)
+                runs.on_vitals(state, event, now)
+                if not judged or ("beat-soon",) not in state.timers:
+                    self._beat(now)  # else one follows soon, and tells of all that was started
+            case Looked():
+                leases.on_suspended(state, event.suspended_s, now)
+                if owner.on_looked(state, event, now):
+                    self._beat(now)  # first, so that what is given back does not come here again
+                owner.give_back(state, now)
+            case Shutdown():
+                self._on_shutdown(now)
+            case Tick():
+                pass
+            case _:
+                self._on_child(event, now)
+
+    def _on_child(self, event: ShellEvent, now: Now) -> None:
+        match event:
+            case TrainerStarted():
+                runs.on_started(self.state, event, now)
+            case TrainerLine():
+                runs.on_line(self.state, event, now)
+            case TrainerExited():
+                if event.data_gone:
+                    self._has_data(None)  # first, so that the job does not come here again
+                runs.on_exited(self.state, event, now)
+            case BundleMade():
+                runs.on_bundle_made(self.state, event, now)
+            case BundleFailed():
+                runs.on_bundle_failed(self.state, event, now)
+            case CheckpointFound():
+                resuming.on_found(self.state, event, now)
+            case CheckpointInstalled():
+                resuming.on_installed(self.state, event, now)
+            case CheckpointBundled():
+                runs.on_checkpoint_bundled(self.state, event, now)
+            case BundleChecked():
+                reports.on_checked(self.state, event, now)
+            case BundleUnread():
+                reports.on_unread(self.state, event, now)
+
+    def _on_shutdown(self, now: Now) -> None:
+        state = self.state
+        if state.leaving:
+            return
+        state.leaving = True
+        self._beat(now)  # so that what is released now is not given back to this host
+        for run in list(state.runs.values()):
+            unbundled.keep(state, run)
+            runs.stop(state, run, run.stopping or "released", "the agent was shut down", now)
+        # Trainers get their grace; then what is noted is noted, the rest is found by its lease.
+        patience_s = state.settings.stop_grace_s if state.runs else 0.0
+        state.timers.set(("leave",), now.mono_s + patience_s + state.settings.leave_grace_s)
+
+    def _leave_if_done(self) -> None:
+        state = self.state
+        if not state.leaving:
+            return
+        owing = any(not isinstance(held.report, Finished) for held in state.owed.values())
+        waiting = bool(state.runs) or (owing and state.connected)
+        if not waiting or ("leave",) not in state.timers:
+            state.do(Leave())
+
+    def _birth(self, now: Now, *, whole: bool = True) -> None:
+        """State everything: who is here, what it is, what it holds, what it owes.
+
+        What it is, 14 KB, is left out for a coordinator that has been told, or will find it at the
+        broker; if it does not, it asks.
+        """
+        state = self.state
+        if not state.connected:
+            return  # a retained message may come before the link says so; then this comes again
+        topic = state.topics.status(state.settings.host)
+        state.publish(topic, self.status("online", "birth", state.session), retain=True)
+        if whole:
+            self._say_capability()
+            state.capability_due = False
+        state.do(Measure())
+        output.tell_kept(state)  # before the reports: an attempt's output comes before its end
+        reports.start_over(state, now)
+
+    def _has_data(self, data_id: str | None) -> None:
+        """Say so when the data's disk has gone, or is back."""
+        known = self.state.capability
+        if known is not None and known.data_id != data_id:
+            self._is_now(known.model_copy(update={"data_id": data_id}))
+
+    def _is_now(self, capability: Capability) -> None:
+        self.state.capability = capability
+        self._say_capability()
+        self.state.capability_due = True  # a coordinator that is away knows the one before
+
+    def _say_capability(self) -> None:
+        state = self.state
+        if state.capability is not None and state.connected:
+            capability = state.capability.model_copy(
+                update={"session": state.session, "instance": state.settings.instance}
+            )
+            topic = state.topics.capability(state.settings.host)
+            state.publish(topic, capability, retain=True)
+
+    def _beat(self, now: Now) -> None:
+        state, vitals = self.state, self.state.vitals
+        if not state.connected or vitals is None:
+            return
+        state.seq += 1
+        beat = Heartbeat(
+            session=state.session,
+            instance=state.settings.instance,
+            seq=state.seq,
+            ram_available_bytes=vitals.ram_available_bytes,
+            cpu_percent=vitals.cpu_percent,
+            load_1m=vitals.load_1m,
+            gpus=vitals.gpus,
+            jobs=state.held(),
+            refuses=self._refuses(),
+            dropped=state.dropped.total(),
+            rules=state.rules_digest,
+            suspended_s=vitals.suspended_s,
+        )
+        state.sent(str(beat.seq), now)
+        state.publish(state.topics.heartbeat(state.settings.host), beat, qos=0)
+
+    def _refuses(self) -> str:
+        if self.state.leaving:
+            return "it is shutting down"
+        return self.state.refuses if self.state.capability else "it is starting"
+
+    def _on_timer(self, key: tuple[str, ...], now: Now) -> None:
+        state = self.state
+        match key:
+            case ("beat",):
+                state.timers.set(("beat",), now.mono_s + state.settings.heartbeat_s)
+                state.do(Measure())
+            case ("beat-soon",):
+                state.do(Measure())
+            case ("look",):
+                owner.look(state, now)
+            case ("birth",):
+                state.listening = True
+                self._birth(now, whole=state.capability_due)
+            case ("report", job_id):
+                reports.send(state, job_id, now)
+            case ("upload", job_id):
+                reports.on_upload_timer(state, job_id, now)
+            case (kind, job_id):
+                self._on_run_timer(kind, job_id, now)
+
+    def _on_run_timer(self, kind: str, job_id: str, now: Now) -> None:
+        state = self.state
+        match kind:
+            case "timeout":
+                runs.on_timeout(state, job_id, now)
+            case "stall":
+                runs.on_stall(state, job_id, now)
+            case "bundle":
+                runs.on_bundle_timer(state, job_id)
+            case "fetch":
+                resuming.on_timer(state, job_id, now)
+            case "kill":
+                runs.on_kill_timer(state, job_id)
+            case "lease":
+                leases.on_timer(state, job_id, now)
+
+    def begin(self, now: Now) -> None:
+        """Start the heartbeat, and look whose the machine is."""
+        owner.look(self.state, now)
+        self.state.timers.set(("beat",), now.mono_s + self.state.settings.heartbeat_s)
+
+    def _on_message(self, message: Incoming, now: Now) -> None:
+        state = self.state
+        try:
+            topic = state.topics.parse(message.topic)
+        except BadTopic as error:
+            state.drop("unknown", str(error))
+            return
+        try:
+            self._dispatch(topic, message, now)
+        except (BadMessage, BadStream) as error:
+            state.drop(topic.kind.value, str(error))
+        except ValidationError as error:
+            # It fitted, and yet no answer could be made of it: that is garbage as well.
+            state.drop(topic.kind.value, f"{error.title} cannot be built")
+
+    def _dispatch(self, topic: Topic, message: Incoming, now: Now) -> None:
+        state, mine = self.state, topic.host == self.state.settings.host
+        if topic.kind is Kind.COORDINATOR_STATUS and message.payload:
+            status = decode(STATUS, message.payload)
+            self._on_coordinator(status, now, retained=message.retained)
+        elif message.retained or not mine:
+            return  # a retained command is a replay
+        elif topic.kind is Kind.REQUEST:
+            self._on_request(decode(AGENT_REQUEST, message.payload), now)
+        elif topic.kind is Kind.CHECKPOINT_CHUNK:
+            resuming.on_chunk(state, topic.artifact_id, topic.index, message.payload, now)
+        elif topic.kind is Kind.IDENTITY_RESPONSE:
+            decode(CERTIFICATE_RESPONSE, message.payload)  # taken beside the core: it needs the key
+        elif topic.kind is Kind.GRANT:
+            grant = decode(GRANT, message.payload)
+            reports.on_grant(state, topic.artifact_id, grant, now)
+
+    def _on_request(self, request: AgentRequest, now: Now) -> None:
+        match request:
+            case Assign() if request.instance != self.state.settings.instance:
+                self.state.drop("assign", "meant for another process of this agent")
+            case Assign():
+                runs.on_assign(self.state, request, now)
+            case Lease():
+                leases.on_lease(self.state, request, now)
+            case Cancel():
+                runs.on_cancel(self.state, request, now)
+            case Release():
+                runs.on_release(self.state, request, now)
+            case Rules():
+                owner.on_rules(self.state, request, now)
+            case Noted():
+                reports.on_noted(self.state, request, now)
+            case Rebirth():
+                self.state.listening = True
+                self._birth(now)
+
+    def _on_coordinator(self, status: Status, now: Now, *, retained: bool) -> None:
+        """A coordinator that has just come knows nothing of us but what is in its ledger.
+
+        One whose status was retained was there before we were, and has heard our birth. One that
+        has another connection knows what we are, but not what we said meanwhile.
+        """
+        state = self.state
+        if status.state == "offline":
+            state.listening &= status.session != state.coordinator
+        elif retained or status.session == state.coordinator:
+            state.coordinator, state.listening = status.session, True
+            state.coordinator_instance = status.instance
+            output.tell_kept(state)
+        else:
+            state.capability_due |= status.instance != state.coordinator_instance
+            state.coordinator, state.coordinator_instance = status.session, status.instance
+            # All agents hear this at once; they need not all answer at once.
+            state.timers.set(("birth",), now.mono_s + BIRTH_JITTER_S * state.rng.random())

@@ -1,0 +1,295 @@
+"""What the agent owes the coordinator: reports until they are noted, bundles until stored."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from itertools import chain, islice
+from typing import Final
+
+from agent.core import unbundled
+from agent.core.effects import (
+    BundleChecked,
+    BundleMade,
+    BundleUnread,
+    CheckBundle,
+    ClearJob,
+    DropCheckpoint,
+    SendChunk,
+    SpoolReport,
+)
+from agent.core.state import Owed, Run, State
+from broker.clock import Now, backoff_s
+from broker.protocol.messages import (
+    MAX_LISTED,
+    Failed,
+    Finished,
+    GrantMessage,
+    Noted,
+    Offer,
+    OwedResult,
+    Released,
+)
+from broker.stream.stream import Done, Refused, Sender, SendOffer, chunk_size
+from broker.stream.stream import SendChunk as Send
+
+RESEND_BASE_S: Final = 2.0
+RESEND_CAP_S: Final = 30.0
+REFUSED_CAP_S: Final = 120.0
+ASK_AGAIN_S: Final = 60.0
+MAX_WITH_BUNDLE: Final = 256
+CUTS: Final = 2
+ANOTHERS: Final = "the job is another attempt's by now"
+_UNFINISHED: Final = frozenset({"pending", "claimed", "running"})
+
+
+def finished(state: State, run: Run, made: BundleMade, now: Now) -> None:
+    """A bundle is in the spool: report it."""
+    report = Finished(
+        **state.about(run.job_id, run.attempt, run.assign.receipt),
+        artifact_id=made.artifact_id,
+        size_bytes=made.size_bytes,
+        metrics=run.result or {},
+        ran_s=run.ran_s,
+    )
+    owe(state, report, now, made.data)
+
+
+def _in_report(state: State, data: bytes) -> str:
+    """Return what is to travel with a report; a broker with small packets sets the chunk's size."""
+    bundle = base64.b64encode(data).decode()
+    others = sum(bool(owed.bundle) for owed in state.owed.values())
+    fits = len(bundle) <= state.settings.chunk_bytes and others < MAX_WITH_BUNDLE
+    return bundle if fits else ""
+
+
+def owe(
+    state: State, report: Finished | Failed | Released, now: Now, data: bytes = b""
+) -> None:  # fmt: skip
+    """Send a report, again and again until it is noted; keep it on disk if work would be lost.
+
+    `data` is the bundle, if it is small.
+    """
+    state.owed[report.job_id] = Owed(report, _in_report(state, data))
+    if not isinstance(report, Released):
+        state.do(SpoolReport(report, data))
+    send(state, report.job_id, now)
+
+
+def reload(state: State, reports: list[Finished | Failed]) -> None:
+    """Take over what an earlier process of this agent has left in the spool."""
+    for report in reports:
+        state.owed[report.job_id] = Owed(report)
+        state.end(report.job_id, report.attempt)
+
+
+def results(state: State) -> tuple[OwedResult, ...]:
+    """Return what waits here to be brought home, as much of it as a goodbye can say."""
+    reports = (one.report for one in state.owed.values() if isinstance(one.report, Finished))
+    found = chain(
+        ((report.job_id, report.attempt) for report in reports),
+        ((run.job_id, run.attempt) for run in unbundled.kept(state)),
+    )
+    return tuple(
+        OwedResult(job_id=job_id, attempt=attempt) for job_id, attempt in islice(found, MAX_LISTED)
+    )
+
+
+def send(state: State, job_id: str, now: Now) -> None:
+    """Send one report, and set the time to send it again."""
+    owed = state.owed.get(job_id)
+    if owed is None:
+        return
+    if state.connected:
+        update = {"session": state.session, "instance": state.settings.instance}
+        if owed.bundle:
+            update["bundle"] = owed.bundle
+        report = owed.report.model_copy(update=update)
+        state.report(report)
+    wait_s = backoff_s(owed.sent, RESEND_BASE_S, RESEND_CAP_S, state.rng)
+    owed.sent += 1
+    state.timers.set(("report", job_id), now.mono_s + wait_s)
+
+
+def start_over(state: State, now: Now) -> None:
+    """A new connection or a new coordinator: report everything anew."""
+    for job_id, owed in state.owed.items():
+        owed.sent, owed.wanted, owed.sender = 0, False, None
+        state.timers.cancel(("upload", job_id))
+        send(state, job_id, now)
+
+
+def on_disconnected(state: State) -> None:
+    """The connection is gone: maybe a broker that takes no packets of the size just tried.
+
+    Once may be chance. After the second time at the same size it is not tried again.
+    """
+    for owed in state.owed.values():
+        got_through = None if owed.sender is None else owed.sender.reaching()
+        if got_through is not None:
+            state.cut_at_bytes[got_through] += 1
+            if state.cut_at_bytes[got_through] >= CUTS:
+                state.message_bytes = min(state.message_bytes, got_through)
+
+
+def on_noted(state: State, noted: Noted, now: Now) -> None:
+    """The coordinator has taken a report: put it away, or hand over what it asks for."""
+    owed = state.owed.get(noted.job_id)
+    if owed is None or owed.report.id != noted.report_id:
+        return
+    if noted.verdict == "wanted" and owed.artifact_id is not None:
+        owed.wanted, owed.bundle = True, ""  # it is taken by the stream alone
+        # The coordinator's memory of it may go; it is asked again now and then.
+        state.timers.set(("report", noted.job_id), now.mono_s + ASK_AGAIN_S)
+        upload_next(state, now)
+    elif noted.verdict in {"stored", "superseded", "recorded"}:
+        if not isinstance(owed.report, Released) and noted.state not in _UNFINISHED:
+            state.do(DropCheckpoint(noted.job_id))
+        forget(state, noted.job_id, _why_not_taken(noted))
+        state.beat_soon(now)
+        upload_next(state, now)
+
+
+def upload_next(state: State, now: Now) -> None:
+    """Begin the next uploads, oldest first, as many at once as the settings allow."""
+    under_way = sum(owed.sender is not None for owed in state.owed.values())
+    for job_id, owed in state.owed.items():
+        if under_way >= state.settings.max_uploads:
+            return
+        report = owed.report
+        if owed.wanted and owed.sender is None and not isinstance(report, Failed):
+            chunk_bytes = chunk_size(report.size_bytes, state.settings.chunk_bytes)
+            owed.sender = Sender(report.size_bytes, chunk_bytes, state.message_bytes)
+            under_way += 1
+            _perform(state, job_id, owed, owed.sender.start(now.mono_s), now)
+            state.beat_soon(now)
+
+
+def on_grant(state: State, artifact_id: str, grant: GrantMessage, now: Now) -> None:
+    """The receiver says what it misses, or that it is done."""
+    for job_id, owed in list(state.owed.items()):
+        if owed.artifact_id == artifact_id and owed.sender is not None:
+            _perform(state, job_id, owed, owed.sender.on_grant(grant, now.mono_s), now)
+
+
+def on_upload_timer(state: State, job_id: str, now: Now) -> None:
+    """Something may be lost: send it again."""
+    owed = state.owed.get(job_id)
+    if owed is not None and owed.sender is not None:
+        _perform(state, job_id, owed, owed.sender.on_timer(now.mono_s), now)
+
+
+def on_checked(state: State, event: BundleChecked, now: Now) -> None:
+    """A bundle that was refused was hashed again: report it anew, or own up that it is broken."""
+    owed = state.owed.get(event.job_id)
+    if owed is None or owed.report.attempt != event.attempt:
+        return
+    owed.checking = False
+    if event.whole:
+        # The other side could not take it: its disk may be full for long.
+        wait_s = backoff_s(owed.refusals, RESEND_BASE_S, REFUSED_CAP_S, state.rng)
+        owed.refusals += 1
+        state.timers.set(("report", event.job_id), now.mono_s + wait_s)
+        return
+    forget(state, event.job_id)
+    about = state.about(event.job_id, event.attempt, owed.report.receipt)
+    about["ran_s"] = owed.report.ran_s
+    if isinstance(owed.report, Released):
+        owe(state, Released(**about, reason=owed.report.reason), now)
+        return
+    error = "the finished bundle was damaged on this host's disk before it was handed over"
+    owe(state, Failed(**about, error=error), now)
+
+
+def on_unread(state: State, event: BundleUnread, now: Now) -> None:
+    """The disk does not give back what is being handed over: look whether it is still whole."""
+    for job_id, owed in list(state.owed.items()):
+        if owed.artifact_id == event.artifact_id and owed.sender is not None:
+            _refused(state, job_id, owed, event.artifact_id, now)
+
+
+def _why_not_taken(noted: Noted) -> str:
+    """Say why a report is void; empty where it counts."""
+    if noted.verdict != "superseded":
+        return ""
+    if noted.state is None:
+        return "the coordinator does not know the job"
+    if noted.state in _UNFINISHED:
+        return ANOTHERS
+    return f"the job is {noted.state} already"
+
+
+def forget(state: State, job_id: str, not_taken: str = "") -> None:
+    """Put away what was owed for a job, on disk as well; `not_taken`: why, where it is in vain."""
+    owed = state.owed.pop(job_id)
+    state.timers.cancel(("report", job_id))
+    state.timers.cancel(("upload", job_id))
+    state.end(job_id, owed.report.attempt)
+    what = "result" if isinstance(owed.report, Finished) else "report"
+    in_vain = f"its {what} was not taken: {not_taken}" if not_taken else ""
+    clear(state, job_id, owed.report.attempt, owed.artifact_id, in_vain)
+
+
+def clear(
+    state: State, job_id: str, attempt: int, artifact_id: str | None, in_vain: str = ""
+) -> None:
+    """Delete what there is of an attempt; a bundle that another job owes as well stays.
+
+    `in_vain` says so of what was finished, and why.
+    """
+    if any(other.artifact_id == artifact_id for other in state.owed.values()):
+        artifact_id = None
+    state.do(ClearJob(job_id, attempt, artifact_id, in_vain))
+
+
+def _perform(state: State, job_id: str, owed: Owed, effects: Sequence[object], now: Now) -> None:
+    report, artifact_id = owed.report, owed.artifact_id
+    if isinstance(report, Failed) or artifact_id is None:
+        return
+    for effect in effects:
+        match effect:
+            case SendOffer():
+                _offer(state, report, artifact_id)
+            case Send(index, offset, length):
+                state.do(SendChunk(artifact_id, index, offset, length))
+            case Done() | Refused(final=True):
+                _report_again(state, job_id, owed, now)
+                return
+            case Refused():
+                _refused(state, job_id, owed, artifact_id, now)
+                return
+    deadline_s = owed.sender.next_deadline() if owed.sender else None
+    if deadline_s is not None:
+        state.timers.set(("upload", job_id), deadline_s)
+
+
+def _offer(state: State, report: Finished | Released, artifact_id: str) -> None:
+    offer = Offer(
+        job_id=report.job_id,
+        attempt=report.attempt,
+        instance=state.settings.instance,
+        size_bytes=report.size_bytes,
+        chunk_bytes=chunk_size(report.size_bytes, state.settings.chunk_bytes),
+    )
+    state.publish(state.topics.offer(state.settings.host, artifact_id), offer)
+
+
+def _report_again(state: State, job_id: str, owed: Owed, now: Now) -> None:
+    """The stream is over: let the coordinator say what has become of the job.
+
+    A grant names an artifact, and may be of another attempt that made the same one. Only an answer
+    to the report itself lets a result be put away.
+    """
+    owed.sender, owed.wanted = None, False
+    state.timers.cancel(("upload", job_id))
+    send(state, job_id, now)
+    upload_next(state, now)
+
+
+def _refused(state: State, job_id: str, owed: Owed, artifact_id: str, now: Now) -> None:
+    owed.sender, owed.wanted = None, False
+    state.timers.cancel(("upload", job_id))
+    if not owed.checking:
+        owed.checking = True
+        state.do(CheckBundle(job_id, owed.report.attempt, artifact_id))
+    upload_next(state, now)

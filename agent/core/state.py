@@ -1,0 +1,266 @@
+"""What the agent's core holds in memory, and the ways in which its handlers act on it."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from agent.core.effects import Effect, Vitals, Warn
+from broker.clock import Now, Randomness, Timers
+from broker.protocol.events import Outgoing
+from broker.protocol.messages import (
+    MAX_LISTED,
+    AgentResponse,
+    Assign,
+    Capability,
+    Failed,
+    Finished,
+    HeldJob,
+    HostRules,
+    Phase,
+    Released,
+    Wire,
+    encode,
+)
+from broker.protocol.topics import Topics
+from broker.stream.stream import Receiver, Sender
+
+MAX_ENDED: Final = 4096
+MAX_SENT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSettings:
+    """What the owner has said about using this machine. `rules` are theirs, beside the manifest's.
+
+    It is free when nobody has touched it for `idle_after_s`, and others use less than
+    `busy_percent` of its cores; for `busy_grace_s` what runs goes on when that changes.
+    """
+
+    rules: HostRules = field(default_factory=HostRules)
+    idle_after_s: float = 300.0
+    busy_grace_s: float = 30.0
+    busy_percent: float = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why the host takes no jobs now. `kind` is `snoozed`, `quiet` or `in use`.
+
+    `release`: what runs is given back, `at_once` or after a grace.
+    """
+
+    kind: str
+    text: str
+    release: bool
+    at_once: bool = True
+
+
+LOOK_S: Final = 5.0  # between looks at what the owner wants
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """What the core needs to know of its surroundings. Durations are in seconds."""
+
+    host: str
+    instance: str
+    boot_id: str
+    heartbeat_s: float = 30.0
+    stop_grace_s: float = 10.0
+    leave_grace_s: float = 5.0
+    handover_grace_s: float = 60.0
+    chunk_bytes: int = 512 * 1024
+    max_uploads: int = 2
+    look_s: float = LOOK_S
+    owner: OwnerSettings = field(default_factory=OwnerSettings)
+
+
+@dataclass(slots=True)
+class Run:
+    """A job that occupies a slot."""
+
+    assign: Assign
+    slot: int
+    gpu: int | None
+    phase: Phase = "starting"
+    is_ready: bool = False  # all that its trainer needs is here, and it is not started yet
+    lease_s: float = 0.0  # how long the newest lease is; 0: the coordinator has yet to grant one
+    lease_until_s: float = 0.0  # its end (monotonic)
+    pid: int = 0
+    began_s: float | None = None  # when its trainer began (monotonic)
+    ran_s: float | None = None  # how long that ran, once it has ended
+    stopping: str = ""  # "", "cancelled", "released", "over-limit"
+    why: str = ""
+    stop_requests: list[str] = field(default_factory=list)
+    progress: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] | None = None
+    error: str = ""
+    tail: list[str] = field(default_factory=list)
+    bundlings: int = 0
+    is_done: bool = False  # its trainer, and well: what it wrote is the result
+    is_kept: bool = False  # that, for another process of this agent
+    heard_s: float = 0.0
+    lines_at_s: float = 0.0
+    lines: int = 0
+    left_out: int = 0
+    said: int = 0  # lines that have been numbered
+    fetch: Receiver | None = None
+    resumes: bool = False  # its trainer goes on from a checkpoint
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self.assign.job_id
+
+    @property
+    def attempt(self) -> int:
+        """The attempt."""
+        return self.assign.attempt
+
+    def share(self) -> float | None:
+        """Return how much of the epochs is done."""
+        epoch, epochs = self.progress.get("epoch"), self.progress.get("epochs")
+        return min(1.0, epoch / epochs) if epoch is not None and epochs else None
+
+
+@dataclass(slots=True)
+class Owed:
+    """A report that the coordinator has not noted yet, or whose artifact it has not stored yet."""
+
+    report: Finished | Failed | Released
+    bundle: str = ""  # what travels with the report, if it is small
+    sent: int = 0
+    sender: Sender | None = None
+    wanted: bool = False
+    refusals: int = 0
+    checking: bool = False
+
+    @property
+    def artifact_id(self) -> str | None:
+        """The bundle that goes with it: a result, or a checkpoint."""
+        return None if isinstance(self.report, Failed) else self.report.artifact_id
+
+    @property
+    def phase(self) -> Phase:
+        """What a heartbeat says of it."""
+        return "uploading" if self.wanted else "reporting"
+
+
+@dataclass(slots=True)
+class State:
+    """Everything the core decides on. `slots` lists the CUDA device of each slot, or none."""
+
+    settings: CoreSettings
+    topics: Topics
+    rng: Randomness
+    new_id: Callable[[], str]
+    slots: tuple[int | None, ...] = (None,)
+    session: str = ""
+    connected: bool = False
+    coordinator: str = ""  # its session
+    coordinator_instance: str = ""
+    listening: bool = False  # a coordinator, as far as is known
+    capability: Capability | None = None
+    capability_due: bool = False  # with the next birth that a coordinator brings about
+    vitals: Vitals | None = None
+    runs: dict[str, Run] = field(default_factory=dict)
+    owed: dict[str, Owed] = field(default_factory=dict)
+    # Of each attempt the number of its last line, and the last lines that nobody has heard.
+    kept: dict[tuple[str, int], tuple[int, list[bytes]]] = field(default_factory=dict)
+    # Attempts that ran when an earlier process was killed; their checkpoints are being bundled.
+    interrupted: dict[str, int] = field(default_factory=dict)
+    sent_s: OrderedDict[str, float] = field(default_factory=OrderedDict)  # what a lease may answer
+    suspended_s: float = 0.0  # for how long the machine has slept since it booted
+    waiting: list[Assign] = field(default_factory=list)
+    ended: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    refused: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
+    dropped: Counter[str] = field(default_factory=Counter)
+    seq: int = 0
+    leaving: bool = False
+    rules: HostRules = field(default_factory=HostRules)
+    rules_digest: str = ""
+    holds: tuple[Hold, ...] = ()
+    looked: bool = False
+    refuses: str = "it is starting"
+    in_use_since_s: float | None = None
+    message_bytes: int = 0  # of an artifact in one message, at most
+    cut_at_bytes: Counter[int] = field(default_factory=Counter)
+    out: list[Effect] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.message_bytes = self.message_bytes or self.settings.chunk_bytes
+
+    def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:
+        """Send a message."""
+        self.out.append(Outgoing(topic, encode(message), qos, retain))
+
+    def do(self, effect: Effect) -> None:
+        """Ask the shell for something."""
+        self.out.append(effect)
+
+    def report(self, report: AgentResponse) -> None:
+        """Send a report to the coordinator."""
+        self.publish(self.topics.response(self.settings.host), report)
+
+    def about(self, job_id: str, attempt: int, receipt: str = "") -> dict[str, Any]:
+        """Return the fields that every report bears; `receipt` is that of the assignment."""
+        return {
+            "id": self.new_id(),
+            "session": self.session or "-",
+            "instance": self.settings.instance,
+            "job_id": job_id,
+            "attempt": attempt,
+            "receipt": receipt,
+        }
+
+    def sent(self, name: str, now: Now) -> None:
+        """Note when something was sent that a lease may answer: an acceptance, a heartbeat."""
+        self.sent_s[name] = now.mono_s
+        while len(self.sent_s) > MAX_SENT:
+            self.sent_s.popitem(last=False)
+
+    def end(self, job_id: str, attempt: int) -> None:
+        """Remember that an attempt is over here: a late assignment must not start it again."""
+        self.ended[job_id] = max(attempt, self.ended.pop(job_id, 0))
+        while len(self.ended) > MAX_ENDED:
+            self.ended.popitem(last=False)
+
+    def held(self) -> tuple[HeldJob, ...]:
+        """Return all that this host holds, runs first."""
+        runs = [
+            HeldJob(
+                job_id=run.job_id, attempt=run.attempt, phase=run.phase, progress=run.share(),
+                receipt=run.assign.receipt,
+            )
+            for run in self.runs.values()
+        ]  # fmt: skip
+        owed = [
+            HeldJob(
+                job_id=owed.report.job_id,
+                attempt=owed.report.attempt,
+                phase=owed.phase,
+                progress=owed.sender.share if owed.sender else None,
+                receipt=owed.report.receipt,
+            )
+            for owed in self.owed.values()
+        ]  # fmt: skip
+        interrupted = [
+            HeldJob(job_id=job_id, attempt=attempt, phase="bundling")
+            for job_id, attempt in self.interrupted.items()
+        ]
+        return tuple((runs + interrupted + owed)[:MAX_LISTED])
+
+    def beat_soon(self, now: Now) -> None:
+        """Have a heartbeat follow what has changed, at most about one a second."""
+        if ("beat-soon",) not in self.timers:
+            self.timers.set(("beat-soon",), now.mono_s + 0.2)
+
+    def drop(self, kind: str, why: str) -> None:
+        """Count a message as garbage; the first of its kind is logged."""
+        self.dropped[kind] += 1
+        if self.dropped[kind] == 1:
+            self.do(Warn(f"dropped a message on {kind}: {why} (further ones are only counted)"))

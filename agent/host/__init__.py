@@ -1,0 +1,1 @@
+"""What this host is and how it is used: capability, GPUs, data, its owner."""

@@ -1,0 +1,279 @@
+"""What this host is. Torch and xgboost are probed in a child process.
+
+So the daemon stays small, and a broken CUDA driver can crash or hang the child, not the agent.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from agent import __version__
+from agent.core.effects import Vitals
+from agent.core.output import clean
+from agent.host import figures
+from agent.host.data_folder import DataFolder
+from agent.process.command import PACKAGE_ROOT
+from broker.protocol.messages import Capability, Gpu, TrainerInfo
+from broker.system.trainer_settings import OwnTrainer
+
+PROBE_TIMEOUT_S: Final = 120.0
+SMI_TIMEOUT_S: Final = 10.0
+GIT_TIMEOUT_S: Final = 5.0
+KILL_S: Final = 1.0
+_stuck: Final[dict[tuple[str, ...], subprocess.Popen[str]]] = {}  # by command
+
+# Importing torch costs seconds (on a Pi, many) and hundreds of megabytes. Where neither NVIDIA's
+# driver is nor a torch for AMD, it could see no GPU; then that its libraries load is enough.
+_PROBE: Final = """
+import ctypes, importlib.metadata as metadata, importlib.util as util, json, runpy, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from agent.trainer.common.config import describe
+found = {"torch": None, "xgboost": None, "cuda": None, "gpus": [], "problem": ""}
+found["trainers"] = describe()
+for name in ("torch", "xgboost"):
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+
+def loads(library):
+    try:
+        ctypes.CDLL(str(library))
+    except OSError:
+        return False
+    return True
+
+def sees_nothing(folder, version):
+    if sys.platform == "win32" or version.get("hip") or loads("libcuda.so.1"):
+        return False
+    ending = "dylib" if sys.platform == "darwin" else "so"
+    return loads(folder / "lib" / f"libtorch_python.{ending}")
+
+def look():
+    import torch
+    try:
+        for index in range(torch.cuda.device_count()):
+            free, total = torch.cuda.mem_get_info(index)
+            properties = torch.cuda.get_device_properties(index)
+            found["gpus"].append({
+                "index": index,
+                "name": properties.name,
+                "uuid": str(getattr(properties, "uuid", "")),
+                "vram_total_bytes": total,
+                "vram_free_bytes": free,
+            })
+    except Exception as error:
+        found["problem"] = f"{type(error).__name__}: {error}".splitlines()[0][:500]
+
+if found["torch"]:
+    folder = Path(util.find_spec("torch").origin).parent
+    version = runpy.run_path(str(folder / "version.py"))
+    found["cuda"] = version["cuda"]
+    if not sees_nothing(folder, version):
+        look()
+print(json.dumps(found))
+"""
+_SMI_FIELDS: Final = "index,memory.total,memory.free,utilization.gpu,power.draw"
+
+
+def probe_capability(
+    *,
+    slots: int | None,
+    cuda: bool,
+    description: str = "",
+    own: Mapping[str, OwnTrainer],
+) -> Capability:
+    """Return what this host is, but for its data, in some seconds.
+
+    A fault of torch or CUDA is told, not raised.
+    """
+    found = probe_torch()
+    gpus = tuple(Gpu.model_validate(gpu) for gpu in found["gpus"]) if cuda else ()
+    total_bytes, available_bytes = figures.memory()
+    return Capability(
+        session="-",
+        instance="-",
+        description=description,
+        os=f"{platform.system()} {platform.release()}"[:200],
+        arch=platform.machine()[:80] or "unknown",
+        python=platform.python_version(),
+        cpu=platform.processor()[:200],
+        physical_cores=figures.physical_cores(),
+        ram_total_bytes=total_bytes,
+        ram_available_bytes=available_bytes,
+        gpus=gpus,
+        gpu_problem=found["problem"] if cuda else "",
+        torch=found["torch"],
+        xgboost=found["xgboost"],
+        trainers=_trainers(found) | _of(own),
+        trainers_commit=_commit(),
+        slots=slots or max(1, len(gpus)),
+        battery=figures.has_battery(),
+        agent_version=__version__,
+    )
+
+
+def measure(busy: figures.Busy, data: DataFolder, known: tuple[Gpu, ...]) -> Vitals:
+    """Return what the machine can spare now; waits for `nvidia-smi`, and for the data's disk.
+
+    For 10 s each at most.
+    """
+    return Vitals(
+        ram_available_bytes=figures.memory()[1],
+        data_id=data.look(),
+        cpu_percent=busy.percent(),
+        load_1m=figures.load_1m(),
+        gpus=_measure_gpus(known) if known else (),
+        suspended_s=figures.suspended_s(),
+    )
+
+
+def probe_torch() -> dict[str, Any]:
+    """Return what torch and xgboost say of themselves, in a process of its own.
+
+    `torch`, `xgboost` and `cuda` are versions or none (`cuda`: what torch was built for), `gpus`
+    what torch sees, `problem` what went wrong; `trainers` is what `agent.trainer.common.config`
+    describes.
+    """
+    nothing: dict[str, Any] = {
+        "torch": None, "xgboost": None, "cuda": None, "gpus": [], "trainers": {},
+    }  # fmt: skip
+    try:
+        done = answer_of([sys.executable, "-c", _PROBE, str(PACKAGE_ROOT)], PROBE_TIMEOUT_S)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except TimeoutError:
+        return nothing | {"problem": f"torch did not answer in {PROBE_TIMEOUT_S:.0f} s"}
+    except (OSError, ValueError, IndexError):
+        return nothing | {"problem": "torch could not be asked: its process crashed"}
+    return found
+
+
+def answer_of(
+    command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that answers and ends.
+
+    Raises OSError when it cannot be started, `TimeoutError` when it has not ended by then. One that
+    not even SIGKILL ends, as at a driver that hangs, is left, and not started again meanwhile.
+    """
+    key = tuple(command)
+    stuck = _stuck.get(key)
+    if stuck is not None and stuck.poll() is None:
+        raise TimeoutError(f"process {stuck.pid} hangs, and cannot be ended")
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env=environment,
+    )
+    try:
+        said, complained = process.communicate(timeout=timeout_s)
+    except BaseException as error:
+        if not _is_ended(process):
+            _stuck[key] = process
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        raise TimeoutError(f"no answer in {timeout_s:.0f} s") from None
+    return subprocess.CompletedProcess(command, process.returncode, said, complained)
+
+
+def _is_ended(process: subprocess.Popen[str]) -> bool:
+    """End a program at once; tell whether it has."""
+    process.kill()
+    if sys.platform != "win32":  # there a thread reads each, and closes it
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+    try:
+        process.wait(KILL_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _trainers(found: Mapping[str, Any]) -> dict[str, TrainerInfo]:
+    """Return the built-in trainers whose library was found."""
+    return {
+        model: TrainerInfo(hyper_schema=clean_schema(trainer["schema"]))
+        for model, trainer in found["trainers"].items()
+        if found["xgboost" if model == "gbt" else "torch"] is not None
+    }
+
+
+def _of(own: Mapping[str, OwnTrainer]) -> dict[str, TrainerInfo]:
+    return {
+        name: TrainerInfo(
+            hyper_schema=clean_schema(trainer.hyper_schema), resumable=trainer.resumable
+        )
+        for name, trainer in own.items()
+    }
+
+
+def clean_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON schema as plain JSON values."""
+    return {key: clean(value) for key, value in schema.items()}
+
+
+def _commit() -> str | None:
+    """Return the git commit of the trainers, when they run out of a checkout."""
+    try:
+        done = answer_of(
+            ["git", "-C", str(PACKAGE_ROOT), "rev-parse", "--short=12", "HEAD"], GIT_TIMEOUT_S
+        )
+    except OSError:
+        return None
+    text = done.stdout.strip()
+    return text if done.returncode == 0 and text.isalnum() else None
+
+
+def _measure_gpus(known: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """Ask the driver what is free on each GPU, everybody's processes counted."""
+    try:
+        done = answer_of(
+            ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"],
+            SMI_TIMEOUT_S,
+        )
+        rows = done.stdout.splitlines() if done.returncode == 0 else []
+    except OSError:
+        rows = []
+    measured = {gpu.index: gpu for gpu in map(_smi_row, rows) if gpu is not None}
+    blind = {"vram_free_bytes": None, "use_percent": None, "power_w": None}
+    return tuple(
+        measured[gpu.index].model_copy(update={"name": gpu.name, "uuid": gpu.uuid})
+        if gpu.index in measured
+        else gpu.model_copy(update=blind)
+        for gpu in known
+    )
+
+
+def _smi_row(row: str) -> Gpu | None:
+    """Read one line of nvidia-smi's; every field may be N/A (Windows, WSL)."""
+    cells = [cell.strip() for cell in row.split(",")]
+    if len(cells) != len(_SMI_FIELDS.split(",")) or not cells[0].isdigit():
+        return None
+    total, free, use, power = (_number(cell) for cell in cells[1:])
+    mib = 1024**2
+    return Gpu(
+        index=int(cells[0]),
+        vram_total_bytes=None if total is None else int(total * mib),
+        vram_free_bytes=None if free is None else int(free * mib),
+        use_percent=use,
+        power_w=power,
+    )
+
+
+def _number(cell: str) -> float | None:
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if value >= 0 else None

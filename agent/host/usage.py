@@ -1,0 +1,289 @@
+"""Who uses this machine besides the fleet: keyboard and mouse, GPUs, load.
+
+Nothing blocks: what has to be asked of another program has a deadline, and is asked every few
+seconds at most. What cannot be known is none, and `sources` says so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from agent.core.effects import Looked
+from agent.host import figures, snooze_file
+from agent.host.capability import answer_of
+
+if TYPE_CHECKING:  # see `agent.host.figures`
+    import psutil
+
+ASK_EVERY_S: Final = 10.0
+ANSWER_S: Final = 4.0
+GPU_PERCENT: Final = 10.0  # a desktop that is looked at needs less of its GPU
+_PROPERTIES: Final = ("Type", "Class", "State", "IdleHint", "IdleSinceHint", "LockedHint")
+_GRAPHICAL: Final = frozenset({"x11", "wayland", "mir"})
+
+
+class Eyes:
+    """Looks at one machine. `state` is the agent's folder, where the owner's snooze is."""
+
+    def __init__(self, state: Path) -> None:
+        """Begin to measure."""
+        self._state = state
+        self._load = Load()
+        self._asked_s = -ASK_EVERY_S
+        self._input_idle_s: float | None = None
+        self._gpu_users: tuple[str, ...] = ()
+        self._others_percent: float | None = None
+
+    def look(self, *, idle: bool) -> Looked:
+        """Return what is to be seen; with `idle` whether somebody uses the machine as well."""
+        now = datetime.now().astimezone()
+        snooze = snooze_file.read(self._state, now)
+        seen = Looked(now.replace(tzinfo=None), snooze, suspended_s=figures.suspended_s())
+        if not idle:
+            return seen
+        self._ask()
+        return replace(
+            seen,
+            input_idle_s=self._input_idle_s,
+            gpu_users=self._gpu_users,
+            others_percent=self._others_percent,
+        )
+
+    def _ask(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._asked_s < ASK_EVERY_S:
+            return
+        self._asked_s = now_s
+        idle = [seconds for _, seconds in input_idle()]
+        self._input_idle_s = min(idle, default=None)
+        self._gpu_users = gpu_users(own_processes())
+        self._others_percent = self._load.others_percent(now_s)
+
+
+def sources() -> tuple[list[str], list[str]]:
+    """Return what can be known here of who uses the machine, and what cannot."""
+    known, unknown = ["load"], []
+    told = sorted({*(name for name, _ in input_idle()), *_silent()})
+    if told:
+        known.insert(0, f"keyboard and mouse ({', '.join(told)})")
+    else:
+        unknown.append("keyboard and mouse")
+    if shutil.which("nvidia-smi"):
+        known.append("GPU")
+    return known, unknown
+
+
+def in_words() -> str:
+    """Return in a line how this host finds out whether somebody uses it."""
+    known, unknown = sources()
+    lacks = f"; {', '.join(unknown)} cannot be known here" if unknown else ""
+    return f"{', '.join(known)}{lacks}"
+
+
+def input_idle() -> Iterator[tuple[str, float]]:
+    """Yield for how long, s, nobody has touched keyboard and mouse, by each who can tell."""
+    if sys.platform == "win32":
+        yield from _by_windows()
+    elif sys.platform == "darwin":
+        yield from _by_ioreg()
+    else:
+        now_s = time.time()
+        yield from by_logind(_ask_logind(), now_s)
+        yield from _by_x()
+        yield from _by_terminals(now_s)
+
+
+def _silent() -> list[str]:
+    """Return who would tell, but has nothing to tell of: nobody is logged in."""
+    if sys.platform in {"win32", "darwin"} or _answer(["loginctl", "list-sessions"]) is None:
+        return []
+    return ["logind"]
+
+
+# Linux
+
+
+def _ask_logind() -> str:
+    """Return the properties of all sessions, a blank line between two."""
+    listed = _said(["loginctl", "list-sessions", "--no-legend", "--no-pager"])
+    names = [line.split()[0] for line in listed.splitlines() if line.split()][:32]
+    if not names:
+        return ""
+    wanted = [word for name in _PROPERTIES for word in ("-p", name)]
+    return _said(["loginctl", "show-session", "--no-pager", *wanted, *names])
+
+
+def by_logind(text: str, now_s: float) -> Iterator[tuple[str, float]]:
+    """Read what logind says of each session, `now_s` being the wall clock's s since the epoch.
+
+    Of text sessions the terminals tell better. A graphical one that is locked is not in use; one
+    that says that it is not idle is, though some desktops never say anything else.
+    """
+    for block in text.strip().split("\n\n"):
+        said = dict(line.partition("=")[::2] for line in block.splitlines())
+        if said.get("Class") != "user" or said.get("Type") not in _GRAPHICAL:
+            continue
+        if said.get("State") == "closing":
+            continue
+        since_us = said.get("IdleSinceHint", "0")
+        idle_s = now_s - int(since_us) / 1e6 if since_us.isdigit() else 0.0
+        resting = said.get("IdleHint") == "yes" or said.get("LockedHint") == "yes"
+        if resting and since_us in {"", "0"}:
+            idle_s = 86_400.0  # it is locked, and does not say since when
+        yield "logind", max(0.0, idle_s) if resting else 0.0
+
+
+def _by_x() -> Iterator[tuple[str, float]]:
+    """Ask the X server, where the agent belongs to a session of it."""
+    if os.environ.get("DISPLAY") and shutil.which("xprintidle"):
+        said = _said(["xprintidle"]).strip()
+        if said.isdigit():
+            yield "xprintidle", int(said) / 1000.0
+
+
+def _by_terminals(now_s: float) -> Iterator[tuple[str, float]]:
+    """What is typed into a terminal changes the access time of its device."""
+    for device in figures.terminals():
+        try:
+            yield "terminals", max(0.0, now_s - device.stat().st_atime)
+        except OSError:
+            continue
+
+
+# Others
+
+
+def _by_ioreg() -> Iterator[tuple[str, float]]:
+    """The input system of macOS counts the nanoseconds since the last event."""
+    found = re.search(
+        r'"HIDIdleTime"\s*=\s*(\d+)', _said(["ioreg", "-c", "IOHIDSystem", "-d", "4"])
+    )
+    if found:
+        yield "IOHIDSystem", int(found[1]) / 1e9
+
+
+if sys.platform == "win32":
+    import ctypes
+
+    class _LastInput(ctypes.Structure):
+        _fields_ = (("size", ctypes.c_uint), ("at_ms", ctypes.c_uint))
+
+    def _by_windows() -> Iterator[tuple[str, float]]:
+        """Ask for the last input of this session; session 0, of services, has none."""
+        session, kernel = ctypes.c_uint(), ctypes.windll.kernel32
+        if not kernel.ProcessIdToSessionId(os.getpid(), ctypes.byref(session)):
+            return
+        last = _LastInput(ctypes.sizeof(_LastInput), 0)
+        if session.value and ctypes.windll.user32.GetLastInputInfo(ctypes.byref(last)):
+            yield "Windows", ((kernel.GetTickCount() - last.at_ms) & 0xFFFFFFFF) / 1000.0
+
+
+# GPUs and load
+
+
+def own_processes() -> frozenset[int]:
+    """Return the process ids of this agent and of all that it has started."""
+    return frozenset({os.getpid(), *(child.pid for child in _family()[1:])})
+
+
+def gpu_users(own: Iterable[int]) -> tuple[str, ...]:
+    """Return the other programs that work on the GPUs now; none where nobody can tell."""
+    program = shutil.which("nvidia-smi")
+    return () if program is None else read_pmon(_said([program, "pmon", "-c", "1", "-s", "u"]), own)
+
+
+def read_pmon(text: str, own: Iterable[int]) -> tuple[str, ...]:
+    """Read `nvidia-smi pmon`: under `# gpu pid type sm ... command`, a line a process."""
+    columns: list[str] = []
+    found: dict[str, None] = {}
+    ours = {str(pid) for pid in own}
+    for line in text.splitlines():
+        if line.startswith("#"):
+            names = line.lstrip("# ").split()
+            columns = names if "pid" in names else columns
+            continue
+        cells = dict(zip(columns, line.split(None, max(0, len(columns) - 1))))
+        percent = cells.get("sm", "-")
+        works = percent.isdigit() and int(percent) >= GPU_PERCENT
+        if works and cells.get("pid", "-").isdigit() and cells["pid"] not in ours:
+            name = cells.get("command", cells.get("name", "")).strip() or f"process {cells['pid']}"
+            found[Path(name.split()[0]).name[:40]] = None
+    return tuple(found)
+
+
+class Load:
+    """How much of the cores other programs use, between one question and the next."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self._before: tuple[float, float, float] | None = None
+
+    def others_percent(self, now_s: float) -> float | None:
+        """Return the share of all cores, in percent; none at the first time.
+
+        `now_s` is the monotonic clock's.
+        """
+        import psutil
+
+        times = psutil.cpu_times()
+        busy_s = sum(times[:-1]) if not hasattr(times, "idle") else _busy_s(times._asdict())
+        before, self._before = self._before, (now_s, busy_s, _own_s())
+        if before is None or now_s <= before[0]:
+            return None
+        others_s = busy_s - before[1] - max(0.0, self._before[2] - before[2])
+        span_s = (now_s - before[0]) * (psutil.cpu_count() or 1)
+        return min(100.0, max(0.0, 100.0 * others_s / span_s))
+
+
+def _busy_s(times: Mapping[str, float]) -> float:
+    # On Linux the time of guests is counted in `user` as well.
+    rest = {"idle", "iowait", "guest", "guest_nice", "steal"}
+    return sum(seconds for name, seconds in times.items() if name not in rest)
+
+
+def _own_s() -> float:
+    """Return the processor time of this agent's family, those that have ended included."""
+    import psutil
+
+    total_s = 0.0
+    for process in _family():
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        total_s += times.user + times.system
+        total_s += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+    return total_s
+
+
+def _family() -> list[psutil.Process]:
+    import psutil
+
+    me = psutil.Process()
+    try:
+        return [me, *me.children(recursive=True)]
+    except psutil.Error:
+        return [me]
+
+
+def _said(command: list[str]) -> str:
+    """Return what a program prints; nothing if it does not answer."""
+    return _answer(command) or ""
+
+
+def _answer(command: list[str]) -> str | None:
+    """Return what a program prints; none if it is not there, fails, or takes too long."""
+    try:
+        done = answer_of(command, ANSWER_S)
+    except OSError:  # a TimeoutError is one
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,1 @@
+"""Trainers as child processes: started, watched, stopped."""

@@ -1,0 +1,129 @@
+"""The command line and environment of a trainer.
+
+Nothing in them is taken from the wire unchecked: the program comes from the trainers that are
+installed here or named in this host's configuration, hyperparameters from their schema.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.errors import BadMessage
+from broker.protocol.hyperschema import check_hyper
+from broker.protocol.messages import Assign
+from broker.system.lean import NO_PLUGINS
+from broker.system.trainer_settings import OwnTrainer
+
+PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
+_PRIVATE: Final = "FLEET_"  # settings and credentials of the fleet are no business of a trainer
+# Where libraries keep what they work out; unless told, in the home of whoever runs them. Not in the
+# job's work folder, where each job would pay for it: matplotlib looks at every font of the system.
+_CACHES: Final = {
+    "CUDA_CACHE_PATH": "cuda",
+    "MPLCONFIGDIR": "matplotlib",
+    "PYTORCH_KERNEL_CACHE_PATH": "torch",
+    "TRITON_CACHE_DIR": "triton",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a trainer finds its data, works, and keeps its checkpoint."""
+
+    data: Path
+    work: Path
+    checkpoint: Path
+
+
+def trainer_command(
+    assign: Assign, own: Mapping[str, OwnTrainer], place: Place, threads: int, *, resume: bool
+) -> list[str]:
+    """Return the argument vector; `own` are the trainers of this host's configuration.
+
+    Raises `BadMessage` when there is no such trainer, or a hyperparameter is not acceptable.
+    """
+    from agent.trainer.common.config import TRAINERS  # what a host without jobs can do without
+
+    trainer = own.get(assign.model)
+    resumable = is_resumable(assign, own)
+    flags = _checked_hyper(assign) if trainer is None else _own_hyper(assign, trainer)
+    if any("," in host or host.startswith("-") for host in assign.train_hosts):
+        raise BadMessage("train_hosts: a name has a comma in it, or starts with '-'")
+    command = [
+        *([sys.executable, "-m", TRAINERS[assign.model].module] if trainer is None
+          else trainer.command),
+        f"--model={assign.model}",
+        f"--mode={assign.mode}",
+        f"--data={place.data}",
+        f"--out-dir={place.work / 'out'}",
+        f"--reports-dir={place.work / 'out'}",
+        f"--split-recipe={assign.split_recipe}",
+        f"--train-hosts={','.join(assign.train_hosts)}",
+        f"--seed={assign.seed}",
+        f"--n-resamples={assign.n_resamples}",
+        f"--threads={threads}",
+        *([f"--checkpoint-dir={place.checkpoint}"] if resumable else []),
+        *(["--resume"] if resume and resumable else []),
+        *flags,
+    ]  # fmt: skip
+    if any("\0" in word for word in command):  # some systems would take the rest for another word
+        raise BadMessage(f"hyperparameters of {assign.model}: one has a NUL in it")
+    return command
+
+
+def is_resumable(assign: Assign, own: Mapping[str, OwnTrainer]) -> bool:
+    """Whether the trainer of an assignment understands checkpoints, as all that are built in do."""
+    trainer = own.get(assign.model)
+    return trainer is None or trainer.resumable
+
+
+def _checked_hyper(assign: Assign) -> list[str]:
+    from agent.trainer.common.config import TRAINERS, hyper_arguments  # likewise
+
+    if assign.model not in TRAINERS:
+        raise BadMessage(f"this host has no trainer for {assign.model!r}")
+    try:
+        return hyper_arguments(assign.model, assign.hyper)
+    except ValueError as error:
+        raise BadMessage(f"hyperparameters of {assign.model}: {error}") from error
+
+
+def _own_hyper(assign: Assign, trainer: OwnTrainer) -> list[str]:
+    """One argument a hyperparameter, so that no value is taken for an option."""
+    from agent.trainer.common.config import flag_of  # likewise
+
+    for key, message in check_hyper(assign.hyper, trainer.hyper_schema, assign.model):
+        raise BadMessage(f"hyperparameters of {assign.model}: {key}: {message}")
+    return [
+        f"{flag_of(key)}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in sorted(assign.hyper.items())
+    ]
+
+
+def trainer_environment(
+    inherited: Mapping[str, str], gpu: int | None, threads: int, caches: Path
+) -> dict[str, str]:
+    """Return the environment: the slot's CUDA device alone, its threads, nothing of the fleet's.
+
+    `caches` is the folder for what libraries keep; who runs the agent may have named others.
+    """
+    environment = {name: str(caches / folder) for name, folder in _CACHES.items()} | {
+        name: value
+        for name, value in inherited.items()
+        if not name.startswith(_PRIVATE) and (name, value) != NO_PLUGINS
+    }
+    path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), environment.get("PYTHONPATH", "")]))
+    return environment | {
+        "CUDA_VISIBLE_DEVICES": "" if gpu is None else str(gpu),
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # torch's deterministic mode asks for it
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": path,
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,411 @@
+"""The agent as a program: its connection, its threads, its trainers' processes around a `Shell`.
+
+One thread decides. Measuring, bundling and hashing may take seconds, so each is done on a worker
+thread that answers by the mailbox.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from agent.core.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
+from agent.core.reactor import Core
+from agent.core.state import CoreSettings
+from agent.host.capability import measure, probe_capability
+from agent.host.data_folder import DataFolder
+from agent.host.figures import Busy, physical_cores
+from agent.host.usage import Eyes, in_words
+from agent.process.command import Place, is_resumable, trainer_command, trainer_environment
+from agent.process.forkserver import Nursery
+from agent.process.supervisor import Trainer, end_orphan
+from agent.service.certificate import Certificate, RequestMade, make_request
+from agent.service.coalesced import Coalesced
+from agent.service.settings import AgentSettings, agent_settings, load
+from agent.service.shell import Event, Shell, Surroundings
+from agent.service.status import Contact
+from agent.spool.checkpoints import Checkpoints
+from agent.spool.spool import Spool
+from broker.client.access import AGENT, Access, open_access
+from broker.client.link import Link, LinkSettings, feed
+from broker.client.mailbox import Lane, Mailbox
+from broker.client.options import add_options
+from broker.errors import BadMessage, ConfigError, plain
+from broker.pki.identity import Identity
+from broker.protocol.events import Connected, Disconnected, Outgoing
+from broker.protocol.messages import Capability, Gpu
+from broker.protocol.topics import Topics
+from broker.sentences import complain
+from broker.system.address import IS_IT_THERE
+from broker.system.files import FolderLock
+from broker.system.logs import announce, setup
+from broker.system.machine import boot_id, new_id, system_clock
+from broker.system.memory import give_back_memory, keep_freed_memory
+from broker.system.process import end_in_time, end_with_parent, on_signals
+from broker.system.settings import BrokerSettings, expanded
+from broker.system.systemd import Notifier
+from broker.system.trainer_settings import OwnTrainer
+
+log = logging.getLogger("fleet.agent")
+
+END_S: Final = 30.0  # when nothing runs any more; a service manager waits for longer
+TRAINER_WAIT_S: Final = 10.0
+LINE_RETRY_S: Final = 0.05
+
+
+class Service:
+    """Everything that one agent has open.
+
+    Raises `ConfigError` when a setting is unusable, OSError when the state folder is.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        broker: BrokerSettings,
+        access: Access,
+        own: Mapping[str, OwnTrainer],
+        manager: Notifier,
+    ) -> None:
+        """Load the spool, end what an earlier agent left behind, prepare the link.
+
+        `access` is the way to the broker, `own` are the trainers of this host's configuration,
+        `manager` is who started this program.
+        """
+        self._settings = settings
+        self._manager = manager
+        self._own = own
+        self._environment = dict(os.environ)  # which decodes each name and value at each look
+        topics = Topics(broker.topic_root)
+        rng = random.Random()  # noqa: S311 - jitter, no secret
+        self._lock = FolderLock(settings.state, "agent")
+        folder = None if access.identity is None else access.identity.folder
+        self._contact = Contact(settings.state, folder, system_clock())
+        self._spool = Spool(settings.state)
+        for work in self._spool.work_folders():
+            end_orphan(work)
+        spooled = self._spool.load()
+        unbundled = self._spool.load_unbundled(spooled)
+        self._checkpoints = Checkpoints(settings.state)
+        interrupted = self._spool.clear_work(unbundled, spooled, self._checkpoints.was_at)
+        for job_id, attempt in interrupted:
+            text = "job %s, attempt %d: it ran when this agent was killed; its checkpoint is kept"
+            log.warning(text, job_id[:12], attempt)
+        self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
+        # Neither a heartbeat nor the owner's word waits until a bundle is made, and what runs does
+        # not wait for a driver or a disk.
+        self._measurer = Coalesced("fleet-measure")
+        self._looker = ThreadPoolExecutor(1, thread_name_prefix="fleet-owner")
+        self._busy = Busy()
+        self._eyes = Eyes(settings.state)
+        self._data = DataFolder(settings.data)
+        self._caches = settings.state.absolute() / "cache"
+        self._nursery = Nursery() if sys.platform == "linux" else None
+        self.mailbox: Mailbox[Event | RequestMade] = Mailbox()
+        self._stopped = threading.Event()
+        core = Core(
+            self._core_settings(),
+            topics,
+            spooled,
+            unbundled,
+            interrupted,
+            rng=rng,
+            new_id=new_id,
+        )
+        core.begin(system_clock())
+        self._link = Link(
+            LinkSettings(
+                access.addresses,
+                topics.client_id(settings.host),
+                topics.for_agent(settings.host),
+                tls=access.tls,
+                mark=access.mark,
+                name=access.name,
+            ),
+            feed(self.mailbox),
+            will=self._will,
+            new_id=new_id,
+            rng=rng,
+        )
+        self._certificate: Certificate | None = None
+        if access.identity is not None:
+            self._certificate = Certificate(
+                access.identity, topics, self._link.publish, self._prepare_request, rng
+            )
+        self._capability: Capability | None = None
+        # Said once, and only before the first connection: later it is the broker that is away.
+        self._advice = IS_IT_THERE
+        if access.identity is None:
+            self._advice += "; a host of a fleet with certificates is to `fleet join` it first"
+        around = Surroundings(
+            topics=topics,
+            publish=self._link.publish,
+            put=self.mailbox.put,
+            background=self._in_background,
+            measure=self._measure,
+            look=self._look,
+            start=self._start,
+        )
+        self._shell = Shell(core, around, self._spool, self._checkpoints)
+
+    def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
+        """Serve until the core says `Leave`; `ready` is called when the host is online.
+
+        `ending` is called when it is to end, and no trainer is given more time.
+        """
+        self._link.start()
+        self._in_background(self._probe)
+        pending = {"connected", "probed"}
+        # A broker that is not there yet is no reason to be started again: the loop runs, so ready.
+        self._manager.ready("connecting to the broker")
+        try:
+            while not self._shell.left:
+                deadline_s = self._next_deadline()
+                mono_s = system_clock().mono_s
+                timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
+                events = self.mailbox.take(self._manager.wait_s(timeout_s, mono_s))
+                for event in events:
+                    self._note(event, pending, ready)
+                renewed = self._renewed(events)
+                ours = [event for event in events if not isinstance(event, RequestMade)]
+                self._shell.turn([*ours, *renewed], system_clock())
+                self._manager.alive(system_clock().mono_s)
+        finally:
+            ending()
+            self._end()
+
+    def _next_deadline(self) -> float | None:
+        deadlines = [self._shell.next_deadline()]
+        if self._certificate is not None:
+            deadlines.append(self._certificate.next_deadline())
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def _renewed(self, events: Sequence[Event | RequestMade]) -> list[Event]:
+        """See to the certificate; a new one's end is announced with the capability."""
+        if self._certificate is None or not self._certificate.turn(events, system_clock()):
+            return []
+        return [] if self._capability is None else [Probed(self._stated(self._capability))]
+
+    def _prepare_request(self, identity: Identity) -> None:
+        self._in_background(lambda: self.mailbox.put(make_request(identity)))
+
+    def _in_background(self, work: Callable[[], object]) -> None:
+        self._workers.submit(_telling, work)
+
+    def _stated(self, capability: Capability) -> Capability:
+        """Add what may change while this agent runs."""
+        ends = None if self._certificate is None else self._certificate.expires_at
+        return capability.model_copy(
+            update={"certificate_expires_at": ends, "data_id": self._data.known}
+        )
+
+    def _will(self, session: str) -> Outgoing:
+        return self._shell.will(session)
+
+    def _note(
+        self, event: Event | RequestMade, pending: set[str], ready: Callable[[], None]
+    ) -> None:
+        if isinstance(event, Disconnected):
+            log.warning("not connected: %s; trying again", event.why)
+            self._contact.tell(system_clock(), why=event.why, denied=event.denied)
+            if self._advice and not event.answered:
+                log.warning("%s", self._advice)
+                self._advice = ""
+            self._manager.status(f"not connected: {event.why}")
+            return
+        if isinstance(event, Shutdown):
+            self._manager.stopping()
+        if isinstance(event, Connected):
+            self._advice = ""
+            self._contact.tell(system_clock(), connected=True)
+            log.info("connected to the broker as %s", self._settings.host)
+            self._manager.status(f"connected to the broker as {self._settings.host}")
+        name = {Connected: "connected", Probed: "probed"}.get(type(event), "")
+        if name in pending:
+            pending.discard(name)
+            if not pending:
+                give_back_memory()
+                ready()
+
+    def _end(self) -> None:
+        self._stopped.set()
+        for child in self._shell.children():
+            child.send_signal(kill=True)
+        for child in self._shell.children():
+            child.wait(TRAINER_WAIT_S)
+        if self._nursery is not None:
+            self._nursery.close()
+        goodbye = self._shell.goodbye()
+        self._link.stop([] if goodbye is None else [goodbye])
+        self._measurer.close()
+        self._looker.shutdown(wait=False, cancel_futures=True)
+        # A bundle that is being made: the next agent must not find its file half written.
+        self._workers.shutdown(wait=True, cancel_futures=True)
+        self._spool.close()
+        self._lock.release()
+        self._manager.close()
+
+    def _core_settings(self) -> CoreSettings:
+        settings = self._settings
+        return CoreSettings(
+            host=settings.host,
+            instance=new_id(),
+            boot_id=boot_id(),
+            heartbeat_s=settings.heartbeat_s,
+            stop_grace_s=settings.stop_grace_s,
+            chunk_bytes=settings.chunk_bytes,
+            owner=settings.owner(),
+        )
+
+    def _measure(self, known: tuple[Gpu, ...]) -> None:
+        def measured() -> None:
+            try:
+                self.mailbox.put(measure(self._busy, self._data, known))
+            except Exception:  # the next heartbeat asks for it again
+                log.exception("the machine could not be measured")
+
+        self._measurer.ask(measured)
+
+    def _look(self, wanted: Look) -> None:
+        def look() -> None:
+            try:
+                self.mailbox.put(self._eyes.look(idle=wanted.idle))
+            except Exception:  # it is asked for again; until then what was seen last holds
+                log.exception("the machine could not be looked at")
+
+        self._looker.submit(look)
+
+    def _start(self, effect: StartTrainer) -> tuple[Trainer, bool]:
+        assign, data = effect.assign, self._settings.data
+        if data is None:
+            raise BadMessage("this agent has no data folder")
+        slots = self._shell.core.slot_count()
+        threads = self._settings.threads or max(1, physical_cores() // slots)
+        work = self._spool.work(assign.job_id, assign.attempt)
+        key = (assign.job_id, assign.attempt)
+        # Not `resolve`, which would ask a disk that may hang.
+        place = Place(data.absolute(), work, self._checkpoints.files(assign.job_id))
+        resume = is_resumable(assign, self._own) and self._checkpoints.begin(*key)
+        trainer = Trainer(
+            trainer_command(assign, self._own, place, threads, resume=resume),
+            trainer_environment(self._environment, effect.gpu, threads, self._caches),
+            work,
+            on_line=lambda line: self._put_line(TrainerLine(*key, line)),
+            on_exit=lambda code: self._put_exit(key, code),
+            nursery=self._nursery,
+        )
+        return trainer, resume
+
+    def _put_line(self, event: TrainerLine) -> None:
+        # A full mailbox holds the trainer's pipe back; results must not be dropped.
+        while not self.mailbox.put(event, Lane.BULK):
+            if self._stopped.wait(LINE_RETRY_S):
+                return
+
+    def _put_exit(self, key: tuple[str, int], code: int) -> None:
+        # One that was told to end does not wait for a disk that hangs.
+        told = self._stopped.is_set() or self._shell.core.why_ending(*key)
+        found = self._data.known if told or code == 0 else self._data.look()
+        self.mailbox.put(TrainerExited(*key, code, data_gone=code != 0 and found is None))
+
+    def _probe(self) -> None:
+        settings = self._settings
+        capability = probe_capability(
+            slots=settings.slots,
+            cuda=settings.cuda,
+            description=settings.description,
+            own=self._own,
+        )
+        leaving = self._shell.core.state.leaving  # a Ctrl-C ends the probe's processes, too
+        if capability.gpu_problem and not leaving:
+            log.warning("CUDA: %s", capability.gpu_problem)
+        self._data.look()
+        capability = self._capability = capability.model_copy(update={"idle_by": in_words()})
+        self.mailbox.put(Probed(self._stated(capability)))
+
+
+def _telling(work: Callable[[], object]) -> None:
+    """Do something on a worker thread; nobody else would hear of what it raises."""
+    try:
+        work()
+    except Exception:
+        log.exception("a fault of the agent's own: something is left undone")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the agent: `python -m agent.service --help`."""
+    arguments = _parser().parse_args(argv)
+    setup(arguments.log_level)
+    keep_freed_memory()
+    try:
+        loaded = load(arguments)
+        loaded.faults.of(lambda: _check_data(arguments.data))
+        settings, broker, own = loaded.whole()
+        settings, access = _who(arguments, settings, broker)
+        manager = Notifier.take(os.environ, os.getpid())
+        service = Service(settings, broker, access, own, manager)
+    except (ConfigError, OSError) as error:
+        complain(plain(error))
+        return 2 if isinstance(error, ConfigError) else 1
+
+    def shut_down() -> None:
+        service.mailbox.put(Shutdown())
+
+    on_signals({"SIGTERM": shut_down, "SIGINT": shut_down})
+    end_with_parent(shut_down)
+    ready = {"event": "ready", "host": settings.host}
+    service.run(
+        lambda: announce(ready, f"the agent of {settings.host} is ready"),
+        # What is not bundled by then is kept; the next agent bundles it.
+        partial(end_in_time, END_S, log),
+    )
+    log.info("the agent of %s has ended", settings.host)
+    return 0
+
+
+def _check_data(named: Path | None) -> None:
+    """Raise `ConfigError` for a folder of the command line's that is not there.
+
+    One of the file's may be a disk that is yet to be mounted: the agent starts, and says so.
+    """
+    if named is not None and not expanded(named).is_dir():
+        raise ConfigError(
+            f"--data {named}: there is no such folder; name that of the prepared data"
+        )
+
+
+def _who(
+    arguments: argparse.Namespace, settings: AgentSettings, broker: BrokerSettings
+) -> tuple[AgentSettings, Access]:
+    """Return the settings and the way to the broker; a certificate's name is the host's."""
+    named = settings.host if "host" in settings.model_fields_set else None
+    access = open_access(broker, AGENT, system_clock().wall_s, named)
+    if access.identity is not None and named is None:
+        settings = agent_settings(arguments, access.identity.name)
+    return settings, access
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fleet agent", description=__doc__)
+    add_options(parser)
+    parser.add_argument("--state", type=Path, help="folder of the spool and the work folders")
+    parser.add_argument("--data", type=Path, help="folder of the prepared data")
+    parser.add_argument("--host", help="this host's name in the fleet")
+    parser.add_argument("--heartbeat", type=float, help="seconds between heartbeats")
+    parser.add_argument("--slots", type=int, help="jobs at once")
+    parser.add_argument("--threads", type=int, help="threads of a trainer")
+    parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

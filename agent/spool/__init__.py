@@ -1,0 +1,1 @@
+"""Finished work on disk until the coordinator has it."""

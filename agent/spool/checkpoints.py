@@ -1,0 +1,154 @@
+"""Where trainers leave off: a folder a job, kept from one attempt to the next.
+
+    <state>/checkpoints/<job id>/files/      the trainer's own
+    <state>/checkpoints/<job id>/attempt     the attempt that was given the folder last
+    <state>/checkpoints/<job id>.<attempt>.fetching    one that is on its way here
+
+Every name is built from ids that a message model has checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Container
+from pathlib import Path
+from typing import IO, Final
+
+from agent.spool.bundle import BundleInfo, make_bundle
+from broker.errors import BadStream
+from broker.system.files import Disk, RealDisk, read, write_atomically
+
+KEPT_S: Final = 7 * 86_400.0  # of a job that has gone elsewhere, or nowhere
+_BLOCK_BYTES: Final = 1024 * 1024
+
+
+def _unpack(part: Path, into: Path) -> None:
+    from broker.system.archive import unpack  # with the first one that comes
+
+    unpack(part, into)
+
+
+class Checkpoints:
+    """The folder `checkpoints/`. All methods raise OSError when the disk refuses."""
+
+    def __init__(
+        self,
+        state: Path,
+        disk: Disk | None = None,
+        bundler: Callable[[Path, Path], BundleInfo] = make_bundle,
+        unpacker: Callable[[Path, Path], object] = _unpack,
+    ) -> None:
+        """Make the folder under the agent's state folder; drop what was half fetched."""
+        self._disk = disk or RealDisk()
+        self._bundler = bundler
+        self._unpacker = unpacker
+        self._root = state / "checkpoints"
+        self._fetching: dict[Path, IO[bytes]] = {}
+        self._disk.make_folder(self._root)
+        for path in self._disk.glob(self._root, "*.fetching"):
+            self._disk.unlink(path)
+
+    def files(self, job_id: str) -> Path:
+        """Return the folder that the job's trainer may keep its checkpoint in."""
+        return self._root / job_id / "files"
+
+    def begin(self, job_id: str, attempt: int) -> bool:
+        """Give the folder to an attempt; return whether there is something to go on from."""
+        self._disk.make_folder(self.files(job_id))
+        write_atomically(self._disk, self._marker(job_id), str(attempt).encode())
+        return self._has_files(job_id)
+
+    def is_here(self, job_id: str, made_by: int) -> bool:
+        """Whether what lies here is at least as new as the checkpoint of the attempt `made_by`."""
+        try:
+            newest = int(read(self._disk, self._marker(job_id)))
+        except (OSError, ValueError):
+            return False
+        return newest >= made_by and self._has_files(job_id)
+
+    def was_at(self, job_id: str, attempt: int) -> bool:
+        """Whether this attempt was the last to be given the folder, and has left something."""
+        try:
+            return int(read(self._disk, self._marker(job_id))) == attempt and self._has_files(
+                job_id
+            )
+        except (OSError, ValueError):
+            return False
+
+    def bundle(self, job_id: str, spool: Path) -> BundleInfo | None:
+        """Bundle a job's checkpoint into the folder `spool`, by its hash; none if there is none."""
+        if not self._has_files(job_id):
+            return None
+        making = spool / f"{job_id}.checkpoint.making"
+        info = self._bundler(self.files(job_id), making)
+        self._disk.replace(making, spool / f"{info.artifact_id}.tar.zst")
+        return info
+
+    def write(self, job_id: str, attempt: int, offset: int, data: bytes) -> None:
+        """Put a piece of the checkpoint that an attempt fetches in its place."""
+        part = self._part(job_id, attempt)
+        file = self._fetching.get(part)
+        if file is None:
+            file = self._fetching[part] = self._disk.open(part, "w+b")
+        file.seek(offset)
+        file.write(data)
+
+    def install(self, job_id: str, attempt: int, artifact_id: str, made_by: int) -> None:
+        """Make what an attempt has fetched the job's checkpoint, of the attempt `made_by`.
+
+        Raises `BadStream` when it is not what was meant.
+        """
+        part, digest = self._part(job_id, attempt), hashlib.sha256()
+        try:
+            with contextlib.closing(self._fetching.pop(part)) as file:
+                file.seek(0)
+                while block := file.read(_BLOCK_BYTES):
+                    digest.update(block)
+            if digest.hexdigest() != artifact_id:
+                raise BadStream("the checkpoint's bytes do not hash to its id")
+            self.drop(job_id)
+            self._disk.make_folder(self._root / job_id)
+            self._unpacker(part, self.files(job_id))
+            write_atomically(self._disk, self._marker(job_id), str(made_by).encode())
+        finally:
+            self._disk.unlink(part)
+
+    def give_up(self, job_id: str, attempt: int) -> None:
+        """Forget the checkpoint that an attempt fetches."""
+        part = self._part(job_id, attempt)
+        if (file := self._fetching.pop(part, None)) is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+        self._disk.unlink(part)
+
+    def drop(self, job_id: str) -> None:
+        """Delete a job's checkpoint."""
+        self._disk.remove_tree(self._root / job_id)
+
+    def collect(self, now_wall_s: float, running: Container[str] = ()) -> None:
+        """Delete what no attempt was given, or has written, for long: those jobs went elsewhere.
+
+        `running` are jobs that do now, for as long as they like: not every trainer writes there.
+        """
+        for folder in self._disk.glob(self._root, "*"):
+            if folder.suffix == ".fetching" or folder.name in running:
+                continue
+            with contextlib.suppress(OSError):
+                if now_wall_s - self._written_s(folder) > KEPT_S:
+                    self._disk.remove_tree(folder)
+
+    def _written_s(self, folder: Path) -> float:
+        disk = self._disk
+        paths = (*disk.glob(folder, "attempt"), *disk.glob(folder, "files/*"))
+        return max((disk.modified_s(path) for path in paths), default=0.0)
+
+    def _has_files(self, job_id: str) -> bool:
+        return bool(self._disk.glob(self.files(job_id), "*"))
+
+    def _marker(self, job_id: str) -> Path:
+        return self._root / job_id / "attempt"
+
+    def _part(self, job_id: str, attempt: int) -> Path:
+        # Not by the artifact: two jobs may have left off at the same bytes.
+        return self._root / f"{job_id}.{attempt}.fetching"

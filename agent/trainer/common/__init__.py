@@ -1,0 +1,1 @@
+"""What all trainers share: settings, files, progress, checkpoints."""

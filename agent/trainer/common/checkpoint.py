@@ -1,0 +1,161 @@
+"""Keeps where a training stands, so that it can go on there.
+
+A checkpoint is one file, replaced atomically: a line of JSON, and behind it the bytes of a model in
+a format that holds no code. It bears the fingerprint of its job and data, and serves no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from agent.trainer.common.errors import BadInputError, InterruptedBySignalError, plain
+from agent.trainer.common.files import write_atomically
+from agent.trainer.common.progress import Progress
+from agent.trainer.common.signals import Interruption
+
+# Weights, and all that a training needs to go on, as safetensors, which hold no code.
+
+
+def weights_to_bytes(weights: Mapping[str, Tensor]) -> bytes:
+    """Return named tensors as safetensors; the same tensors give the same bytes.
+
+    There is no metadata: safetensors writes it in no fixed order.
+    """
+    return save_tensors(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    )
+
+
+def tensors_under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with `prefix.`, without it."""
+    start = len(prefix) + 1
+    return {
+        name[start:]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")
+    }
+
+
+def tensors_from_bytes(data: bytes) -> dict[str, Tensor]:
+    """Return the tensors of `weights_to_bytes`. Raises ValueError for anything else."""
+    try:
+        return load_tensors(data)
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Read named tensors. Raises BadInputError where the file is missing or damaged."""
+    try:
+        return load_tensors(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise BadInputError.at(path, "file", plain(error), "train the model anew") from error
+
+
+FILE: Final = "training.checkpoint"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a training stands: facts that JSON can hold, `epoch` among them, and the rest."""
+
+    facts: Mapping[str, Any]
+    payload: bytes
+
+
+class Keeper:
+    """Keeps the checkpoint of one training: every so often, and when the process is to end.
+
+    Without a folder nothing is kept, and SIGTERM just ends the training. `clock` returns seconds
+    and is only ever subtracted.
+    """
+
+    def __init__(
+        self,
+        interruption: Interruption,
+        progress: Progress,
+        folder: Path | None = None,
+        *,
+        fingerprint: str = "",
+        every_s: float = 0.0,
+        resume: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Write to `folder` every `every_s` seconds (0: at the end alone); resume if asked to."""
+        self.interruption = interruption
+        self._progress = progress
+        self._path = None if folder is None else folder / FILE
+        self._fingerprint = fingerprint
+        self._every_s = every_s
+        self._resume = resume
+        self._clock = clock
+        self._kept_s = clock()
+
+    def load(self) -> Checkpoint | None:
+        """Return where to go on from, or none; why a checkpoint is of no use is said, no more."""
+        if self._path is None or not self._resume or not self._path.exists():
+            return None
+        try:
+            line, _, payload = self._path.read_bytes().partition(b"\n")
+            facts = json.loads(line)
+            same = facts["fingerprint"] == self._fingerprint
+            whole = facts["sha256"] == hashlib.sha256(payload).hexdigest()
+            epoch = facts["epoch"]
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            self.misfit(f"it cannot be read: {plain(error)}")
+            return None
+        if not (same and whole):
+            self.misfit("it is damaged" if same else "it is of another job, or of other data")
+            return None
+        self._progress.log(f"going on from a checkpoint in epoch {epoch}")
+        return Checkpoint(facts, payload)
+
+    def misfit(self, why: object) -> None:
+        """Say that the checkpoint is of no use."""
+        self._progress.log(f"the checkpoint is left aside, the training starts anew: {why}")
+
+    def step(self, capture: Callable[[], Checkpoint]) -> None:
+        """Call between two steps: keeps the state if it is time to, and ends if that was asked for.
+
+        Raises InterruptedBySignalError.
+        """
+        asked = self.interruption.asked
+        due = self._every_s > 0 and self._clock() - self._kept_s >= self._every_s
+        if asked or due:
+            self.keep(capture)
+        if asked:
+            raise InterruptedBySignalError
+
+    def keep(self, capture: Callable[[], Checkpoint]) -> None:
+        """Write the checkpoint; a disk that refuses costs the checkpoint, not the training."""
+        if self._path is None:
+            return
+        checkpoint = capture()
+        facts = {
+            **checkpoint.facts,
+            "version": VERSION,
+            "fingerprint": self._fingerprint,
+            "sha256": hashlib.sha256(checkpoint.payload).hexdigest(),
+        }
+        try:
+            write_atomically(self._path, json.dumps(facts).encode() + b"\n" + checkpoint.payload)
+        except OSError as error:
+            self._progress.log(f"the checkpoint could not be written: {plain(error)}")
+        else:
+            self._progress.checkpoint(int(facts["epoch"]))
+        self._kept_s = self._clock()
+
+    def forget(self) -> None:
+        """Delete the checkpoint: what it leads to is no good."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)

@@ -1,0 +1,59 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from agent.trainer.common.errors import BadInputError
+
+# Of a folder that is none, or is not ours to write to; a full disk may have room another time.
+_NOT_HERE: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Put `content` at `path`: a crash leaves the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def check_folders(*folders: Path | None) -> None:
+    """Make the folders for the results, before hours are spent on them, and try to write there.
+
+    Raises BadInputError.
+    """
+    for folder in filter(None, folders):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+            problem = error.strerror or "cannot be written to"
+            raise BadInputError.at(folder, "folder", problem, "choose another") from error

@@ -1,0 +1,171 @@
+"""What a trainer says while it works: one JSON object a line on standard output, nothing else.
+
+| event      | other keys                                                              |
+| ---------- | ----------------------------------------------------------------------- |
+| phase      | phase: load, train, evaluate or save                                    |
+| progress   | epoch, epochs, train_loss, val_loss, metrics, eta_s                     |
+| checkpoint | epoch: the one that the run would go on in                              |
+| log        | message                                                                 |
+| result     | metrics, files                                                          |
+| error      | kind: bad_input, out_of_memory, diverged or internal; message: one line |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TextIO
+
+from agent.trainer.common.config import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
+from agent.trainer.common.errors import InterruptedBySignalError, TrainerError
+from agent.trainer.common.signals import Interruption
+
+DECIMALS: Final = 6
+MESSAGE_LIMIT: Final = 2000  # characters
+SURE_AFTER_S: Final = 5.0  # of training
+
+
+def as_json(event: Mapping[str, Any]) -> str:
+    """Return an event as a line of JSON."""
+    return json.dumps(rounded(event), allow_nan=False) + "\n"
+
+
+class Progress:
+    """Writes the events; `clock` returns seconds and is only ever subtracted.
+
+    `form` is the text of an event, with its line break; an empty one is not written.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        form: Callable[[Mapping[str, Any]], str] = as_json,
+    ) -> None:
+        self._stream = stream
+        self._form = form
+        self._clock = clock
+        self._training_since_s = clock()
+        self._done_before = 0.0
+
+    def phase(self, phase: str) -> None:
+        """Announce that a phase begins."""
+        self.begins(0.0)
+        self._emit({"event": "phase", "phase": phase})
+
+    def begins(self, done_epochs: float) -> None:
+        """Count time from now on: so many epochs are of an earlier process, by its checkpoint."""
+        self._training_since_s, self._done_before = self._clock(), done_epochs
+
+    def epoch(
+        self,
+        epoch: int,
+        epochs: int,
+        train_loss: float,
+        val_loss: float,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Report that `epoch` of at most `epochs` is over.
+
+        The eta assumes that all will run; it is None while nothing tells how long one takes, and
+        for the first `SURE_AFTER_S`: the first epochs warm up what the others use.
+        """
+        spent_s, done = self._clock() - self._training_since_s, epoch - self._done_before
+        is_sure = done > 0 and (spent_s >= SURE_AFTER_S or epoch >= epochs)
+        eta_s = round(spent_s / done * (epochs - epoch), 1) if is_sure else None
+        self._emit(
+            {
+                "event": "progress",
+                "epoch": epoch,
+                "epochs": epochs,
+                "train_loss": train_loss,
+                "val_loss": val_loss,
+                "metrics": dict(metrics or {}),
+                "eta_s": eta_s,
+            }
+        )
+
+    def checkpoint(self, epoch: int) -> None:
+        """Report that the run could go on from here, in or after `epoch`."""
+        self._emit({"event": "checkpoint", "epoch": epoch})
+
+    def log(self, message: str) -> None:
+        """Say something to whoever reads the log."""
+        self._emit({"event": "log", "message": one_line(message)})
+
+    def result(self, metrics: Mapping[str, Any], files: Iterable[str]) -> None:
+        """Report the end of a run that went well."""
+        self._emit({"event": "result", "metrics": dict(metrics), "files": sorted(files)})
+
+    def error(self, kind: str, message: str) -> None:
+        """Report why the run ends."""
+        self._emit({"event": "error", "kind": kind, "message": one_line(message)})
+
+    def _emit(self, event: dict[str, Any]) -> None:
+        try:
+            self._stream.write(self._form(event))
+            self._stream.flush()
+        except BrokenPipeError:
+            # Whoever listened is gone; the work is still worth finishing. A stream on the null
+            # device keeps the interpreter from failing at its own last flush.
+            self._stream = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives as long as the process
+
+
+def one_line(message: str) -> str:
+    """Return `message` on one line of bounded length."""
+    return " ".join(message.split())[:MESSAGE_LIMIT]
+
+
+def rounded(value: Any) -> Any:
+    """Return `value` with floats at six decimals and what is no finite number as None."""
+    if isinstance(value, float):
+        return round(value, DECIMALS) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(item) for item in value]
+    return value
+
+
+def claim_stdout() -> TextIO:
+    """Keep standard output for events: whatever else is printed, native code too, goes to stderr.
+
+    Returns the stream for the events.
+    """
+    sys.stdout.flush()
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return events
+
+
+def run_reported(progress: Progress, work: Callable[[Interruption], None]) -> int:
+    """Run `work`, report how it ended, and return the exit code that says the same."""
+    interruption = Interruption()
+    interruption.install()
+    try:
+        work(interruption)
+    except TrainerError as error:
+        progress.error(error.kind, str(error))
+        return error.exit_code
+    except InterruptedBySignalError:
+        progress.log("interrupted by SIGTERM")
+        return EXIT_INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last line of defence reports and exits
+        traceback.print_exc(file=sys.stderr)
+        kind = "out_of_memory" if _is_out_of_memory(error) else "internal"
+        progress.error(kind, f"{type(error).__name__}: {error}")
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # By name: importing torch for its exception would cost a gbt run two seconds.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    # On a processor torch has but a text for it.
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)

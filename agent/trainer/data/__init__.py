@@ -1,0 +1,1 @@
+"""From raw telemetry to windows."""

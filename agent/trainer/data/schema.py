@@ -1,0 +1,147 @@
+"""The two schema files: what the raw telemetry is, and what `prepare` made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.common.files import write_atomically
+
+VALIDATION_FILE: Final = "validation_v1.parquet"
+SUMMARY_FILE: Final = "features_window_v1.parquet"
+TENSORS_DIR: Final = "tensor_window_v1"
+SCHEMA_FILE: Final = "feature_schema_v1.json"
+TENSORS_INDEX_FILE: Final = "index.json"
+
+Mode = Literal["realistic", "oracle"]
+Task = Literal["binary", "multiclass", "unlabelled"]
+ChannelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$")]
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+
+
+class _File(BaseModel):
+    # Notes that people add to a schema (source, licence, ...) do no harm.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Channel(_File):
+    """A channel: the name that people know it by, and the modes that may see it."""
+
+    name: str
+    modes: tuple[Mode, ...] = Field(min_length=1)
+
+
+class RawSchema(_File):
+    """The `.schema.json` beside a raw telemetry file.
+
+    `label` is the column of labels (None: there is none). `unlabelled` is the label of rows that
+    are for self-supervision alone (None: a null label). `positive` names the label of an anomaly
+    where it is not 1. `simulated` says that no real machine was measured; it is carried into
+    whatever is made of the data.
+    """
+
+    label: str | None
+    unlabelled: int | str | None = None
+    period_s: float = Field(gt=0)
+    channels: dict[ChannelName, Channel] = Field(min_length=1)
+    positive: int | str | None = None
+    simulated: bool = False
+
+
+class Feature(_File):
+    """A summary feature: the statistic of the channel that it is, and who may see it."""
+
+    channel: str
+    statistic: str
+    modes: tuple[Mode, ...]
+
+
+class SeriesGroup(_File):
+    """Channels with the same modes, stored together: a file of (rows, channels), float32."""
+
+    file: str
+    channels: tuple[str, ...]
+    modes: tuple[Mode, ...]
+
+
+class EpisodeEntry(_File):
+    """Where an episode lies in the series: its first row, its rows, and its first t."""
+
+    host: str
+    episode: str
+    offset: int
+    length: int
+    start: int
+
+
+class TensorsIndex(_File):
+    """The `index.json` of the raw series."""
+
+    version: Literal[1] = 1
+    rows: int
+    groups: tuple[SeriesGroup, ...]
+    episodes: tuple[EpisodeEntry, ...]
+
+
+class FeatureSchema(_File):
+    """The `feature_schema_v1.json`: everything that a trainer knows about prepared data.
+
+    `files` holds the sha256 of each prepared file, which a run checks of those that it reads: so
+    the hash of this one names the data.
+    """
+
+    version: Literal[1] = 1
+    simulated: bool
+    task: Task
+    window: int = Field(ge=2)
+    stride: int = Field(ge=1)
+    period_s: float
+    label_rule: Literal["any", "majority"]
+    classes: tuple[str, ...]
+    class_counts: dict[str, int]
+    unlabelled_windows: int
+    windows: int
+    rows: int
+    hosts: tuple[str, ...]
+    channels: dict[str, Channel]
+    features: dict[str, Feature]
+    files: dict[str, str]
+
+    def channels_of(self, mode: str) -> tuple[str, ...]:
+        """Return the channels that `mode` may see, in the schema's order."""
+        return tuple(name for name, channel in self.channels.items() if mode in channel.modes)
+
+    def features_of(self, mode: str) -> tuple[str, ...]:
+        """Return the summary features that `mode` may see, in the schema's order."""
+        return tuple(name for name, feature in self.features.items() if mode in feature.modes)
+
+
+def read_json(path: Path, model: type[AnyModel]) -> AnyModel:
+    """Read a JSON file into `model`. Raises BadInputError that names the file and the key."""
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise BadInputError.at(
+            path, "file", error.strerror or "cannot be read", "check the path"
+        ) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "file"
+        raise BadInputError.at(path, key, first["msg"], "correct it, or prepare anew") from error
+
+
+def write_json(path: Path, value: BaseModel) -> None:
+    """Write `value` with two spaces of indent and a newline at the end, keys as declared."""
+    text = json.dumps(value.model_dump(mode="json"), indent=2) + "\n"
+    write_atomically(path, text.encode())
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file's bytes in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,197 @@
+"""Which windows are trained on, validated on, and tested on, so that no knowledge leaks.
+
+- host: no host crosses. Hosts in `train_hosts` are trained on and the others tested; validation
+  hosts are taken from the former. Without `train_hosts`, about 60, 20 and 20 % of the hosts, drawn
+  by the seed. With fewer than three hosts to train on, validation is blocks of their time.
+- time: each host's labelled episodes, in the order in which they are stored, are one line of time:
+  the first 60 % of its rows is trained on, the next 20 % validates, the rest tests. Unlabelled
+  episodes belong to the training part.
+- sample: each host's episodes are cut into blocks of at least four windows' length, dealt out
+  60, 20, 20 % by the seed.
+
+Windows overlap, so a window that reaches over a border is in no part (purged): no two windows of
+different parts share a row. In time and sample recipes `train_hosts` restricts the data to them.
+Where chance decides, the first of some draws is taken whose parts hold every class, or else the one
+whose parts lack the fewest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from agent.trainer.common.arrays import Bools, Ints
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.data.dataset import WindowIndex
+
+TRAIN: Final = 0
+VALIDATION: Final = 1
+TEST: Final = 2
+PURGED: Final = -1
+_PARTS: Final = (TRAIN, VALIDATION, TEST)
+
+_SHARES: Final = (0.6, 0.2, 0.2)
+_OF_CHOSEN: Final = _SHARES[VALIDATION] / (1 - _SHARES[TEST])  # to validate, of hosts asked for
+_CARVED_SHARES: Final = (0.8, 0.2, 0.0)  # train and validation within the hosts trained on
+_BLOCK_WINDOWS: Final = 4  # lengths of a window in a block
+_LEAST_HOSTS: Final = 3  # to spare one of them for validation
+_DRAWS: Final = 50
+_NAMES: Final = ("training", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The part of each window: (n,) of TRAIN, VALIDATION, TEST or PURGED."""
+
+    part: Ints
+    labelled: Bools
+
+    def windows(self, part: int) -> Ints:
+        """Return the labelled windows of a part, ascending."""
+        return np.flatnonzero((self.part == part) & self.labelled)
+
+    def unlabelled(self, part: int) -> Ints:
+        """Return the unlabelled windows of a part, ascending."""
+        return np.flatnonzero((self.part == part) & ~self.labelled)
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many labelled windows each part has, and how many were purged."""
+        counts = {name: len(self.windows(part)) for part, name in enumerate(_NAMES)}
+        return counts | {"purged": int(((self.part == PURGED) & self.labelled).sum())}
+
+
+def split(index: WindowIndex, recipe: str, train_hosts: Sequence[str], seed: int) -> Splits:
+    """Split all windows by `recipe` (host, sample or time).
+
+    Raises BadInputError where a train host is unknown or a part would have no labelled window.
+    """
+    chosen = _host_numbers(index, train_hosts)
+    rng = np.random.default_rng(seed)
+    if recipe == "time":
+        part = _restricted(index, chosen, _by_time(index))
+    elif recipe == "sample":
+        part = _best_covering(
+            index, lambda: _restricted(index, chosen, _by_blocks(index, _SHARES, rng))
+        )
+    else:
+        part = _by_host(index, chosen, rng)
+    splits = Splits(part, index.labelled)
+    _check(splits, recipe, any_label=bool(index.labelled.any()))
+    return splits
+
+
+def _host_numbers(index: WindowIndex, names: Sequence[str]) -> Ints:
+    for name in names:
+        if name not in index.hosts:
+            raise BadInputError.at(
+                "train_hosts", name, "no such host", f"the data has {', '.join(index.hosts)}"
+            )
+    return np.array(sorted({index.hosts.index(name) for name in names}), dtype=np.int64)
+
+
+def _check(splits: Splits, recipe: str, *, any_label: bool) -> None:
+    remedies = {
+        "host": "give more hosts, or use the time recipe",
+        "time": "give longer episodes, or prepare a smaller window",
+        "sample": "give more data, or prepare a smaller window",
+    }
+    for part, name in enumerate(_NAMES):
+        if any_label and not len(splits.windows(part)):
+            raise BadInputError.at(
+                "split_recipe", recipe, f"the {name} part has no labelled window", remedies[recipe]
+            )
+
+
+def _restricted(index: WindowIndex, chosen: Ints, part: Ints) -> Ints:
+    return np.where(np.isin(index.host, chosen), part, PURGED) if len(chosen) else part
+
+
+def _best_covering(index: WindowIndex, draw: Callable[[], Ints]) -> Ints:
+    """Return the first draw whose parts hold every class, or else lack the fewest of them."""
+    # Counted, not asked for: what a fixed test part lacks must not decide about the other parts.
+    classes = np.unique(index.label[index.labelled])
+    best, most = None, -1
+    for _ in range(_DRAWS):
+        part = draw()
+        held = sum(int(np.isin(classes, index.label[part == number]).sum()) for number in _PARTS)
+        if held > most:
+            best, most = part, held
+        if held == len(_PARTS) * len(classes):
+            break
+    assert best is not None  # noqa: S101 - _DRAWS is not 0
+    return best
+
+
+def _by_host(index: WindowIndex, chosen: Ints, rng: np.random.Generator) -> Ints:
+    eligible = np.unique(index.host[index.labelled]) if index.labelled.any() else None
+    hosts = np.unique(index.host) if eligible is None else eligible
+    if len(hosts) < 2 or not len(np.setdiff1d(hosts, chosen)):
+        raise BadInputError.at(
+            "split_recipe",
+            "host",
+            f"of {len(hosts)} hosts with labels none is left to test on",
+            "leave some out of train_hosts, or use the time recipe",
+        )
+    return _best_covering(index, lambda: _draw_hosts(index, hosts, chosen, rng))
+
+
+def _draw_hosts(index: WindowIndex, hosts: Ints, chosen: Ints, rng: np.random.Generator) -> Ints:
+    drawn = rng.permutation(hosts)
+    count = round(_SHARES[VALIDATION] * len(hosts))
+    if len(chosen):
+        test = np.setdiff1d(np.unique(index.host), chosen)
+        pool = drawn[np.isin(drawn, chosen)]
+        count = min(count, round(_OF_CHOSEN * len(pool)))
+    else:
+        tested = max(1, round(_SHARES[TEST] * len(hosts)))
+        test, pool = drawn[:tested], drawn[tested:]
+    count = max(1, count)
+    if len(pool) >= max(_LEAST_HOSTS, count + 1) or (len(pool) == 2 and not len(chosen)):
+        part = np.full(len(index), TRAIN)
+        part[np.isin(index.host, pool[:count])] = VALIDATION
+    else:
+        part = _by_blocks(index, _CARVED_SHARES, rng)
+    part[np.isin(index.host, test)] = TEST
+    return part
+
+
+def _by_time(index: WindowIndex) -> Ints:
+    """Return the parts by the share of its host's labelled rows that come before a window."""
+    rows = np.zeros(len(index.episodes), dtype=np.int64)
+    np.maximum.at(rows, index.episode, index.start + index.length)
+    with_labels = np.unique(index.episode[index.labelled]) if index.labelled.any() else None
+    part = np.full(len(index), TRAIN)
+    for host in range(len(index.hosts)):
+        of_host = index.host == host
+        stored = index.episode[of_host][np.sort(np.unique(index.episode[of_host], True)[1])]
+        episodes = stored if with_labels is None else stored[np.isin(stored, with_labels)]
+        before = np.zeros(len(index.episodes), dtype=np.int64)
+        before[episodes] = np.cumsum(rows[episodes]) - rows[episodes]
+        windows = np.flatnonzero(np.isin(index.episode, episodes))
+        first = before[index.episode[windows]] + index.start[windows]
+        cuts = np.floor(np.cumsum(_SHARES)[:2] * rows[episodes].sum())
+        of_first = np.searchsorted(cuts, first, side="right")
+        of_last = np.searchsorted(cuts, first + index.length - 1, side="right")
+        part[windows] = np.where(of_first == of_last, of_first, PURGED)
+    return part
+
+
+def _by_blocks(index: WindowIndex, shares: Sequence[float], rng: np.random.Generator) -> Ints:
+    """Return the parts by blocks of rows, dealt out to each host's windows by `shares`."""
+    block_rows = _BLOCK_WINDOWS * index.length
+    first = index.start // block_rows
+    last = (index.start + index.length - 1) // block_rows
+    per_episode = int(last.max()) + 1
+    part_of_block = np.full(len(index.episodes) * per_episode, PURGED)
+    key_first = index.episode * per_episode + first
+    key_last = index.episode * per_episode + last
+    for host in range(len(index.hosts)):
+        blocks = np.unique(np.append(key_first[index.host == host], key_last[index.host == host]))
+        ends = np.round(np.cumsum(shares) * len(blocks)).astype(np.int64)
+        dealt = np.searchsorted(ends, np.arange(len(blocks)), side="right")
+        part_of_block[rng.permutation(blocks)] = dealt
+    of_first, of_last = part_of_block[key_first], part_of_block[key_last]
+    return np.where(of_first == of_last, of_first, PURGED)

@@ -1,0 +1,116 @@
+"""Cuts a stream of rows into windows and labels them; holds no more than a batch of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from agent.trainer.common.arrays import AnyArray, Floats, Ints
+from agent.trainer.data.raw_file import UNLABELLED, Rows
+from agent.trainer.data.schema import EpisodeEntry, Task
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """The task and its classes in order of their numbers."""
+
+    task: Task
+    classes: tuple[str, ...]
+
+    @property
+    def rule(self) -> Literal["any", "majority"]:
+        """Return how a window's label follows from its rows'."""
+        return "any" if self.task == "binary" else "majority"
+
+    def of_windows(self, labels: Ints) -> Ints:
+        """Return the labels (n,) of windows whose rows are labelled `labels` (n, steps)."""
+        unlabelled = (labels == UNLABELLED).any(axis=1)
+        if self.task == "unlabelled" or not len(labels):
+            return np.full(len(labels), UNLABELLED, dtype=np.int16)
+        if self.task == "binary":
+            label = labels.max(axis=1)
+        else:
+            counts = np.stack([(labels == at).sum(axis=1) for at in range(len(self.classes))])
+            label = counts.argmax(axis=0)
+        return np.where(unlabelled, UNLABELLED, label).astype(np.int16)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of an episode, and the windows that these rows complete.
+
+    `fresh` (rows, channels) are the new rows; `windows` (n, channels, steps) is a view; `starts`
+    (n,) are the windows' first rows, counted from the episode's first; `labels` (n,).
+    """
+
+    entry: EpisodeEntry
+    fresh: Floats
+    windows: Floats
+    starts: Ints
+    labels: Ints
+    rows_so_far: int
+
+    def crosses(self, every_rows: int) -> bool:
+        """Return whether the rows so far passed a multiple of `every_rows` in this block."""
+        before = self.rows_so_far - len(self.fresh)
+        return self.rows_so_far // every_rows > before // every_rows
+
+
+def cut_windows(
+    stream: Iterable[Rows], window: int, stride: int, labelling: Labelling
+) -> Iterator[Block]:
+    """Yield a block for each piece of `stream`; windows start at multiples of `stride`."""
+    carry = _Carry()
+    total = 0
+    for rows in stream:
+        total += len(rows.values)
+        if carry.entry != rows.entry:
+            carry = _Carry(rows.entry)
+        values, labels = carry.joined(rows)
+        # A stride above the window's length may put the next window beyond these rows.
+        first = min(carry.next_start - carry.row, len(values))
+        count = max(0, (len(values) - first - window) // stride + 1)
+        taken = slice(first, first + stride * count, stride)
+        yield Block(
+            rows.entry,
+            rows.values,
+            _views(values, window)[taken],
+            carry.row + first + stride * np.arange(count),
+            labelling.of_windows(_views(labels, window)[taken]),
+            total,
+        )
+        carry.advance(values, labels, carry.next_start + stride * count)
+
+
+def _views(values: AnyArray, window: int) -> AnyArray:
+    """Return every window of `values` along its first axis, which becomes the last."""
+    if len(values) < window:
+        return np.empty((0, *values.shape[1:], window), dtype=values.dtype)
+    return sliding_window_view(values, window, axis=0)
+
+
+class _Carry:
+    """The end of what was read of an episode: rows that a later window still needs."""
+
+    def __init__(self, entry: EpisodeEntry | None = None) -> None:
+        self.entry = entry
+        self.row = 0  # of the first row carried, counted from the episode's first
+        self.next_start = 0
+        self._values: Sequence[Floats] = ()
+        self._labels: Sequence[Ints] = ()
+
+    def joined(self, rows: Rows) -> tuple[Floats, Ints]:
+        return (
+            np.concatenate([*self._values, rows.values]),
+            np.concatenate([*self._labels, rows.labels]),
+        )
+
+    def advance(self, values: Floats, labels: Ints, next_start: int) -> None:
+        keep = min(next_start - self.row, len(values))
+        self._values, self._labels = (values[keep:].copy(),), (labels[keep:].copy(),)
+        self.row += keep
+        self.next_start = next_start

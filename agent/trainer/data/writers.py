@@ -1,0 +1,156 @@
+"""Writes what `prepare` makes, a block at a time: the series, the windows' index, the features."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from agent.trainer.common.arrays import Floats
+from agent.trainer.data.features import STATISTICS, summarise
+from agent.trainer.data.raw_file import Outline
+from agent.trainer.data.schema import (
+    TENSORS_INDEX_FILE,
+    RawSchema,
+    SeriesGroup,
+    TensorsIndex,
+    write_json,
+)
+from agent.trainer.data.windows import Block
+
+GROUP_WINDOWS: Final = 8_192  # windows in a row group of parquet
+CHUNK_WINDOWS: Final = 256  # windows summarised at once
+
+
+def feature_names(schema: RawSchema) -> Iterator[tuple[str, str, str]]:
+    """Yield (feature, channel, statistic) in the order in which features are stored."""
+    for channel in schema.channels:
+        for statistic in STATISTICS:
+            yield f"{channel}__{statistic}", channel, statistic
+
+
+def series_groups(schema: RawSchema) -> tuple[SeriesGroup, ...]:
+    """Return the channels grouped by who may see them, so that no one need read another's file."""
+    by_modes: dict[tuple[str, ...], list[str]] = {}
+    for name, channel in schema.channels.items():
+        by_modes.setdefault(tuple(sorted(channel.modes)), []).append(name)
+    return tuple(
+        SeriesGroup(file=f"series_{'_'.join(modes)}.npy", channels=tuple(names), modes=modes)
+        for modes, names in sorted(by_modes.items())
+    )
+
+
+class SeriesSink:
+    """Writes the raw series: per group of channels one .npy file of (rows, channels) float32."""
+
+    def __init__(self, folder: Path, schema: RawSchema, outline: Outline) -> None:
+        self._folder = folder
+        self._outline = outline
+        self._groups = series_groups(schema)
+        order = list(schema.channels)
+        self._columns = [[order.index(name) for name in group.channels] for group in self._groups]
+        self._files: list[BinaryIO] = []
+
+    @property
+    def files(self) -> list[str]:
+        """Return the names of the series' files."""
+        return [group.file for group in self._groups]
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        index = TensorsIndex(
+            rows=self._outline.rows, groups=self._groups, episodes=self._outline.episodes
+        )
+        write_json(self._folder / TENSORS_INDEX_FILE, index)
+        for group in self._groups:
+            file = (self._folder / group.file).open("wb")
+            self._files.append(file)
+            shape = (self._outline.rows, len(group.channels))
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": "<f4", "fortran_order": False, "shape": shape}
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            file.close()
+
+    def append(self, values: Floats) -> None:
+        """Append rows (n, channels), channels in the schema's order."""
+        for file, columns in zip(self._files, self._columns):
+            file.write(np.ascontiguousarray(values[:, columns], dtype="<f4").data)
+
+
+class _ParquetSink:
+    """Gathers small tables into row groups of a fixed size, whatever sizes they come in."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+        self._schema = schema
+        self._waiting: list[pa.Table] = []
+        self._windows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and self._windows:
+            self._writer.write_table(pa.concat_tables(self._waiting))
+        self._writer.close()
+
+    def _append(self, columns: Sequence[object]) -> None:
+        self._waiting.append(pa.table(columns, schema=self._schema))
+        self._windows += self._waiting[-1].num_rows
+        while self._windows >= GROUP_WINDOWS:
+            table = pa.concat_tables(self._waiting).combine_chunks()
+            self._writer.write_table(table.slice(0, GROUP_WINDOWS))
+            self._waiting = [table.slice(GROUP_WINDOWS)]
+            self._windows -= GROUP_WINDOWS
+
+
+class IndexSink(_ParquetSink):
+    """Writes the index of windows and counts their labels (-1: unlabelled)."""
+
+    def __init__(self, path: Path, window: int) -> None:
+        kinds = {"window": pa.int64(), "host": pa.string(), "episode": pa.string()}
+        kinds |= {"offset": pa.int64(), "start": pa.int64(), "length": pa.int32()}
+        super().__init__(path, pa.schema([*kinds.items(), ("label", pa.int16())]))
+        self._window = window
+        self.counts: Counter[int] = Counter()
+
+    def append(self, block: Block) -> None:
+        """Append the windows of a block."""
+        count = len(block.starts)
+        first = self.counts.total()
+        self._append(
+            [
+                np.arange(first, first + count),
+                pa.array([block.entry.host] * count, pa.string()),
+                pa.array([block.entry.episode] * count, pa.string()),
+                block.entry.offset + block.starts,
+                block.entry.start + block.starts,
+                np.full(count, self._window, dtype=np.int32),
+                block.labels,
+            ]
+        )
+        self.counts.update(block.labels.tolist())
+
+
+class SummarySink(_ParquetSink):
+    """Writes the summary features of windows, a column each, float32."""
+
+    def __init__(self, path: Path, schema: RawSchema) -> None:
+        names = [name for name, _, _ in feature_names(schema)]
+        super().__init__(path, pa.schema([(name, pa.float32()) for name in names]))
+
+    def append(self, block: Block) -> None:
+        """Append the features of the windows of a block."""
+        for at in range(0, len(block.starts), CHUNK_WINDOWS):
+            features = summarise(block.windows[at : at + CHUNK_WINDOWS])
+            columns = features.reshape(len(features), -1).T
+            self._append(list(np.ascontiguousarray(columns)))

@@ -1,0 +1,1 @@
+"""A stored model, loaded to score telemetry."""

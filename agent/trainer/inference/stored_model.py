@@ -1,0 +1,184 @@
+"""A stored model, ready to score: what it takes, and what it says of a batch of windows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent.trainer.common.arrays import Floats
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.data.features import STATISTICS, summarise
+from agent.trainer.data.weighting import unweighted
+from agent.trainer.inference.bundle_files import read_model_files
+
+_REMEDY: Final = "fetch it anew (`fleet get JOB`), with the version that trained it"
+
+
+class Thresholds(BaseModel):
+    """Chosen on validation: see `agent.trainer.evaluation.metrics.Thresholds`."""
+
+    decision: float | None
+    alarm: float | None
+
+
+class Description(BaseModel):
+    """The `model.json` of a bundle; its keys are told in `agent.trainer.training.report`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    version: Literal[1]
+    model: str
+    mode: str
+    task: Literal["binary", "multiclass", "unlabelled"]
+    classes: tuple[str, ...]
+    inputs: tuple[str, ...] = Field(min_length=1)
+    window: int = Field(ge=2, le=1_000_000)
+    stride: int = Field(ge=1)
+    period_s: float | None = None
+    size: dict[str, Any]
+    thresholds: Thresholds
+    weights: Literal["model.ubj", "model.safetensors"]
+    class_weights: tuple[float, ...] | None
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Return the channels that the model reads, in its order."""
+        if not self.takes_features:
+            return self.inputs
+        return tuple(dict.fromkeys(name.rpartition("__")[0] for name in self.inputs))
+
+    @property
+    def takes_features(self) -> bool:
+        """Whether it takes summary features, not raw windows."""
+        return self.model in {"gbt", "mlp"}
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """`score` takes windows (n, channels, steps) and returns what the model says, by column.
+
+    `score` (n,) is how anomalous a window is, in a task of two classes its positive one's
+    probability; `p_<class>` (n,) are probabilities of several classes or of a linear probe.
+    """
+
+    description: Description
+    score: Callable[[Floats], dict[str, Floats]]
+
+
+def load_model(bundle: Path, threads: int) -> StoredModel:
+    """Load the model in a bundle, or in the folder it was unpacked to. Raises BadInputError."""
+    files = read_model_files(bundle)
+    try:
+        description = Description.model_validate(json.loads(files["model.json"]))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "file"
+        raise BadInputError.at("model.json", key, first["msg"], _REMEDY) from error
+    except (ValueError, RecursionError) as error:
+        raise BadInputError.at("model.json", "file", f"is not JSON: {error}", _REMEDY) from error
+    if description.weights not in files:
+        raise BadInputError.at(bundle, description.weights, "is missing", _REMEDY)
+    _check_inputs(description)
+    weights = files[description.weights]
+    if description.model == "gbt":
+        return StoredModel(description, _trees(description, weights, threads))
+    return StoredModel(description, _network(description, weights, threads))
+
+
+def _check_inputs(description: Description) -> None:
+    if description.takes_features:
+        whole = [f"{name}__{one}" for name in description.channels for one in STATISTICS]
+        if list(description.inputs) != whole:
+            raise BadInputError.at("model.json", "inputs", "are not whole channels", _REMEDY)
+    told = {
+        "inputs": len(description.inputs),
+        "classes": len(description.classes),
+        "steps": description.window,
+    }
+    for name, count in told.items():
+        if description.size.get(name, count) != count:
+            raise BadInputError.at("model.json", f"size.{name}", f"is not {count}", _REMEDY)
+
+
+def _trees(description: Description, weights: bytes, threads: int) -> Any:
+    import xgboost as xgb
+
+    from agent.trainer.common.ubjson import check_trees, parse
+    from agent.trainer.models.gbt import Gbt, GbtSize
+
+    try:
+        check_trees(parse(weights), len(description.inputs))
+        booster = xgb.Booster({"nthread": threads}, model_file=bytearray(weights))
+        trees = Gbt(booster, GbtSize(**description.size), threads)
+    except (xgb.core.XGBoostError, TypeError, ValueError) as error:
+        problem = " ".join(str(error).split())[:200]
+        raise BadInputError.at(description.weights, "file", problem, _REMEDY) from error
+    return lambda windows: _told(description, trees.probabilities(_features(windows)))
+
+
+def _network(description: Description, weights: bytes, threads: int) -> Any:
+    import torch
+
+    from agent.trainer.common.checkpoint import tensors_from_bytes, tensors_under
+    from agent.trainer.training.fit import start_torch
+    from agent.trainer.training.networks import check_size, restore
+
+    device = start_torch(threads, 0)
+    try:
+        tensors = tensors_from_bytes(weights)
+        probe = tensors_under("probe", tensors)
+        check_size(description.size)
+        with torch.device("meta"):  # no memory for what only a file says that it needs
+            network = restore(description.model, description.size)
+        of_network = {name: one for name, one in tensors.items() if not name.startswith("probe.")}
+        network.load_state_dict(of_network, assign=True)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        problem = " ".join(str(error).split())[:200]
+        raise BadInputError.at(description.weights, "file", problem, _REMEDY) from error
+    network = network.to(device).eval()
+
+    def score(windows: Floats) -> dict[str, Floats]:
+        inputs = (
+            _features(windows) if description.takes_features else windows.transpose(0, 2, 1).copy()
+        )
+        batch = torch.from_numpy(inputs).to(device)
+        with torch.no_grad(), torch.autocast(
+            device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"
+        ):  # fmt: skip
+            if description.model == "transformer_ssl":
+                return _of_autoencoder(description, network, batch, probe)
+            found = torch.softmax(network(batch).float(), dim=1).double().cpu().numpy()
+        return _told(description, found)
+
+    return score
+
+
+def _of_autoencoder(
+    description: Description, network: Any, batch: Any, probe: Mapping[str, Any]
+) -> dict[str, Floats]:
+    from agent.trainer.training.pretrain import Probe
+
+    found = {"score": network.score(batch).double().cpu().numpy()}
+    if probe:
+        linear = Probe(**{name: one.numpy() for name, one in probe.items()})
+        chances = linear.score(network.embed(batch).double().cpu().numpy())
+        found |= {f"p_{name}": chances[:, at] for at, name in enumerate(description.classes)}
+    return found
+
+
+def _told(description: Description, probabilities: Floats) -> dict[str, Floats]:
+    if description.class_weights is not None:
+        probabilities = unweighted(probabilities, np.array(description.class_weights))
+    if description.task == "binary":
+        return {"score": probabilities[:, 1]}
+    return {f"p_{name}": probabilities[:, at] for at, name in enumerate(description.classes)}
+
+
+def _features(windows: Floats) -> Floats:
+    return np.asarray(summarise(windows).reshape(len(windows), -1), dtype=np.float32)

@@ -1,0 +1,1 @@
+"""The client's connection to a broker; the only importer of paho."""

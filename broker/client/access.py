@@ -1,0 +1,168 @@
+"""A program's way to the broker: the address, who it is there, and the TLS of its connections.
+
+Beyond this machine, TLS with an identity of the fleet is the rule. Without it somebody has to say
+that the network is to be trusted (`[broker] plain`).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.errors import ConfigError
+from broker.pki.identity import Identity, broker_of, find_identity, load_identity
+from broker.protocol.acl import Principal, Role
+from broker.protocol.topics import LOCAL_USER
+from broker.system.address import Address, parse_addresses, text_of
+from broker.system.settings import BrokerSettings, config_home
+
+AGENT: Final = frozenset({Role.AGENT})
+COORDINATOR: Final = frozenset({Role.COORDINATOR})
+PEOPLE: Final = frozenset({Role.OPERATOR, Role.OBSERVER, Role.HOMEASSISTANT})
+_WHOSE: Final = {
+    AGENT: "a host",
+    COORDINATOR: "the coordinator",
+    PEOPLE: "a person, such as operator:alice",
+}
+_JOIN: Final = "get one with `fleet enroll` on the CA's machine and `fleet join` here"
+_GET: Final = {
+    AGENT: _JOIN,
+    COORDINATOR: "`fleet init` makes one on the CA's machine; to have it elsewhere, `fleet enroll "
+    "coordinator` there and `fleet join` here",
+    PEOPLE: _JOIN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the broker is and as whom a program connects; without an identity, as anybody.
+
+    Several addresses are those of one cluster: any will do, and the first is tried first.
+    """
+
+    addresses: tuple[Address, ...]
+    identity: Identity | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+
+    @property
+    def user(self) -> str:
+        """Who asks the coordinator, as operators' topics have it."""
+        return LOCAL_USER if self.identity is None else self.identity.name
+
+    @property
+    def name(self) -> str:
+        """Whose certificate it is, as `fleet enroll` has it."""
+        return "NAME" if self.identity is None else self.identity.name
+
+    @property
+    def mark(self) -> Callable[[], object] | None:
+        """What tells the certificate that is there from the next one, for `LinkSettings`."""
+        return None if self.identity is None else self.identity.mark
+
+
+def open_access(
+    settings: BrokerSettings, accepts: frozenset[Role], now_s: float, name: str | None = None
+) -> Access:
+    """Return how a program of one of the roles in `accepts` gets to the broker.
+
+    `name` is what the identity has to be called, if that is settled; `now_s` is the time since the
+    epoch. Without `[broker] identity`, one of that role under `config_home()` is taken; without
+    `[broker] url`, the broker that this identity is for. Raises `ConfigError` for a connection that
+    is not safe, and for an identity that is not whole, not of that role or not called so.
+    """
+    addresses = parse_addresses(settings.url)
+    if "url" not in settings.model_fields_set:
+        addresses = _of_identity(settings, accepts, name) or addresses
+    if not addresses[0].tls:
+        for address in addresses:
+            _check_plain(settings, address)
+        return Access(addresses)
+    if settings.identity is None and addresses[0].user is not None:
+        return Access(addresses, tls=_public)  # a broker of others, with passwords and a public CA
+    folder = settings.identity or _found(accepts, name) or _found(accepts)
+    if folder is None:
+        home = config_home() / "identities"
+        raise ConfigError(
+            f"{text_of(addresses)}: no identity of {_WHOSE[accepts]} in {home}; {_GET[accepts]}, "
+            "or name its folder with --identity"
+        )
+    identity = load_identity(folder, now_s)
+    if Principal.parse(identity.name).role not in accepts:
+        raise ConfigError(
+            f"{folder}: this is the identity of {identity.name!r}, and {_WHOSE[accepts]} is wanted "
+            "here; name another folder with --identity"
+        )
+    if name is not None and identity.name != name:
+        raise ConfigError(
+            f"{folder}: this is the identity of {identity.name!r}, not of {name!r}; leave the "
+            "host's name out, or `fleet enroll` that one"
+        )
+    return Access(addresses, identity, identity.context)
+
+
+def _of_identity(
+    settings: BrokerSettings, accepts: frozenset[Role], name: str | None
+) -> tuple[Address, ...] | None:
+    """Return the broker's addresses as `fleet join` or `fleet init` wrote them down, if any."""
+    try:
+        folder = settings.identity or _found(accepts, name) or _found(accepts)
+    except ConfigError:
+        return None  # of several, somebody has to say which
+    url = None if folder is None else broker_of(folder)
+    return None if url is None else parse_addresses(url)
+
+
+def _found(accepts: frozenset[Role], name: str | None = None) -> Path | None:
+    """Return the folder of the identity of such a role that this user has, if there is one.
+
+    Raises `ConfigError` where there are several.
+    """
+    try:
+        home = config_home() / "identities"
+    except ConfigError:
+        return None  # who has no home has none there
+    return find_identity(home, frozenset(role.value for role in accepts), name)
+
+
+def host_here() -> str | None:
+    """Return the host whose identity is under `config_home()`, if there is one and no person's."""
+    try:
+        if _found(PEOPLE) is not None:
+            return None
+        folder = _found(AGENT)
+    except ConfigError:
+        return None  # there are several
+    return None if folder is None else folder.name
+
+
+def person_here(settings: BrokerSettings, now_s: float) -> str | None:
+    """Return which person's identity is here, where one is needed; none beside a host's.
+
+    `settings` may name a folder; else those under `config_home()` count. `now_s` is the time since
+    the epoch.
+    """
+    try:
+        if settings.identity is None and _found(AGENT) is not None:
+            return None
+        access = open_access(settings, PEOPLE, now_s)
+    except ConfigError:
+        return None  # there are several, or it is not whole: an agent is told of that as well
+    return None if access.identity is None else access.identity.name
+
+
+def _check_plain(settings: BrokerSettings, address: Address) -> None:
+    if not (address.is_loopback() or settings.plain):
+        raise ConfigError(
+            f"{address}: without TLS, anybody on the way can read and change everything; use "
+            f"mqtts://{address.host} (`fleet init` makes the certificates, `fleet enroll` a host's)"
+            ", or say --plain where the network is to be trusted"
+        )
+
+
+def _public() -> ssl.SSLContext:
+    made = ssl.create_default_context()
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    return made

@@ -1,0 +1,148 @@
+"""Checks of the machine that an agent and a coordinator have in common; none changes anything."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from broker.clock import Now
+from broker.doctor.findings import Finding, fail, ok, warn
+from broker.sentences import span
+from broker.system.deadline import within
+from broker.system.files import holder
+
+STEP_S: Final = 5.0  # that a broker, or a disk, is waited for
+LEAST_PYTHON: Final = (3, 11)
+GIB: Final = 1024**3
+FREE_DISK_WARN_BYTES: Final = 5 * GIB
+FREE_DISK_FAIL_BYTES: Final = GIB // 2
+FREE_RAM_WARN_BYTES: Final = GIB
+FAR_S: Final = 30.0  # between two clocks; a signed command is taken for 60 s
+LOOK_AT_DISK: Final = "look at the system's log for it, and at its cable or network"
+_SET_IT: Final = "set it, and keep it by NTP: certificates are judged by it"
+_TIMEX_BYTES: Final = 512  # struct timex of adjtimex(2) is 208 bytes
+_TIME_ERROR: Final = 5
+
+
+def check_python() -> Finding:
+    """Tell which Python runs."""
+    text = f"{platform.python_version()} ({sys.executable})"
+    if sys.version_info < LEAST_PYTHON:
+        return fail("python", text, "install Python 3.11 or newer")
+    return ok("python", text)
+
+
+def check_memory() -> Finding:
+    """Tell how much memory is free."""
+    memory = psutil.virtual_memory()
+    text = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB are free"
+    if memory.available < FREE_RAM_WARN_BYTES:
+        return warn("memory", text, "end what needs it, or jobs will be refused")
+    return ok("memory", text)
+
+
+def check_state(
+    state: Path, write: Callable[[Path], None] | None = None, timeout_s: float = STEP_S
+) -> Iterator[Finding]:
+    """Tell whether the state folder can be written to, and how much room there is.
+
+    A folder that is not there yet is made by the program itself: then its nearest parent counts.
+    `write` makes something durable in a folder; a disk that hangs is waited for `timeout_s`.
+    """
+    place = state
+
+    def look() -> int:
+        nonlocal place
+        place = next(one for one in (state, *state.parents) if one.exists())
+        (write or _write)(place)
+        return shutil.disk_usage(place).free
+
+    try:
+        free_bytes = within(timeout_s, look)
+    except TimeoutError:
+        yield fail("state", f"{place}: the disk has not answered in {timeout_s:g} s", LOOK_AT_DISK)
+        return
+    except OSError as error:
+        who = f"user {os.getuid()}" if hasattr(os, "getuid") else "this user"
+        yield fail(
+            "state", f"{place}: {error.strerror or error}", f"let {who} write there, or set `state`"
+        )
+        return
+    yield ok("state", str(state) if place == state else f"{state} (will be made)")
+    text = f"{free_bytes / GIB:.1f} GiB are free in {place}"
+    if free_bytes < FREE_DISK_FAIL_BYTES:
+        yield fail("disk", text, "free at least 5 GiB, or set `state` to a larger disk")
+    elif free_bytes < FREE_DISK_WARN_BYTES:
+        yield warn("disk", text, "free at least 5 GiB: results and checkpoints wait there")
+    else:
+        yield ok("disk", text)
+
+
+def _write(folder: Path) -> None:
+    with tempfile.NamedTemporaryFile(prefix=".fleet-doctor-", dir=folder) as file:
+        file.write(b"?")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def check_lock(state: Path, who: str) -> tuple[Finding, bool]:
+    """Tell whether a program of this kind works on the state folder already."""
+    try:
+        process = within(STEP_S, lambda: holder(state))
+    except OSError as error:
+        remedy = f"run this as the user that runs the {who}"
+        return warn("lock", f"{state / 'lock'}: {error.strerror or error}", remedy), False
+    if process is None:
+        return ok("lock", f"no other {who} uses {state}"), False
+    return ok("lock", f"the {who} of this host runs (process {process})"), True
+
+
+def check_clock(now: Now, is_kept: Callable[[], bool | None] | None = None) -> Finding:
+    """Tell whether the clock is right, as far as the machine itself can know.
+
+    A clock before this program was installed is wrong: a board without a battery wakes up so. One
+    that nothing on the machine keeps may well be right: a virtual machine has its host's. `is_kept`
+    says whether something does, none: it cannot tell.
+    """
+    text = datetime.fromtimestamp(now.wall_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if now.wall_s < Path(__file__).stat().st_mtime - 86_400:
+        return fail("clock", f"{text} is before this program was installed", _SET_IT)
+    if (is_kept or _is_synchronised)() is False:
+        return ok("clock", f"{text}; no NTP is seen here: should it ever be wrong, {_SET_IT}")
+    return ok("clock", text)
+
+
+def check_apart(theirs: str, whose: str, asked_s: float, answered_s: float) -> Iterator[Finding]:
+    """Tell whether this clock is far from another, which said `theirs` (RFC 3339) when asked.
+
+    `asked_s` and `answered_s` are by this one, since the epoch. Nothing is told of what is no time.
+    """
+    try:
+        theirs_s = datetime.fromisoformat(theirs).timestamp()
+    except ValueError:
+        return
+    ahead_s, behind_s = asked_s - theirs_s, theirs_s - answered_s
+    if max(ahead_s, behind_s) > FAR_S:
+        how = f"{span(max(ahead_s, behind_s))} {'ahead of' if ahead_s > 0 else 'behind'}"
+        yield warn("clock", f"it is {how} that of {whose}", f"where it is wrong, {_SET_IT}")
+
+
+def _is_synchronised() -> bool | None:
+    """Ask the kernel whether something like NTP keeps the clock, adjtimex(2); none: it is mute."""
+    if sys.platform != "linux":
+        return None
+    try:
+        state: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else state != _TIME_ERROR

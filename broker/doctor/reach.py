@@ -1,0 +1,332 @@
+"""Whether the broker can be reached, and lets one do what a program of the fleet has to do.
+
+Each step is told as one finding; after one that fails, the next are not tried, and say so. Every
+wait has a deadline, so that a host which swallows packets holds nobody.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from broker.client.access import AGENT, COORDINATOR, Access, open_access
+from broker.client.connection import IS_IT_REVOKED, REFUSED
+from broker.client.link import Link, LinkSettings
+from broker.doctor.checks import STEP_S
+from broker.doctor.findings import Finding, Level, fail, ok, skipped, warn
+from broker.errors import BadMessage, BadTopic, ConfigError, plain
+from broker.pki.identity import HOW_TO_GET
+from broker.protocol.acl import REWRITE_RIGHTS
+from broker.protocol.broker_load import Strain, strain
+from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.protocol.messages import BROKER_LOAD, STATUS, decode
+from broker.protocol.topics import Kind, Topics, is_host
+from broker.system.address import Address
+from broker.system.deadline import within
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
+
+DAY_S: Final = 86_400.0
+WARN_DAYS: Final = 30
+CONNECT_S: Final = 12.0  # a link gives up after 10
+MAX_UNREAD: Final = 1000
+NO_SETTINGS: Final = ("not looked at: the settings are at fault", "mend them first: see config")
+NO_IDENTITY: Final = ("not tried: there is no identity to connect with", "mend that first")
+NO_BROKER: Final = ("not tried: the broker takes no connection", "mend that first")
+NO_SESSION: Final = ("not tried: the broker does not let it do its work", "mend that first")
+_BARE: Final = "if it wants a user and a password, write mqtt://USER:PASSWORD@HOST"
+_WRONG: Final = "see that the user and the password in the address are right"
+
+
+@dataclass(slots=True)
+class Answers:
+    """What came back from the broker.
+
+    `online` holds who has said on the way that they are: hosts, and `coordinator`.
+    """
+
+    why_not: str = ""
+    denied: bool = False  # a subscription
+    round_trip_s: float | None = None
+    holds: bool | None = None  # a word in the coordinator's own topic came back; none: not tried
+    online: set[str] = field(default_factory=set)
+    strain: Strain | None = None  # of the embedded broker
+
+
+def check_address(address: Address) -> Iterator[Finding]:
+    """Tell what the name stands for, and whether somebody listens there."""
+    where = f"{address.host}:{address.port}"
+    try:
+        found = within(STEP_S, lambda: socket.getaddrinfo(address.host, address.port))
+    except (OSError, UnicodeError) as error:
+        remedy = "correct [broker] url, or the name service"
+        yield fail("broker", f"{address.host} does not resolve: {plain(error)}", remedy)
+        return
+    numbers = sorted({str(one[4][0]) for one in found})
+    try:
+        socket.create_connection((address.host, address.port), STEP_S).close()
+    except TimeoutError:
+        remedy = "is the address right, does a firewall stand between?"
+        yield fail("broker", f"{where}: no answer in {STEP_S:.0f} s", remedy)
+    except OSError as error:
+        remedy = "start the broker there, or name yours: --broker, [broker] url"
+        yield fail("broker", f"{where}: {plain(error)}", remedy)
+    else:
+        yield ok("broker", f"{where} takes connections ({', '.join(numbers)})")
+
+
+def check_identity(access: Access, now_s: float) -> Finding:
+    """Tell as whom one connects, and when that ends; `now_s` since the epoch."""
+    identity = access.identity
+    if identity is None:
+        return ok("identity", "none is needed: this broker is on this machine, or trusted")
+    left_days = (identity.ends_s - now_s) / DAY_S
+    text = f"{identity.name}, for {left_days:.0f} more days"
+    if left_days < WARN_DAYS:
+        return warn("identity", text, _renewal(identity.name))
+    return ok("identity", text)
+
+
+def _renewal(name: str) -> str:
+    if name == "coordinator":
+        return "`fleet init` on the CA's machine renews it"
+    by_hand = f"renew it: `{again(name)}` on the CA's machine and `fleet join` here"
+    return f"a running agent renews it by itself; else {by_hand}" if is_host(name) else by_hand
+
+
+def check_session(
+    access: Access, settings: BrokerSettings, name: str, *, runs_here: bool = False
+) -> Iterator[Finding]:
+    """Connect under an id of its own, publish to `name`'s own topic, and wait for it to come back.
+
+    `name` is a host, or `coordinator`. Tells, too, whether somebody of that name is online
+    already, unless it `runs_here`, and to a host whether a coordinator is.
+    """
+    answers = _ask(access, settings, name)
+    if answers.round_trip_s is None:
+        failed = _no_session(answers, access.addresses[0], name)
+        yield failed
+        rest = ("session", "rights" if name == "coordinator" else "coordinator")
+        yield from skipped((one for one in rest if one != failed.check), *NO_SESSION)
+        return
+    yield ok("session", f"a message went and came back in {answers.round_trip_s * 1000:.0f} ms")
+    if answers.holds is not None:
+        yield _rights(answers, Topics(settings.topic_root).holder())
+    yield from _load(answers)
+    if name in answers.online and not runs_here:
+        what, other = f"another agent called {name!r}", "another name (--host) or topic root"
+        if name == "coordinator":
+            what, other = "another coordinator", "another topic root"
+        remedy = f"stop that one, or give this one {other} (--root)"
+        yield warn("name", f"{what} is online at this broker", remedy)
+    if name != "coordinator":
+        yield _coordinator(answers)
+
+
+def again(name: str) -> str:
+    """Return the command that gives somebody a certificate again, after a revocation as well."""
+    return f"fleet enroll {name} --replace"
+
+
+def refused(why: str, name: str, address: Address | None = None) -> Finding:
+    """Tell that the broker does not let `name` in; `why` are the link's words.
+
+    `address` is the one that was tried, where that is known.
+    """
+    text, asked, _ = why.partition(f": {IS_IT_REVOKED}")
+    if not asked:
+        remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
+        if REFUSED not in why:
+            remedy = "does an MQTT broker listen at that address and port? docs/brokers.md"
+        elif address is not None:
+            remedy = f"{_BARE if address.user is None else _WRONG}; else {remedy}"
+        return fail("session", why, remedy)
+    remedy = f"{IS_IT_REVOKED} `{again(name)}` on the CA's machine lets it in again"
+    return fail("session", text, remedy)
+
+
+def denied(why: str) -> Finding:
+    """Tell that the broker denies a subscription; `why` are the link's words."""
+    return fail("rights", why.removesuffix(f"; {REWRITE_RIGHTS}"), REWRITE_RIGHTS)
+
+
+def _no_session(answers: Answers, address: Address, name: str) -> Finding:
+    if answers.denied:
+        return denied(answers.why_not)
+    if answers.why_not:
+        return refused(answers.why_not, name, address)
+    return fail(
+        "session",
+        f"connected, but a message to itself did not come back in {STEP_S:.0f} s",
+        f"give {name!r} the rights of docs/protocol.md: a broker does not say what it denies",
+    )
+
+
+def check_addresses(access: Access) -> Generator[Finding, None, tuple[Address, ...]]:
+    """Tell of each address what `check_address` does; return those where somebody listens."""
+    found = {address: list(check_address(address)) for address in access.addresses}
+    reached = tuple(one for one in found if found[one][-1].level is Level.OK)
+    for findings in found.values():
+        # Of a cluster, one that answers is enough to work with.
+        yield from (_softer(one) if reached else one for one in findings)
+    return reached
+
+
+def check_broker(
+    settings: BrokerSettings,
+    host: str | None,
+    now_s: float,
+    *,
+    named: bool,
+    beside: Callable[[str], Iterable[Finding]] | None,
+) -> Iterator[Finding]:
+    """Tell all of it; where the program itself runs here, only what does that one no harm.
+
+    `host` is none for the coordinator, and `named` where somebody has said that it is called so.
+    `beside` is given where that program runs: it tells of its session, of the name that it has.
+    """
+    rest = ("session", "rights" if host is None else "coordinator")
+    try:
+        accepts, name = (COORDINATOR, None) if host is None else (AGENT, host if named else None)
+        access = open_access(settings, accepts, now_s, name)
+    except ConfigError as error:
+        yield fail("identity", str(error).removesuffix(f"; {HOW_TO_GET}"), HOW_TO_GET)
+        yield from skipped(("broker", *rest), *NO_IDENTITY)
+        return
+    yield check_identity(access, now_s)
+    reached = yield from check_addresses(access)
+    if not reached:
+        yield from skipped(rest, *NO_BROKER)
+        return
+    access = replace(access, addresses=reached)
+    own = host or "coordinator" if access.identity is None else access.identity.name
+    if beside is None or access.identity is None:  # without names nobody is thrown off
+        yield from check_session(access, settings, own, runs_here=beside is not None)
+    else:
+        yield from beside(own)
+
+
+def _softer(finding: Finding) -> Finding:
+    return replace(finding, level=Level.WARN) if finding.level is Level.FAIL else finding
+
+
+def _rights(answers: Answers, topic: str) -> Finding:
+    """Tell whether the coordinator may say that it holds the fleet: P9 of docs/protocol.md."""
+    if answers.holds:
+        return ok("rights", f"a word in {topic} went and came back")
+    if answers.why_not:
+        return fail("rights", f"{answers.why_not}, after a word in {topic}", REWRITE_RIGHTS)
+    text = f"a word in {topic} did not come back: two coordinators would not know of each other"
+    return warn("rights", text, REWRITE_RIGHTS)
+
+
+def _load(answers: Answers) -> Iterator[Finding]:
+    if answers.strain is not None:
+        yield warn("load", f"the broker is {answers.strain.what}", answers.strain.remedy)
+
+
+def _coordinator(answers: Answers) -> Finding:
+    if "coordinator" in answers.online:
+        return ok("coordinator", "is online")
+    remedy = "start one, or look at its log; jobs come once it is there"
+    return warn("coordinator", "none is online at this broker", remedy)
+
+
+def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
+    topics = Topics(settings.topic_root)
+    events: queue.Queue[LinkEvent] = queue.Queue(MAX_UNREAD)
+    filters = {topics.echo(name): 0, topics.status(name): 1, topics.coordinator_status(): 1}
+    if name == "coordinator" or access.identity is None:
+        filters[topics.broker_load()] = 0  # a host may not
+    if name == "coordinator":
+        filters[topics.holder()] = 0
+    link = Link(
+        LinkSettings(
+            access.addresses,
+            topics.client_id(f"doctor-{new_id()[:12]}"),
+            [*filters.items()],
+            tls=access.tls,
+            name=access.name,
+        ),
+        partial(_put, events),
+        will=None,
+        new_id=new_id,
+        rng=random.Random(),  # noqa: S311 - jitter, no secret
+    )
+    link.start()
+    try:
+        return _talk(link, events, topics, name)
+    finally:
+        # Aside: a connect to a host that swallows packets takes longer to give up than we have.
+        ending = threading.Thread(target=link.stop, name="fleet-doctor-end", daemon=True)
+        ending.start()
+        ending.join(1.0)
+
+
+def _put(events: queue.Queue[LinkEvent], *came: LinkEvent) -> None:
+    for event in came:
+        if not events.full():
+            events.put_nowait(event)
+
+
+def _talk(link: Link, events: queue.Queue[LinkEvent], topics: Topics, name: str) -> Answers:
+    answers = Answers()
+    word = new_id().encode()
+    sent_s = 0.0
+    deadline_s = time.monotonic() + CONNECT_S
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        try:
+            event = events.get(timeout=left_s)
+        except queue.Empty:
+            break
+        match event:
+            case Disconnected(why, denied=denied):
+                answers.why_not, answers.denied = why, denied
+                return answers
+            case Connected():
+                sent_s = time.monotonic()
+                deadline_s = sent_s + STEP_S
+                link.publish(Outgoing(topics.echo(name), word, 0))
+            case Incoming(topic, payload) if payload == word and topic == topics.holder():
+                answers.holds = True
+                return answers
+            case Incoming(_, payload) if payload == word:
+                answers.round_trip_s = time.monotonic() - sent_s
+                if name != "coordinator":
+                    return answers
+                answers.holds = False
+                deadline_s = time.monotonic() + STEP_S
+                link.publish(Outgoing(topics.holder(), word, 0))
+            case Incoming():
+                _note(event, topics, answers)
+    if not sent_s:
+        answers.why_not = f"no answer to the connection in {CONNECT_S:.0f} s"
+    return answers
+
+
+def _note(event: Incoming, topics: Topics, answers: Answers) -> None:
+    """Keep who is online, and how the broker is.
+
+    What is retained comes before the answer to what is sent after it.
+    """
+    try:
+        topic = topics.parse(event.topic)
+        if topic.kind is Kind.BROKER_LOAD:
+            answers.strain = strain(decode(BROKER_LOAD, event.payload))
+        if topic.kind not in {Kind.STATUS, Kind.COORDINATOR_STATUS}:
+            return
+        status = decode(STATUS, event.payload)
+    except (BadTopic, BadMessage):
+        return
+    who = topic.host or "coordinator"
+    if status.state == "online":
+        answers.online.add(who)
+    else:
+        answers.online.discard(who)

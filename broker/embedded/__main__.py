@@ -1,0 +1,115 @@
+"""The program `fleet broker`: runs the embedded broker until it is told to stop.
+
+Says `{"event":"listening","host":...,"port":...}` on standard output once it serves, with
+`websocket`, a port, where it serves those.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker.embedded import ServerSettings, serve
+from broker.errors import ConfigError, LocalError
+from broker.sentences import complain
+from broker.system.logs import announce, setup
+from broker.system.machine import system_clock
+from broker.system.process import end_with_parent
+from broker.system.settings import BrokerSettings
+from broker.system.systemd import Notifier
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the broker; return 0 when it was told to stop, 1 when it could not serve, 2 for usage."""
+    parser = argparse.ArgumentParser(prog="fleet broker", description=__doc__)
+    parser.add_argument("--listen", default="127.0.0.1:1883", help="HOST:PORT")
+    parser.add_argument("--identity", type=Path, help="folder of ca.crt, broker.crt, broker.key")
+    parser.add_argument("--websocket", type=int, metavar="PORT", help="serve websockets as well")
+    parser.add_argument("--no-websocket", action="store_true", help="whatever the file says")
+    parser.add_argument(
+        "--origin", action="append", metavar="URL", help="a page that may open one; repeatable"
+    )
+    parser.add_argument("--config", type=Path, help="configuration file")
+    parser.add_argument("--root", help="first level(s) of every topic")
+    parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
+    arguments = parser.parse_args(argv)
+    try:
+        setup(arguments.log_level)
+        said = {"topic_root": arguments.root, "websocket": arguments.websocket}
+        given = BrokerSettings.load(arguments.config, said | {"origins": arguments.origin})
+        if arguments.no_websocket:
+            given = given.model_copy(update={"websocket": None})
+        settings = _settings(arguments.listen, arguments.identity, given)
+        manager = Notifier.take(os.environ, os.getpid())
+        asyncio.run(_serve(settings, manager))
+    except LocalError as error:
+        complain(str(error))
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        pass  # where the loop takes no signal handlers (Windows)
+    return 0
+
+
+def _settings(listen: str, identity: Path | None, given: BrokerSettings) -> ServerSettings:
+    host, colon, port = listen.rpartition(":")
+    if not (colon and host and port.isdecimal() and len(port) <= 5):
+        raise ConfigError(f"--listen {listen}: write it as HOST:PORT, such as 127.0.0.1:1883")
+    settings = ServerSettings(
+        host.strip("[]"),
+        int(port),
+        identity,
+        given.topic_root,
+        given.websocket,
+        tuple(given.origins),
+    )
+    settings.check()
+    return settings
+
+
+async def _serve(settings: ServerSettings, manager: Notifier) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(name, stop.set)
+        except NotImplementedError:
+            break
+
+    def end() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended before its parent
+            loop.call_soon_threadsafe(stop.set)
+
+    end_with_parent(end)
+
+    def ready(port: int, websocket_port: int | None) -> None:
+        line = {"event": "listening", "host": settings.host, "port": port}
+        if websocket_port is not None:
+            line["websocket"] = websocket_port
+        words = f"listening on {settings.host}:{port}"
+        announce(line, f"the broker is {words}")
+        manager.ready(words)
+
+    alive = asyncio.ensure_future(_keep_alive(manager))
+    try:
+        await serve(settings, ready, stop)
+    finally:
+        alive.cancel()
+        manager.stopping()
+        manager.close()
+
+
+async def _keep_alive(manager: Notifier) -> None:
+    """Give signs of life from the loop that serves the clients; a loop that hangs gives none."""
+    while manager.ping_s is not None:
+        manager.alive(system_clock().mono_s)
+        await asyncio.sleep(manager.ping_s)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The fleet's private CA: certificates, identities, enrolment."""

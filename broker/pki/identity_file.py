@@ -1,0 +1,135 @@
+"""An identity as one file, to be carried to its host: JSON with certificates, key and address.
+
+It holds no path: where the parts go is decided by whoever unpacks it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from broker.errors import ConfigError, plain
+from broker.pki import certificates as certs
+from broker.pki import identity as ids
+from broker.pki import keyfiles
+from broker.system.address import parse_addresses
+
+VERSION: Final = 1
+MAX_BYTES: Final = 64 * 1024
+_KEYS: Final = frozenset({"v", "name", "broker", "ca", "certificate", "key"})
+_TAKEN: Final = "another identity is there; take --replace, or another -o DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a host needs: its name, the broker's address, and three files in PEM."""
+
+    name: str
+    broker: str
+    ca: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+    def encode(self) -> bytes:
+        """Return the file's content, which is secret."""
+        return json.dumps(self.document() | {"key": self.key.decode("ascii")}).encode() + b"\n"
+
+    def document(self) -> dict[str, Any]:
+        """Return all of it that is not secret."""
+        return {
+            "v": VERSION,
+            "name": self.name,
+            "broker": self.broker,
+            "ca": self.ca.decode("ascii"),
+            "certificate": self.certificate.decode("ascii"),
+        }
+
+
+def read_bundle(path: Path, now_s: float) -> Bundle:
+    """Return the bundle in a file. Raises `ConfigError` that names it and what is wrong."""
+    return parse_bundle(keyfiles.read(path, MAX_BYTES), str(path), now_s)
+
+
+def parse_bundle(data: bytes, source: str, now_s: float) -> Bundle:
+    """Return a bundle whose parts belong together and hold now; nothing in it is believed.
+
+    Raises `ConfigError` that names `source` and what is wrong.
+    """
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or not document.keys() >= _KEYS:
+        raise ConfigError(f"{source}: is not a file of `fleet enroll`")
+    if document["v"] != VERSION:
+        raise ConfigError(f"{source}: was made by another version of the fleet; update this one")
+    text = {key: document[key] for key in _KEYS - {"v"}}
+    if not all(isinstance(value, str) and value.isascii() for value in text.values()):
+        raise ConfigError(f"{source}: is not a file of `fleet enroll`")
+    authority = certs.parse_certificate(text["ca"].encode(), f"{source}: ca")
+    certificate = certs.parse_certificate(text["certificate"].encode(), f"{source}: certificate")
+    key = certs.parse_key(text["key"].encode(), f"{source}: key")
+    certs.check_parts(source, authority, certificate, key, now_s)
+    name = text["name"]
+    if certs.common_name(certificate) != name:
+        raise ConfigError(f"{source}: name: the certificate is somebody else's")
+    try:
+        ids.folder_name(name)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: name: {error}") from None
+    if not parse_addresses(text["broker"], f"{source}: broker")[0].tls:
+        raise ConfigError(f"{source}: broker: is not an address with TLS, mqtts://HOST:PORT")
+    # What is written is what was understood: there may be more in a PEM file than one reads.
+    return Bundle(
+        name,
+        text["broker"],
+        certs.certificate_pem(authority),
+        certs.certificate_pem(certificate),
+        certs.key_pem(key),
+    )
+
+
+def check_place(folder: Path, *, replace: bool = False) -> None:
+    """Raise `ConfigError` unless a new identity can be put into `folder`, now; leave it as it was.
+
+    As much as a bundle may hold is written there, to find out.
+    """
+    if (folder / ids.CERTIFICATE_FILE).exists() and not replace:
+        raise ConfigError(f"{folder}: {_TAKEN}")
+    there = folder.exists()
+    probe = folder / ".room"
+    try:
+        keyfiles.private_folder(folder.parent)
+        keyfiles.private_folder(folder)
+        try:
+            keyfiles.write(probe, bytes(MAX_BYTES))
+            probe.unlink()
+        finally:
+            if not there:
+                folder.rmdir()
+    except OSError as error:
+        raise ConfigError(
+            f"no identity can be put there: {plain(error)}; name another -o DIR"
+        ) from None
+
+
+def install(bundle: Bundle, folder: Path, *, replace: bool = False) -> bool:
+    """Put a bundle's files into `folder`; return false when they are there already.
+
+    Raises `ConfigError` when another identity is there, unless it is to be replaced, and OSError.
+    """
+    path = folder / ids.CERTIFICATE_FILE
+    if path.exists() and not replace:
+        if _is_same_key(path, bundle):
+            return False  # its certificate may have been renewed since
+        raise ConfigError(f"{folder}: {_TAKEN}")
+    ids.write_identity(folder, bundle.ca, bundle.certificate, bundle.key, bundle.broker)
+    return True
+
+
+def _is_same_key(path: Path, bundle: Bundle) -> bool:
+    there = certs.read_certificate(path)
+    same = there.public_key() == certs.parse_certificate(bundle.certificate, "").public_key()
+    return same and certs.common_name(there) == bundle.name

@@ -1,0 +1,72 @@
+"""Files that nobody else may read, from the moment they exist."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import stat
+from pathlib import Path
+from typing import Final
+
+from broker.errors import ConfigError, why
+from broker.system.files import RealDisk, naming
+
+SECRET: Final = 0o600
+PUBLIC: Final = 0o644
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder that only its owner may enter, if it is missing. Raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def write(path: Path, data: bytes, mode: int = SECRET) -> None:
+    """Put `data` at `path`, durably, whole or not at all. Raises OSError.
+
+    The file has its mode from the moment it exists: a `chmod` afterwards would come too late.
+    """
+    disk = RealDisk()
+    making = path.with_name(f".{path.name}.making")
+    making.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    with naming(making), os.fdopen(os.open(making, flags, mode), "wb") as file:
+        try:
+            file.write(data)
+            disk.sync(file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                making.unlink()
+            raise
+    disk.replace(making, path)
+    disk.sync_folder(path.parent)
+
+
+def read(path: Path, limit_bytes: int, remedy: str = "") -> bytes:
+    """Return a small file. Raises `ConfigError` that names it when it is missing or too large.
+
+    `remedy` is what to do about one that is not there.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit_bytes + 1)
+    except OSError as error:
+        is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        more = f"; {remedy}" if remedy and is_missing else ""
+        raise ConfigError(f"{path}: cannot be read: {why(error)}{more}") from None
+    if len(data) > limit_bytes:
+        raise ConfigError(
+            f"{path}: is larger than {limit_bytes} bytes; it is not what it should be"
+        )
+    return data
+
+
+def check_secret(path: Path) -> None:
+    """Raise `ConfigError` with the remedy when others may read a secret file."""
+    if os.name != "posix":
+        return  # who may read a file is no matter of modes there
+    with contextlib.suppress(OSError):
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            remedy = f"run `chmod 600 {shlex.quote(str(path))}`"
+            raise ConfigError(f"{path}: others may read this key; {remedy}")

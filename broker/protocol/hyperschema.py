@@ -1,0 +1,154 @@
+"""Checks hyperparameters against a trainer's JSON Schema, in words a manifest's author understands.
+
+The part of JSON Schema that trainers announce: object properties of type integer, number, string,
+boolean, array or null, with ranges, enums, lengths and anyOf. Other keywords are not looked at: the
+trainer itself has the last word. Of several schemas (`anyOf` at the top: hosts that differ) one has
+to allow it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+# Which of the names that there are is meant by one that there is not.
+
+
+def meant(word: str, known: Iterable[str]) -> str | None:
+    """Return which of the names is the likeliest, none where none is like it.
+
+    Two letters swapped count as two mistakes, as many as a name of other letters has: of those that
+    are like it, the one with the same letters is meant.
+    """
+    from difflib import get_close_matches  # of no use where all is well
+
+    names = list(known)
+    close = get_close_matches(word, names, n=max(1, len(names)))
+    letters = sorted(word)
+    alike = (one for one in close if sorted(one) == letters)
+    return next(alike, close[0] if close else None)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?`, or the list of what is known."""
+    names = sorted(known)
+    close = meant(word, names)
+    if close is not None:
+        return f"; did you mean {close!r}?"
+    return f"; known are: {', '.join(names)}" if names else ""
+
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_TYPES: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
+    "integer": ("a whole number", (int,)),
+    "number": ("a number", (int, float)),
+    "string": ("a string", (str,)),
+    "boolean": ("true or false", (bool,)),
+    "array": ("a list", (list,)),
+    "object": ("a table", (dict,)),
+    "null": ("nothing", (type(None),)),
+}
+
+
+def check_hyper(
+    hyper: Mapping[str, Any], schema: Mapping[str, Any], model: str
+) -> Iterator[tuple[str, str]]:
+    """Yield (key, message) for everything in `hyper` that the schema does not allow."""
+    options = schema.get("anyOf")
+    if isinstance(options, list) and options:
+        found = [list(check_hyper(hyper, one, model)) for one in options if isinstance(one, dict)]
+        yield from min(found, key=len, default=[])
+        return
+    properties = schema.get("properties")
+    properties = properties if isinstance(properties, dict) else {}
+    for key, value in hyper.items():
+        if key in properties:
+            for message in _faults(value, properties[key]):
+                yield key, message
+        elif schema.get("additionalProperties") is False:
+            yield key, f"unknown hyperparameter of {model}{did_you_mean(key, properties)}"
+    required = schema.get("required")
+    for key in required if isinstance(required, list) else ():
+        if isinstance(key, str) and key not in hyper:
+            yield key, f"missing; {model} needs it"
+
+
+def schema_faults(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with a schema that somebody has written for a trainer."""
+    if schema.get("type") != "object":
+        yield 'type: must be "object"'
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        yield "properties: missing; an object that has a schema for each hyperparameter"
+        return
+    for name, one in properties.items():
+        if not _NAME.fullmatch(name):
+            yield f"properties.{name}: a name is lower-case letters, digits and '_'"
+        if not isinstance(one, dict):
+            yield f"properties.{name}: must be an object"
+        elif not ({"enum", "const", "anyOf"} & one.keys() or one.get("type") in _TYPES):
+            yield f"properties.{name}.type: must be one of {', '.join(_TYPES)}"
+
+
+def _faults(value: Any, schema: Any) -> list[str]:
+    if not isinstance(schema, dict):
+        return []
+    options = schema.get("anyOf")
+    if isinstance(options, list) and options:
+        found = [_faults(value, option) for option in options]
+        return [] if any(not faults for faults in found) else min(found, key=len)
+    name = schema.get("type")
+    if isinstance(name, str) and name in _TYPES:
+        words, types = _TYPES[name]
+        if not isinstance(value, types) or (isinstance(value, bool) and name != "boolean"):
+            return [f"must be {words}, not {value!r}"]
+    return [*_enum_faults(value, schema), *_range_faults(value, schema)]
+
+
+def _enum_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
+    allowed = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(allowed, list) and value not in allowed:
+        return [f"must be one of {', '.join(map(repr, allowed))}, not {value!r}"]
+    return []
+
+
+def _bound(schema: Mapping[str, Any], keyword: str) -> float | None:
+    """Return a limit of the schema; one that is no number (a host announced it) is no limit."""
+    bound = schema.get(keyword)
+    return bound if isinstance(bound, int | float) and not isinstance(bound, bool) else None
+
+
+def _range_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
+    measured, unit = value, ""
+    if isinstance(value, str):
+        measured, unit = len(value), " characters"
+        lowest, highest = _bound(schema, "minLength"), _bound(schema, "maxLength")
+    elif isinstance(value, list):
+        measured, unit = len(value), " entries"
+        lowest, highest = _bound(schema, "minItems"), _bound(schema, "maxItems")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        lowest, highest = _bound(schema, "minimum"), _bound(schema, "maximum")
+    else:
+        return []
+    above, below = _bound(schema, "exclusiveMinimum"), _bound(schema, "exclusiveMaximum")
+    wrong = (
+        (lowest is not None and measured < lowest)
+        or (highest is not None and measured > highest)
+        or (above is not None and not measured > above)
+        or (below is not None and not measured < below)
+        or measured != measured  # noqa: PLR0124 - not a number
+    )
+    if not wrong:
+        return []
+    bounds = [
+        f"{words} {bound}{unit}"
+        for words, bound in (
+            ("at least", lowest),
+            ("more than", above),
+            ("at most", highest),
+            ("less than", below),
+        )
+        if bound is not None
+    ]
+    return [f"must be {' and '.join(bounds) or 'a number'}, not {measured}{unit}"]

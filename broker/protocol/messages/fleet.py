@@ -1,0 +1,137 @@
+"""What people and programs are told of the fleet as a whole: its jobs, its coordinator, its broker.
+
+No host needs any of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, TypeAdapter
+
+from broker.protocol.messages.values import (
+    ArtifactId,
+    HostName,
+    Id,
+    JobId,
+    JobStateName,
+    Line,
+    Metrics,
+    Piece,
+    Wire,
+    Word,
+)
+
+MAX_PLAN_NAME: Final = 64  # characters
+
+
+class WaitsFor(Piece):
+    """What a pending job waits for that does not come by itself, and on which hosts."""
+
+    what: Literal["data", "resume"] = Field(
+        description="Prepared data on one of the hosts; or `fleet resume` of one: they are drained "
+        "or in quarantine."
+    )
+    hosts: Annotated[tuple[HostName, ...], Field(max_length=16)]
+    more: bool = Field(default=False, description="There are more hosts than are named.")
+
+
+class JobRow(Wire):
+    """One job as people and scripts see it; retained at its topic. Times are RFC 3339 in UTC."""
+
+    name: Line
+    state: JobStateName
+    host: str | None
+    job_id: JobId
+    attempt: int
+    error: str | None
+    model: str
+    mode: str
+    priority: int
+    artifact_id: ArtifactId | None
+    metrics: Metrics | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    ran_s: float | None = Field(
+        default=None,
+        description="Seconds that the trainer ran in the attempt that ended it; none: unknown.",
+    )
+    in_plan: bool = True
+    submitted_by: str | None = Field(
+        default=None, description="Who asked for it with `fleet run`; none: the manifest did."
+    )
+    below_chance: bool = Field(
+        default=False,
+        exclude_if=lambda is_so: not is_so,
+        description="Its result tells less than a guess: the interval of its AUROC is below 0.5.",
+    )
+    unplaceable: bool = Field(
+        default=False,
+        exclude_if=lambda is_so: not is_so,
+        description="It is pending, and no known host could ever run it as things are. Answers to "
+        "`list` and `show` say so; a retained row does not know.",
+    )
+    waits_for: WaitsFor | None = Field(
+        default=None,
+        exclude_if=lambda one: one is None,
+        description="It is pending, and no host can take it before somebody has done something. "
+        "Where that is said, see `unplaceable`.",
+    )
+
+
+class NoRoom(Piece):
+    """Results that wait at their hosts for room on the disk of the coordinator's store."""
+
+    jobs: int = Field(default=1, ge=1, description="How many jobs wait for it.")
+    needed_bytes: int = Field(ge=0, description="What has yet to come, of all of them.")
+    free_bytes: int = Field(ge=0, description="When the last of them was refused.")
+    reserve_bytes: int = Field(ge=0, description="What stays free, by `reserve_bytes`.")
+
+
+class Summary(Wire):
+    """Counts by state; retained."""
+
+    jobs: dict[str, int]
+    hosts: dict[str, int]
+    dropped: dict[str, int] = Field(default={}, description="Garbage dropped, by kind of topic.")
+    paused: bool = Field(default=False, description="No new jobs are given out.")
+    no_room: NoRoom | None = Field(
+        default=None, exclude_if=lambda one: one is None, description="None: nothing waits for it."
+    )
+    plan: str = Field(
+        default="", max_length=MAX_PLAN_NAME, description="What the manifest calls the plan."
+    )
+
+
+class Holder(Wire):
+    """Which coordinator serves the fleet; retained, and no will touches it."""
+
+    ledger: Id = Field(description="Whose jobs these are: goes with the coordinator's receipts.")
+    installation: Id = Field(description="The state folder; a copy of it is another one.")
+    machine: Line = Field(description="Its name, for people.")
+    instance: Id = Field(description="The process.")
+
+
+class BrokerRefusals(Wire):
+    """What the embedded broker has refused since it was started, by reason; retained."""
+
+    refused: Annotated[dict[Word, Annotated[int, Field(ge=0)]], Field(max_length=64)]
+
+
+class BrokerLoad(Wire):
+    """What the embedded broker had to do in the last minute; retained, several times a minute."""
+
+    clients: int = Field(ge=0, le=1 << 31, description="Connections now.")
+    max_clients: int = Field(ge=1, le=1 << 31)
+    messages_s: float = Field(ge=0, description="Published by clients, a second.")
+    bytes_s: float = Field(ge=0, description="Their payloads.")
+    busy: float = Field(ge=0, description="Processor time, in cores; it can use one.")
+    lag_p99_s: float = Field(ge=0, description="How late its event loop was.")
+
+
+JOB_ROW: Final = TypeAdapter(JobRow)
+SUMMARY: Final = TypeAdapter(Summary)
+HOLDER: Final = TypeAdapter(Holder)
+BROKER_REFUSED: Final = TypeAdapter(BrokerRefusals)
+BROKER_LOAD: Final = TypeAdapter(BrokerLoad)

@@ -1,0 +1,283 @@
+"""Jobs: what a coordinator asks of an agent, and its reports."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, TypeAdapter
+
+from broker.protocol.messages.needs import Needs
+from broker.protocol.messages.values import (
+    DEFERRED,
+    MAX_CHUNK_BYTES,
+    MAX_LISTED,
+    MAX_SMALL_BYTES,
+    ArtifactId,
+    Attempt,
+    Bytes,
+    Hyper,
+    Id,
+    JobId,
+    JobStateName,
+    Line,
+    Metrics,
+    Mode,
+    Piece,
+    Receipt,
+    SplitRecipe,
+    Text,
+    Wire,
+    Word,
+)
+
+# Coordinator to agent
+
+
+class HostRules(Piece):
+    """When a host takes no jobs, and what becomes of those that run; judged by the host's clock."""
+
+    quiet_hours: Annotated[tuple[Line, ...], Field(max_length=32)] = ()
+    idle_only: bool = False
+    on_busy: Literal["release", "finish"] = "release"
+
+
+class Checkpoint(Piece):
+    """Where an earlier attempt left off: an artifact that the coordinator has."""
+
+    artifact_id: ArtifactId
+    size_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    chunk_bytes: Annotated[int, Field(ge=1024, le=MAX_CHUNK_BYTES)]
+    attempt: Attempt = Field(description="The attempt that has left it.")
+
+
+class Assign(Wire):
+    """Carry out this attempt of this job. Answered by accepted or refused.
+
+    It is for one process of the agent: one that was started since, or another agent that uses the
+    host's name, takes no notice, so that an attempt never runs twice. The trainer starts when a
+    lease answers the acceptance.
+    """
+
+    type: Literal["assign"] = "assign"
+    name: Line
+    job_id: JobId
+    attempt: Attempt
+    id: Id
+    instance: Id
+    model: Word
+    mode: Mode
+    hyper: Hyper = {}
+    split_recipe: SplitRecipe = "host"
+    train_hosts: Annotated[tuple[Line, ...], Field(max_length=1000)] = ()
+    seed: int = Field(default=0, ge=0, le=2**32 - 1)
+    n_resamples: int = Field(default=1000, ge=0, le=1_000_000)
+    needs: Needs = Needs()
+    use_cuda: bool = Field(default=False, description="A CUDA device goes with the slot.")
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="The trainer is ended when it has run for so long."
+    )
+    stall_timeout_s: float | None = Field(
+        default=None, gt=0, description="The trainer is ended when it has said nothing for so long."
+    )
+    on_lost: Literal["keep", "stop"] | None = Field(
+        default=None,
+        description="What becomes of the trainer when the lease has run out. Without it, a trainer "
+        "that can resume is stopped, and one that cannot goes on.",
+    )
+    checkpoint: Checkpoint | None = Field(
+        default=None, description="To go on from, unless the host has a newer one of its own."
+    )
+    receipt: Receipt = ""
+
+
+class LeasedJob(Piece):
+    """An attempt that a lease is for."""
+
+    job_id: JobId
+    attempt: Attempt
+
+
+class Lease(Wire):
+    """The answer to accepted and to a heartbeat that lists jobs: nobody else is given these.
+
+    The lease runs for `lease_s` seconds from the moment at which the agent sent what `heard` names;
+    the coordinator counts from the moment at which it came, which is later.
+    """
+
+    type: Literal["lease"] = "lease"
+    id: Id
+    heard: Id = Field(description="The id of the acceptance, or the `seq` of the heartbeat.")
+    lease_s: float = Field(gt=0)
+    jobs: Annotated[tuple[LeasedJob, ...], Field(max_length=MAX_LISTED)]
+
+
+class Cancel(Wire):
+    """Stop this attempt and throw its work away. Answered by stopped, held or not."""
+
+    type: Literal["cancel"] = "cancel"
+    id: Id
+    job_id: JobId
+    attempt: Attempt
+    why: Line = ""
+    keep_finished: bool = Field(
+        default=False, description="A result that is there already is still to be handed over."
+    )
+
+
+class Release(Wire):
+    """Give this attempt back: end its trainer, hand over its checkpoint. Answered by released.
+
+    What is finished already is handed over as it is.
+    """
+
+    type: Literal["release"] = "release"
+    id: Id
+    job_id: JobId
+    attempt: Attempt
+    why: Line = ""
+
+
+class Noted(Wire):
+    """The answer to started, finished, failed, released: it is in the ledger, or void."""
+
+    type: Literal["noted"] = "noted"
+    verdict: Literal["recorded", "wanted", "stored", "superseded"] = Field(
+        description="wanted: offer the bundle; stored: it is here already; superseded: drop it."
+    )
+    state: JobStateName | None = Field(default=None, description="The job's present state.")
+    job_id: JobId
+    attempt: Attempt
+    id: Id
+    report_id: Id
+
+
+class Rebirth(Wire):
+    """Publish the birth again: status, capability, heartbeat, owed reports."""
+
+    type: Literal["rebirth"] = "rebirth"
+    id: Id
+
+
+class Rules(Wire):
+    """When the manifest keeps jobs off this host. Answered by a heartbeat that bears `digest`.
+
+    They hold until the next ones, in addition to the owner's own.
+    """
+
+    type: Literal["rules"] = "rules"
+    id: Id
+    digest: Annotated[str, Field(max_length=64)] = Field(
+        default="", description="Names this set of rules; empty: there are none."
+    )
+    rules: HostRules = HostRules()
+
+
+AgentRequest = Annotated[
+    Assign | Lease | Cancel | Release | Noted | Rebirth | Rules, Field(discriminator="type")
+]
+
+
+# Agent to coordinator
+
+
+# How long its trainer ran: a duration, since the clocks of hosts are often wrong.
+RanS = Annotated[
+    float | None,
+    Field(description="Seconds that the trainer ran, by the agent's monotonic clock, if it did."),
+]
+
+
+class _Report(Wire):
+    type: str  # stands here for the order, see `encode`; each report says which
+    job_id: JobId
+    attempt: Attempt
+    id: Id
+    session: Id
+    instance: Id
+    receipt: Receipt = ""
+
+
+class Accepted(_Report):
+    """The assignment is taken; the trainer is about to start."""
+
+    type: Literal["accepted"] = "accepted"
+    request_id: Id
+
+
+class Refused(_Report):
+    """The assignment is not taken, and why, with figures."""
+
+    type: Literal["refused"] = "refused"
+    request_id: Id
+    reasons: Annotated[tuple[Line, ...], Field(min_length=1, max_length=32)]
+
+
+class Started(_Report):
+    """The trainer's process runs."""
+
+    type: Literal["started"] = "started"
+    slot: int = Field(ge=0, le=63)
+    pid: int = Field(
+        ge=0, description="The trainer's; without a nursery (macOS) that of the keeper above it."
+    )
+    resumes: bool = Field(default=False, description="It goes on from a checkpoint.")
+
+
+class Finished(_Report):
+    """Training is done and its bundle is on the agent's disk. Repeated until noted."""
+
+    type: Literal["finished"] = "finished"
+    artifact_id: ArtifactId
+    size_bytes: Bytes
+    metrics: Metrics = {}
+    ran_s: RanS = None
+    bundle: Annotated[str, Field(max_length=4 * (MAX_SMALL_BYTES // 3 + 1))] = Field(
+        default="", description="The artifact itself, in base64, where it is small."
+    )
+
+
+class Failed(_Report):
+    """The trainer failed. Repeated until noted."""
+
+    type: Literal["failed"] = "failed"
+    error: Text
+    exit_code: int | None = None
+    transient: bool = Field(
+        default=True, description="Another attempt may go well; false: it cannot."
+    )
+    ran_s: RanS = None
+
+
+class Released(_Report):
+    """The agent gives the job back unfinished, through no fault of the job. Until noted.
+
+    With an artifact, that is a checkpoint, handed over as a result is.
+    """
+
+    type: Literal["released"] = "released"
+    reason: Line
+    artifact_id: ArtifactId | None = None
+    size_bytes: Bytes = 0
+    ran_s: RanS = None
+    interrupted: bool = Field(
+        default=False,
+        description="The agent was killed while it ran; this is said by its next process.",
+    )
+
+
+class Stopped(_Report):
+    """The answer to cancel: this attempt does not run here (any more)."""
+
+    type: Literal["stopped"] = "stopped"
+    request_id: Id
+    ran_s: RanS = None
+
+
+AgentResponse = Annotated[
+    Accepted | Refused | Started | Finished | Failed | Released | Stopped,
+    Field(discriminator="type"),
+]
+
+
+AGENT_REQUEST: Final[TypeAdapter[AgentRequest]] = TypeAdapter(AgentRequest, config=DEFERRED)
+AGENT_RESPONSE: Final[TypeAdapter[AgentResponse]] = TypeAdapter(AgentResponse, config=DEFERRED)

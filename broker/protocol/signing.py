@@ -1,0 +1,166 @@
+"""Signed commands, for brokers that do not know who publishes: HMAC-SHA256 over all of a request.
+
+What is signed is the topic (so the fleet, the user and the client), the time of signing, and the
+request itself as canonical JSON: its id and its type are fields of it. The signature travels in the
+request's field `auth`; the key never leaves the machines that have it. Nothing here reads a clock
+or a file (HMAC: RFC 2104; canonical: sorted keys, no spaces, ASCII).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any, Final
+
+from broker.errors import ConfigError
+from broker.protocol import messages as m
+
+MIN_CHARS: Final = 32
+MAX_CHARS: Final = 1024
+_PURPOSE: Final = b"fleet operator request, version 1\n"
+_ANSWER: Final = b"fleet operator response, version 1\n"
+
+
+class Unsigned(Exception):  # noqa: N818 - what the request is
+    """A command is not taken. `kind` is the word under which it is counted."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        """Keep both."""
+        super().__init__(message)
+        self.kind = kind
+
+
+class OperatorKey:
+    """What operators and the coordinator have in common. It shows itself nowhere."""
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, text: str, source: str = "the operator key") -> None:
+        """Take the key. Raises `ConfigError`, which names the source alone, when it is too short.
+
+        Spaces and line ends around it do not count.
+        """
+        secret = text.strip()
+        if not MIN_CHARS <= len(secret) <= MAX_CHARS or not secret.isprintable():
+            raise ConfigError(
+                f"{source}: an operator key has {MIN_CHARS} to {MAX_CHARS} printable characters; "
+                "make one with `fleet operator-key -o FILE`"
+            )
+        self._secret = secret.encode()
+
+    def __repr__(self) -> str:
+        return "OperatorKey(...)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("an operator key is not written anywhere")
+
+    def sign(self, topic: str, request: dict[str, Any], at: float) -> str:
+        """Return the signature, 64 hexadecimal digits, of a request as it is published on `topic`.
+
+        `request` are the message's fields; `auth` among them does not count. `at` is the time of
+        signing in seconds since the epoch.
+        """
+        return self._mac(_PURPOSE, {"topic": topic, "at": at, "request": _unsigned(request)})
+
+    def sign_answer(self, topic: str, response: dict[str, Any], at: float) -> str:
+        """Return the signature of an answer, likewise; that of a request never fits one."""
+        return self._mac(_ANSWER, {"topic": topic, "at": at, "response": _unsigned(response)})
+
+    def _mac(self, purpose: bytes, what: dict[str, Any]) -> str:
+        text = json.dumps(what, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hmac.new(self._secret, purpose + text.encode(), hashlib.sha256).hexdigest()
+
+
+def _unsigned(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "auth"}
+
+
+def check(
+    key: OperatorKey, topic: str, payload: bytes, wall_s: float, window_s: float
+) -> None:  # fmt: skip
+    """Raise `Unsigned` unless `payload` bears a signature by `key` for `topic` that holds now.
+
+    It holds for `window_s` around the time of signing. Whoever asks sees to it that a request which
+    was signed, and carried out, is not carried out again.
+    """
+    request, at, mac = _parts(payload)
+    try:
+        right = key.sign(topic, request, at)
+    except (ValueError, RecursionError):
+        raise Unsigned("signature", _WRONG) from None
+    # The time is judged by a clock of ours only once the key has vouched for it.
+    if not hmac.compare_digest(right, mac):
+        raise Unsigned("signature", _WRONG)
+    apart_s = wall_s - at
+    if abs(apart_s) > window_s:
+        when = "ago" if apart_s > 0 else "from now"
+        raise Unsigned(
+            "stale",
+            f"the request was signed {abs(apart_s):.0f} s {when}, by the coordinator's clock; "
+            f"nothing was done. At most {window_s:g} s are taken: set the clocks, and ask again",
+        )
+
+
+_MISSING: Final = (
+    "this coordinator takes signed commands only; give the operator key with FLEET_OPERATOR_KEY or "
+    "[broker] operator_key_file"
+)
+_WRONG: Final = (
+    "the signature does not fit the request; is the operator key the coordinator's? Compare "
+    "FLEET_OPERATOR_KEY and [broker] operator_key_file on both sides"
+)
+
+
+def _parts(payload: bytes) -> tuple[dict[str, Any], float, str]:
+    """Return a request's fields, when it was signed, and the signature."""
+    try:
+        request = json.loads(payload, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        raise Unsigned("signature", _WRONG) from None
+    auth = request.get("auth") if isinstance(request, dict) else None
+    match auth:
+        case None:
+            raise Unsigned("unsigned", _MISSING)
+        case {"at": int() | float() as at, "mac": str() as mac} if mac.isascii():
+            return request, at, mac
+        case _:
+            raise Unsigned("signature", _WRONG)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a key that comes twice: of its values one would be signed and another carried out."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key comes twice")
+    return made
+
+
+def signed_by(
+    key: OperatorKey | None, topic: str, request: m.OperatorRequest, wall_s: float
+) -> m.OperatorRequest:
+    """Return a request, signed at `wall_s` (s since the epoch) if it is a command and has a key."""
+    if key is None or not isinstance(request, m.Command):
+        return request
+    mac = key.sign(topic, json.loads(m.encode(request)), wall_s)
+    return request.model_copy(update={"auth": m.Auth(at=wall_s, mac=mac)})
+
+
+def answered_by(
+    key: OperatorKey, topic: str, response: m.OperatorResponse, wall_s: float
+) -> m.OperatorResponse:  # fmt: skip
+    """Return an answer to a command, signed at `wall_s` (s since the epoch)."""
+    mac = key.sign_answer(topic, json.loads(m.encode(response)), wall_s)
+    return response.model_copy(update={"auth": m.Auth(at=wall_s, mac=mac)})
+
+
+def is_answer(key: OperatorKey, topic: str, payload: bytes) -> bool:
+    """Tell whether `payload` bears a signature of an answer by `key` for `topic`.
+
+    When it was signed does not matter: it names the request that it answers, which is asked once.
+    """
+    try:
+        response, at, mac = _parts(payload)
+        return hmac.compare_digest(key.sign_answer(topic, response, at), mac)
+    except (Unsigned, ValueError, RecursionError):
+        return False

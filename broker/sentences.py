@@ -1,0 +1,132 @@
+"""Sentences on a terminal: broken between words, and never within a command that one may copy.
+
+Nor between a figure and its unit: `2 s` at the end of a line and at the start of the next is no
+amount any more.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import Final, TextIO, TypeGuard
+
+LEAST: Final = 20  # columns; a narrower window breaks lines by itself
+HANG: Final = 2  # blanks; so much further in a complaint goes on
+_HELD: Final = "\N{NO-BREAK SPACE}"  # where no line may be broken, while lines are
+_COMMAND: Final = re.compile(r"`[^`\n]+`")
+# What moves a cursor, sets a title or turns the writing round: C0 but for tabs and line ends, DEL,
+# C1, and the line ends and directions of Unicode.
+_CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+_CONTROLS: Final = re.compile(_CONTROL)
+_SEQUENCES: Final = re.compile(rf"(?:\x1b\[|\x9b)[0-9;?]*[ -/]*[@-~]|{_CONTROL}")
+_AMOUNT: Final = re.compile(r"\b\d[\d.,]* (?=(?:ms|s|min|h|d|B|[KMGT]i?B|W|GHz|%)(?![\w%]))")
+
+
+def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> str:
+    """Return text as it is to be written to `out`, printable; for a program, a line stays a line.
+
+    On a terminal what does not fit goes on in the next line, `indent` blanks further in than it
+    begins; a window that has fewer than `least` columns is taken to have as many.
+    """
+    text = printable(text)
+    if not out.isatty():
+        return text
+    import shutil
+    import textwrap
+
+    width = max(least, shutil.get_terminal_size().columns)
+    lines = []
+    for line in text.split("\n"):
+        words = line.lstrip(" ")
+        before = " " * (len(line) - len(words))
+        broken = textwrap.fill(
+            held(words, _HELD),
+            width,
+            initial_indent=before,
+            subsequent_indent=before + " " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        lines.append(broken.replace(_HELD, " "))
+    return "\n".join(lines)
+
+
+def printable(text: str) -> str:
+    """Return text that came from elsewhere without control characters, but for line ends and tabs.
+
+    A host's words may be shown; they may not move the cursor, or set the window's title.
+    """
+    return _SEQUENCES.sub("", text)
+
+
+def json_text(data: object, indent: int | None = None) -> str:
+    """Return JSON that does nothing to a terminal either: control characters are escaped, and kept.
+
+    Raises TypeError for what JSON has no form for.
+    """
+    import json
+
+    text = json.dumps(data, indent=indent, ensure_ascii=False)
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def complain(text: str) -> None:
+    """Say on standard error what keeps a program from its work."""
+    sys.stderr.write(laid_out(f"error: {text}", sys.stderr, indent=HANG) + "\n")
+
+
+def held(text: str, blank: str) -> str:
+    """Return text with `blank`, a character, at each place where no line may be broken."""
+    for whole in (_COMMAND, _AMOUNT):
+        text = whole.sub(lambda found: found[0].replace(" ", blank), text)
+    return text
+
+
+def counted(number: float, noun: str) -> str:
+    """Return a number of things: `1 job`, `2 jobs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def rounded(value: float) -> str:
+    """Return a score, or another figure of a result, as every face says it: to three decimals.
+
+    Take the value itself: one that is rounded already may be rounded the other way.
+    """
+    return f"{value:.3f}"
+
+
+def is_figure(value: object) -> TypeGuard[float]:
+    """Whether it is a number as people write figures: JSON has whole ones that no float holds."""
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+
+
+def size(count_bytes: float) -> str:
+    """Return a number of bytes in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count_bytes < 1024:
+            return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
+        count_bytes /= 1024
+    return f"{count_bytes:.1f} TiB"
+
+
+def span(seconds: float) -> str:
+    """Return a duration in the largest unit that fits: `45 s`, `3 min`, `2.5 h`, `4 d`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 36 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.0f} d"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the arguments as one text: `make` has some to say."""
+    text = " ".join(sys.argv[1:] if argv is None else argv)
+    sys.stdout.write(laid_out(text, sys.stdout) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The chunk stream: sender and receiver of one artifact, and its congestion control. Pure."""

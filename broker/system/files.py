@@ -1,0 +1,270 @@
+"""Files, as the store and the spool use them: few operations, each with its durability told.
+
+Nothing that is written is on the disk before `sync`, and no name before `sync_folder`: a power cut
+may undo either. The simulation's disk does undo them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+from broker.errors import ConfigError, StorageError
+
+_SEAL: Final = b"\n# sha256 of what is above: "
+
+
+class Disk(Protocol):
+    """A file system. All methods raise OSError when it refuses."""
+
+    def open(self, path: Path, mode: str) -> Any:
+        """Open a file in a binary mode of `open`; return a file object."""
+        ...
+
+    def sync(self, file: Any) -> None:
+        """Flush an open file and wait until its bytes are on the disk."""
+        ...
+
+    def forget(self, file: Any, stop: int) -> None:
+        """Tell that nobody will soon read what is on the disk of a file before its byte `stop`."""
+        ...
+
+    def sync_folder(self, folder: Path) -> None:
+        """Wait until the names in a folder are on the disk."""
+        ...
+
+    def replace(self, old: Path, new: Path) -> None:
+        """Rename a file, atomically, over whatever bears the new name."""
+        ...
+
+    def unlink(self, path: Path) -> None:
+        """Delete a file if it is there."""
+        ...
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it, if they are missing."""
+        ...
+
+    def remove_tree(self, folder: Path) -> None:
+        """Delete a folder with all that is in it; what cannot be deleted stays."""
+        ...
+
+    def glob(self, folder: Path, pattern: str) -> list[Path]:
+        """Return what matches in a folder, in order."""
+        ...
+
+    def size_bytes(self, path: Path) -> int | None:
+        """Return the size of a file, or none when there is none."""
+        ...
+
+    def modified_s(self, path: Path) -> float:
+        """Return when a file was last written, in seconds since the epoch."""
+        ...
+
+    def free_bytes(self, folder: Path) -> int:
+        """Return how much room there is."""
+        ...
+
+
+class RealDisk:
+    """The file system of this machine."""
+
+    def open(self, path: Path, mode: str) -> Any:
+        """See `Disk`."""
+        return path.open(mode)
+
+    def sync(self, file: Any) -> None:
+        """See `Disk`."""
+        file.flush()
+        os.fsync(file.fileno())
+
+    def forget(self, file: Any, stop: int) -> None:
+        """See `Disk`. New pages cost several times what pages cost that were just given back."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):  # it is advice
+                os.posix_fadvise(file.fileno(), 0, stop, os.POSIX_FADV_DONTNEED)
+
+    def sync_folder(self, folder: Path) -> None:
+        """See `Disk`."""
+        if os.name == "posix":
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def replace(self, old: Path, new: Path) -> None:
+        """See `Disk`."""
+        old.replace(new)
+
+    def unlink(self, path: Path) -> None:
+        """See `Disk`."""
+        path.unlink(missing_ok=True)
+
+    def make_folder(self, folder: Path) -> None:
+        """See `Disk`."""
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def remove_tree(self, folder: Path) -> None:
+        """See `Disk`."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def glob(self, folder: Path, pattern: str) -> list[Path]:
+        """See `Disk`."""
+        return sorted(folder.glob(pattern))
+
+    def size_bytes(self, path: Path) -> int | None:
+        """See `Disk`."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return path.stat().st_size
+        return None
+
+    def modified_s(self, path: Path) -> float:
+        """See `Disk`."""
+        return path.stat().st_mtime
+
+    def free_bytes(self, folder: Path) -> int:
+        """See `Disk`."""
+        return shutil.disk_usage(folder).free
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an OSError name `path` when it names no file, as that of a write to a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def make_wanted(folder: Path) -> None:
+    """Make a folder that somebody named, and those above it, if they are missing.
+
+    Raises `ConfigError` when a file is in the way, OSError when the system refuses.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        at = next((one for one in (folder, *folder.parents) if one.is_file()), folder)
+        raise ConfigError(f"{at}: is a file, and a folder is wanted; name another") from None
+
+
+def read(disk: Disk, path: Path) -> bytes:
+    """Return a whole file."""
+    with disk.open(path, "rb") as file:
+        data: bytes = file.read()
+    return data
+
+
+def write_atomically(disk: Disk, path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Put `data` at `path`, whole or not at all; its name is durable after `sync_folder`.
+
+    What nobody asks for after a power cut need not be `durable`, and waits for no disk.
+    """
+    making = path.with_name(path.name + ".making")
+    try:
+        with naming(making), disk.open(making, "wb") as file:
+            file.write(data)
+            if durable:
+                disk.sync(file)
+        disk.replace(making, path)
+    except OSError:  # a full disk: the half of it would take room that others need
+        with contextlib.suppress(OSError):
+            disk.unlink(making)
+        raise
+
+
+def write_sealed(disk: Disk, path: Path, data: bytes) -> None:
+    """Put text at `path` as `write_atomically`, with a comment's line behind it, its sha256."""
+    write_atomically(disk, path, data + _SEAL + hashlib.sha256(data).hexdigest().encode() + b"\n")
+
+
+def read_sealed(disk: Disk, path: Path) -> bytes:
+    """Return what `write_sealed` has put there.
+
+    Raises `StorageError` when it is not that any more, and OSError.
+    """
+    data, seal, digest = read(disk, path).rpartition(_SEAL)
+    if not seal or digest.strip().decode("ascii", "replace") != hashlib.sha256(data).hexdigest():
+        raise StorageError(f"{path}: is not as it was written; it is not used")
+    return data
+
+
+# One process a state folder: a lock that the system lets go when its holder ends.
+
+
+class FolderLock:
+    """Holds `<folder>/lock` until it is released or the process ends.
+
+    Raises `ConfigError` when another process holds it: two agents on one folder would end each
+    other's trainers. Likewise when `folder` is a file.
+    """
+
+    def __init__(self, folder: Path, who: str) -> None:
+        """Take the lock; `who` is what the other one is called in the error."""
+        make_wanted(folder)
+        path = folder / "lock"
+        # Unbuffered: what a full disk has refused is not tried again when the file is closed.
+        self._file: IO[bytes] = path.open("a+b", buffering=0)
+        try:
+            _take(self._file)
+        except OSError:
+            self._file.seek(0)
+            holder = self._file.read(20).decode("ascii", "replace").strip() or "?"
+            self._file.close()
+            raise ConfigError(
+                f"{folder}: another {who} (process {holder}) is using it; stop that one, or "
+                "choose another --state"
+            ) from None
+        try:
+            with naming(path):
+                self._file.truncate(0)
+                self._file.write(f"{os.getpid()}\n".encode())
+        except OSError:
+            self._file.close()
+            raise
+
+    def release(self) -> None:
+        """Let it go."""
+        self._file.close()
+
+
+def holder(folder: Path) -> str | None:
+    """Return the process that holds the lock of a folder, or none; changes nothing.
+
+    Raises OSError when the lock cannot be looked at.
+    """
+    try:
+        file = (folder / "lock").open("r+b")
+    except FileNotFoundError:
+        return None
+    with file:
+        try:
+            _take(file)
+        except OSError:
+            file.seek(0)
+            return file.read(20).decode("ascii", "replace").strip() or "?"
+    return None
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(file: IO[bytes]) -> None:
+        # A byte far beyond the process id, which others may read.
+        file.seek(4096)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _take(file: IO[bytes]) -> None:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)

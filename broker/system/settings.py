@@ -1,0 +1,305 @@
+"""The configuration file: where it is found, how a section of it becomes settings.
+
+What is said nearest wins: command line, then environment, then the file, then the defaults. Every
+setting is documented in etc/fleet.toml.example.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from broker import toml_text
+from broker.errors import ConfigError
+from broker.protocol.hyperschema import did_you_mean
+from broker.protocol.signing import MAX_CHARS, OperatorKey
+from broker.protocol.topics import Topics
+from broker.system.address import DEFAULT_URL, parse_addresses
+from broker.system.ownership import check_own
+
+OPERATOR_KEY: Final = "FLEET_OPERATOR_KEY"
+_HOME: Final = "USERPROFILE" if os.name == "nt" else "HOME"
+_HERE: Final = Path()
+_LOCAL: Final = "fleet.toml"  # in the working folder
+_MACHINES: Final = Path("/etc/fleet/fleet.toml")
+SECTIONS: Final = ("broker", "coordinator", "homeassistant", "agent", "trainers")
+
+
+def state_home(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder under which services keep their state unless told otherwise.
+
+    Raises `ConfigError` for a user without a home, as a container may have.
+    """
+    return _folder(environment, "XDG_STATE_HOME", ".local/state")
+
+
+def config_home(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of this user's identities: `$XDG_CONFIG_HOME/fleet`, `~/.config/fleet`.
+
+    Raises `ConfigError`, see `state_home`.
+    """
+    return _folder(environment, "XDG_CONFIG_HOME", ".config")
+
+
+def _folder(environment: Mapping[str, str], variable: str, usual: str) -> Path:
+    named = environment.get(variable)
+    home = environment.get(_HOME)
+    try:
+        return Path(named or (Path(home) if home else Path.home()) / usual) / "fleet"
+    except RuntimeError:
+        raise ConfigError(f"this user has no home folder: set {_HOME}, or {variable}") from None
+
+
+def usual_config() -> Path:
+    """Return the configuration file that is there for this user, or that it is best to make.
+
+    Raises as `find_config` does.
+    """
+    found = find_config(None, os.environ)
+    try:
+        return found or config_home() / "fleet.toml"
+    except ConfigError:  # who has no home
+        return _MACHINES
+
+
+def expanded(path: Path) -> Path:
+    """Return a path with the home that `~` names. Raises `ConfigError` where that is nobody's."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{path}: nobody here is called so; write the whole path") from None
+
+
+def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """Return the configuration file that this program uses, see `config_in`.
+
+    Raises `ConfigError` for one that nobody has named and that lies in the working folder, unless
+    it is this user's own: it says which commands are run. OSError: one may not even look for it.
+    """
+    found = config_in(_HERE, given, environment)
+    if found == _HERE / _LOCAL and not (given or environment.get("FLEET_CONFIG")):
+        check_own(found, f"name it with --config {_LOCAL} if it is to be obeyed")
+    return found
+
+
+def config_in(folder: Path, given: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """Return the configuration file that is meant in `folder`, whoever has written it.
+
+    It is the one given, else the one that the environment names, else the first that exists. Raises
+    OSError where one may not even look for it.
+    """
+    named = given or environment.get("FLEET_CONFIG")
+    if named:
+        return folder / named
+    usual = [Path(_LOCAL)]
+    with contextlib.suppress(ConfigError):  # who has no home has no file there
+        usual.append(config_home(environment) / "fleet.toml")
+    if os.name != "nt":  # where anybody may make that folder
+        usual.append(_MACHINES)
+    return next((path for one in usual if (path := folder / one).is_file()), None)
+
+
+class Settings(BaseModel):
+    """Base of a section's settings.
+
+    `environment_names` maps variables to fields, `option_names` fields to options of the command
+    line, where those are not named after the field.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    section: ClassVar[str]
+    environment_names: ClassVar[Mapping[str, str]] = {}
+    option_names: ClassVar[Mapping[str, str]] = {}
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _expand(cls, value: Any) -> Any:
+        try:
+            return expanded(value) if isinstance(value, Path) else value
+        except ConfigError as error:  # pydantic takes none but its own kinds
+            raise ValueError(str(error)) from None
+
+    @classmethod
+    def load(
+        cls,
+        config: Path | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Return the section's settings.
+
+        An override that is none is not said. Raises `ConfigError` naming file, key and remedy.
+        """
+        environment = os.environ if environment is None else environment
+        path = find_config(config, environment)
+        values = dict(read_section(path, cls.section)) if path else {}
+        sources = {key: f"{path}: [{cls.section}] {key}" for key in values}
+        for variable, name in cls.environment_names.items():
+            if environment.get(variable):
+                values[name] = environment[variable]
+                sources[name] = variable
+        for name, value in (overrides or {}).items():
+            if value is not None:
+                values[name] = value
+                option = name.removesuffix("_s").replace("_", "-")
+                sources[name] = cls.option_names.get(name, f"--{option}")
+        try:
+            settings = cls.model_validate(values)
+        except ValidationError as error:
+            lines = [_words(error, sources, list(cls.model_fields))]
+            faulty = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}
+            lines += cls._more_faults(
+                {name: value for name, value in values.items() if name not in faulty}, sources
+            )
+            raise ConfigError("\n".join(lines)) from None
+        settings.check(sources)
+        return settings
+
+    @classmethod
+    def _more_faults(cls, values: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
+        """Return what `check` says of those settings that are well in themselves."""
+        try:
+            cls.model_validate(values).check(sources)
+        except ConfigError as error:
+            return [str(error)]
+        except ValidationError:
+            pass
+        return []
+
+    def check(self, sources: Mapping[str, str]) -> None:
+        """Raise `ConfigError` for a fault that only other modules see.
+
+        `sources` tells by field where its value is from.
+        """
+
+
+class BrokerSettings(Settings):
+    """`[broker]`: where the broker is, and under which root the fleet's topics are."""
+
+    section: ClassVar[str] = "broker"
+    environment_names: ClassVar[Mapping[str, str]] = {
+        "FLEET_BROKER": "url",
+        "FLEET_TOPIC_ROOT": "topic_root",
+        "FLEET_IDENTITY": "identity",
+        "FLEET_PLAIN": "plain",
+        "FLEET_OPERATOR_KEY_FILE": "operator_key_file",
+    }
+    option_names: ClassVar[Mapping[str, str]] = {
+        "url": "--broker",
+        "topic_root": "--root",
+        "origins": "--origin",
+    }
+
+    url: str = Field(
+        default=DEFAULT_URL,
+        description="Address of the broker; of a cluster, a list of addresses or commas between.",
+    )
+    topic_root: str = Field(default="fleet", description="First level(s) of every topic.")
+    identity: Path | None = Field(
+        default=None, description="Folder of ca.crt, client.crt and client.key, for mqtts."
+    )
+    plain: bool = Field(
+        default=False, description="Go without TLS beyond this machine, on a network one trusts."
+    )
+    websocket: int | None = Field(
+        default=None, ge=0, le=65_535, description="`fleet broker`: port of websockets, if any."
+    )
+    origins: tuple[str, ...] = Field(
+        default=(), description="`fleet broker`: pages whose scripts may open a websocket."
+    )
+    operator_key_file: Path | None = Field(
+        default=None, description="What commands are signed with; without it they are not."
+    )
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _joined(cls, value: Any) -> Any:
+        listed = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
+        return ",".join(value) if listed else value
+
+    def check(self, sources: Mapping[str, str]) -> None:
+        """Raise `ConfigError` for an address or a root that is none; a password is not told."""
+        parse_addresses(self.url, sources.get("url", "url"))
+        try:
+            Topics(self.topic_root)
+        except ConfigError as error:
+            raise ConfigError(f"{sources.get('topic_root', 'topic_root')}: {error}") from None
+
+    def operator_key(self, environment: Mapping[str, str] | None = None) -> OperatorKey | None:
+        """Return the key of `FLEET_OPERATOR_KEY`, else that of the file, else none.
+
+        Raises `ConfigError` for a file that cannot be read, or that others than its owner may
+        read, and for a key that is none. The key is in no message.
+        """
+        told = (os.environ if environment is None else environment).get(OPERATOR_KEY)
+        if told:
+            return OperatorKey(told, OPERATOR_KEY)
+        return None if self.operator_key_file is None else read_key(self.operator_key_file)
+
+
+def read_key(path: Path) -> OperatorKey:
+    """Return the operator key in a file. Raises `ConfigError`, see `BrokerSettings.operator_key`.
+
+    Whose the file is, and who may read it, is asked of the file that is read, not of its name.
+    """
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: is no file; see [broker] operator_key_file")  # a pipe blocks
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+                raise ConfigError(
+                    f"{path}: others may read the operator key (mode {stat.S_IMODE(mode):04o}); "
+                    f"chmod 600 {path}"
+                )
+            text = file.read(4 * MAX_CHARS + 1).decode("ascii")
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: the operator key cannot be read: {error.strerror}; see [broker] "
+            "operator_key_file, or make one with `fleet operator-key -o FILE`"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"{path}: is no operator key; make one with `fleet operator-key`"
+        ) from None
+    return OperatorKey(text, str(path))
+
+
+def read_section(path: Path, name: str) -> Mapping[str, Any]:
+    """Return a section of a configuration file. Raises `ConfigError` when it cannot be read."""
+    try:
+        tables = toml_text.tables(toml_text.decoded(path.read_bytes()))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; check --config") from None
+    except toml_text.TomlError as error:
+        raise ConfigError(error.of(path)) from None
+    for key in tables:
+        if key not in SECTIONS:
+            hint = did_you_mean(key, list(SECTIONS))
+            raise ConfigError(f"{path}: [{key}]: unknown section{hint}")
+    section = tables.get(name, {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"{path}: {name}: must be a section; write [{name}]")
+    return section
+
+
+def _words(error: ValidationError, sources: Mapping[str, str], known: list[str]) -> str:
+    lines = []
+    for fault in error.errors(include_url=False):
+        key = str(fault["loc"][0]) if fault["loc"] else ""
+        where = sources.get(key, key)
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"{where}: unknown key{did_you_mean(key, known)}")
+        else:
+            message = fault["msg"].removeprefix("Value error, ")
+            message = message[:1].lower() + message[1:]
+            if fault["type"] != "value_error":  # our own words have said what it is
+                message += f", not {fault.get('input')!r}"
+            lines.append(f"{where}: {message}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Care of the state folder: doctor, fsck, backup."""

@@ -1,0 +1,225 @@
+"""`fleet doctor` of a coordinator: will it work here? `python -m coordinator.admin.checkup --help`.
+
+A line a check, each with its remedy. Nothing is changed, and nothing waits for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from broker.client.options import add_options
+from broker.doctor.checks import check_clock, check_lock, check_memory, check_python, check_state
+from broker.doctor.findings import Finding, fail, ok, show, skipped, warn
+from broker.doctor.reach import NO_SETTINGS, check_broker
+from broker.errors import ConfigError, FleetError, plain
+from broker.pki import keyfiles
+from broker.pki.ca import KEY_FILE, Authority
+from broker.protocol.messages import AskWorkers
+from broker.sentences import counted
+from broker.system.files import holder
+from broker.system.machine import new_id, system_clock
+from broker.system.settings import BrokerSettings
+from broker.system.trainer_settings import OwnTrainer
+from coordinator.client.watcher import Watcher
+from coordinator.jobs.host_paging import known_names
+from coordinator.ledger.ledger import FILE_NAME, Ledger
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.manifest_file import load_manifest
+from coordinator.manifest.problems import ManifestError
+from coordinator.scheduler.unknown_hosts import of_plan
+from coordinator.service.settings import CoordinatorSettings, load
+
+# The coordinator that runs on this machine, as its doctor sees it: how it was started.
+
+MODULE: Final = "coordinator.service"
+_PATHS: Final = ("manifest", "ca")
+
+
+def started_with(process: int) -> dict[str, Path]:
+    """Return what its command line names of a plan (`manifest`) and a CA's folder (`ca`).
+
+    Empty where it names none, or this user may not see it.
+    """
+    try:
+        one = psutil.Process(process)
+        command, folder = one.cmdline(), Path(one.cwd())
+    except (OSError, psutil.Error):
+        return {}
+    if MODULE not in command:
+        return {}
+    parser = argparse.ArgumentParser(add_help=False)
+    for name in _PATHS:
+        parser.add_argument(f"--{name}", type=Path)
+    options = vars(parser.parse_known_args(command[command.index(MODULE) + 1 :])[0])
+    return {name: folder / path for name, path in options.items() if path is not None}
+
+
+ASK_S: Final = 5.0  # for a page of hosts
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check this machine; return 0 when nothing fails, 1 when something does."""
+    arguments = _parser().parse_args(argv)
+    return show("coordinator", findings(arguments), as_json=arguments.json)
+
+
+def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """Check one thing after the other."""
+    yield check_python()
+    yield check_memory()
+    yield check_clock(system_clock())
+    found = load(arguments)
+    settings, broker, own = found.settings, found.broker, found.own
+    for line in found.faults.lines:
+        yield fail("config", line, "etc/fleet.toml.example explains every key")
+    running = False
+    if settings is not None:
+        yield from check_state(settings.state)
+        lock, running = check_lock(settings.state, "coordinator")
+        yield lock
+        if running:
+            settings = _as_it_runs(settings, arguments)
+        hosts = partial(_known_hosts, settings.state, broker, running=running)
+        yield from check_manifest(settings.manifest, own, hosts)
+        yield check_ca(settings.ca)
+    else:
+        yield from skipped(("state", "disk", "lock", "manifest", "ca"), *NO_SETTINGS)
+    if broker is not None:
+        # A broker that takes its clients' names from certificates would throw the running one off.
+        now_s, ask = system_clock().wall_s, check_its_session if running else None
+        yield from check_broker(broker, None, now_s, named=True, beside=ask)
+    else:
+        yield from skipped(("identity", "broker", "session", "rights"), *NO_SETTINGS)
+
+
+def _as_it_runs(settings: CoordinatorSettings, named: argparse.Namespace) -> CoordinatorSettings:
+    """Return the settings with what the one that runs here was told, unless it is `named` here."""
+    process = holder(settings.state)
+    told = {} if process is None or not process.isdigit() else started_with(int(process))
+    return settings.model_copy(
+        update={name: path for name, path in told.items() if getattr(named, name) is None}
+    )
+
+
+def check_its_session(name: str) -> Iterator[Finding]:
+    """Tell that the coordinator, which runs here as `name`, was left alone."""
+    text = f"not tried: the {name} that runs here uses this name"
+    yield from skipped(("session", "rights"), text, "`fleet status` asks that one")
+
+
+def check_ca(folder: Path | None) -> Finding:
+    """Tell whether the coordinator can renew the hosts' certificates."""
+    if folder is None:
+        remedy = "name the CA's folder by `ca` in [coordinator], or --ca, where hosts use mqtts"
+        return ok("ca", f"none is named: no certificate is renewed; {remedy}")
+    try:
+        authority = Authority(folder)
+        keyfiles.check_secret(folder / KEY_FILE)
+        issued = authority.issued()
+    except (ConfigError, OSError) as error:
+        return fail("ca", plain(error), "docs/identity.md tells where it is")
+    if not os.access(folder, os.W_OK):
+        remedy = "let the user that the coordinator runs as write there"
+        return fail("ca", f"{folder}: cannot be written to", remedy)
+    return ok("ca", f"{folder}: {len(issued)} certificates were issued")
+
+
+def check_manifest(
+    path: Path | None,
+    own: Mapping[str, OwnTrainer],
+    known_hosts: Callable[[], Collection[str] | None],
+) -> Iterator[Finding]:
+    """Tell whether the plan can be read, and which hosts it names that nobody knows.
+
+    `known_hosts` gives those that are known, none where nobody says. Trainers that only hosts know
+    are not known here.
+    """
+    if path is None:
+        remedy = "set `manifest` in [coordinator] to have jobs"
+        yield warn("manifest", "none is named: only what is in the ledger is served", remedy)
+        return
+    schemas = {name: trainer.hyper_schema for name, trainer in own.items()}
+    all_of_it = f"`fleet check {shlex.quote(str(path))}`"
+    try:
+        plan = load_manifest(path, {**builtin_trainers(), **schemas})
+    except ManifestError as error:
+        more = len(error.problems) - 1
+        text = str(error).splitlines()[0] + (f" (and {more} more)" if more else "")
+        yield fail("manifest", text, f"{all_of_it} tells all")
+        return
+    text = f"{path}: {counted(len(plan.jobs), 'job')}"
+    is_any_named = bool(plan.hosts) or any(spec.named_hosts() for spec in plan.jobs)
+    known = known_hosts() if is_any_named else ()
+    if known is None:
+        text += f"; names of hosts were not checked: {all_of_it} asks the coordinator for them"
+    elif is_any_named and not known:
+        text += "; names of hosts were not checked: no host is known"
+    yield ok("manifest", text)
+    for warning in of_plan(plan, known or ()):
+        yield warn("manifest", warning, "correct the name, or leave it to a host that is to come")
+
+
+def _known_hosts(
+    state: Path, broker: BrokerSettings | None, *, running: bool
+) -> Collection[str] | None:
+    """Return the hosts that are known: to the coordinator, where that runs here, else its ledger.
+
+    None where it cannot be asked from here, or the ledger cannot be read.
+    """
+    try:
+        if running:
+            return None if broker is None else _asked_hosts(broker)
+        path = state / FILE_NAME
+        if not path.exists():
+            return ()
+        with contextlib.closing(Ledger(path, copy=True)) as ledger:
+            return ledger.hosts()
+    except (FleetError, OSError):
+        return None
+
+
+def _asked_hosts(broker: BrokerSettings) -> set[str]:
+    """Ask the coordinator for its hosts, as the person whose identity is here.
+
+    Raises FleetError.
+    """
+    # The coordinator's own identity may not ask.
+    watcher = Watcher(broker.model_copy(update={"identity": None}))
+    watcher.start()
+    try:
+        names: set[str] = set()
+        offset: int | None = 0
+        while offset is not None:
+            ask = AskWorkers(id=new_id(), offset=offset, limit=500, brief=True, absent=True)
+            page = watcher.ask(ask, ASK_S).result()
+            names |= known_names(page)
+            offset = page["next"]
+        return names
+    finally:
+        # Aside: it may be in the midst of a connect, which takes longer to give up than we have.
+        threading.Thread(target=watcher.stop, name="fleet-doctor-end", daemon=True).start()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fleet doctor", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_options(parser)
+    parser.add_argument("--state", type=Path, help="folder of the ledger and the artifact store")
+    parser.add_argument("--manifest", type=Path, help="the plan")
+    parser.add_argument("--ca", type=Path, help="folder of the CA, to renew hosts' certificates")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""Compares what the state folder holds: ledger, history, artifacts, index, part files, logs.
+
+`check` reads only. What it finds, it says with the repair that would mend it, where one is safe:
+nothing is ever repaired by guessing what a job's state should be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from broker.system.files import Disk, read
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.states import JobState
+from coordinator.ledger.ledger import Ledger
+from coordinator.ledger.replay import contradiction
+from coordinator.store.index import Index
+from coordinator.store.repairs import Delete, Finding, MoveAside
+from coordinator.store.store import BUNDLE, PARTS_KEPT_S, is_checkpoint
+
+SETTLING_S: Final = 60.0
+_BLOCK_BYTES: Final = 1024 * 1024
+_MAX_EVENTS: Final = 10_000
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+_LOG: Final = re.compile(r"([0-9a-f]{64})\.\d+\.log")
+
+
+@dataclass(slots=True)
+class Report:
+    """What a check has seen.
+
+    `sizes` (bytes) are those of the artifacts that hash to their names, and of those that the
+    ledger keeps until they are files; what could not be read is `unread`, and neither good nor bad.
+    """
+
+    jobs: int = 0
+    artifacts: int = 0  # results of jobs; what attempts left to go on from are `checkpoints`
+    checkpoints: int = 0
+    hashed_bytes: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A coordinator's state folder at one moment.
+
+    While a coordinator is `running`, what is younger than `SETTLING_S` may be half of something
+    that it is just about to finish, and is not judged.
+    """
+
+    disk: Disk
+    root: Path
+    now_wall_s: float
+    running: bool
+
+    def age_s(self, path: Path) -> float:
+        """Return for how long nothing was written to a file; 0 when it has gone."""
+        try:
+            return self.now_wall_s - self.disk.modified_s(path)
+        except OSError:
+            return 0.0
+
+    def is_settling(self, age_s: float) -> bool:
+        """Whether something of this age may still be in the making."""
+        return self.running and age_s < SETTLING_S
+
+
+def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
+    """Compare everything with everything; read each artifact to its end.
+
+    The bundles are listed before the ledger is read, and the ledger is read before the index: in
+    this order a coordinator at work makes none of them look as if it lacked something.
+    """
+    report = Report()
+    bundles = _listed(folder)
+    ledger = open_ledger()
+    try:
+        jobs = ledger.load()
+        report.sizes.update(ledger.bundle_sizes())
+        report.findings += _histories(ledger, jobs)
+        brought = None if folder.running else ledger.brought()
+    finally:
+        ledger.close()
+    if missing := _missing(bundles, jobs, report):
+        # What the ledger has let go of since the bundles were listed has become a file.
+        again = _listed(folder)
+        bundles |= {artifact_id: again[artifact_id] for artifact_id in missing & again.keys()}
+    report.jobs, report.checkpoints = len(jobs), sum(map(is_checkpoint, bundles.values()))
+    report.artifacts = len({*bundles, *report.sizes}) - report.checkpoints
+    report.findings += [
+        _is_missing(job) for job in jobs.values() if job.artifact_id in missing - bundles.keys()
+    ]
+    report.findings += _bundles(folder, bundles, jobs, report)
+    index = Index(folder.disk, folder.root, report.sizes, frozenset(report.unread), brought)
+    indexed, found = index.compare(_settled(folder, jobs), running=folder.running)
+    report.findings += found
+    report.findings += _unreferenced(folder, bundles, jobs, report, indexed)
+    report.findings += _parts(folder, report)
+    report.findings += _logs(folder, jobs)
+    return report
+
+
+def _histories(ledger: Ledger, jobs: Mapping[str, Job]) -> Iterator[Finding]:
+    for job in jobs.values():
+        wrong = contradiction(job, ledger.events(job.job_id, _MAX_EVENTS))
+        if wrong:
+            remedy = "the coordinator goes by the row; a backup may have the whole history"
+            yield Finding("history", f"job {job.spec.name}", wrong, remedy=remedy)
+
+
+def _bundles(
+    folder: Folder, bundles: Mapping[str, Path], jobs: Mapping[str, Job], report: Report
+) -> Iterator[Finding]:
+    """Hash every artifact; note those that are what their names say."""
+    holders = {job.artifact_id: job for job in jobs.values()}
+    for artifact_id, path in bundles.items():
+        try:
+            digest, size_bytes = _hash(folder.disk, path)
+        except OSError as error:
+            report.unread.add(artifact_id)
+            what = f"cannot be read: {error.strerror or error}"
+            yield Finding("damaged", str(path), what, remedy="look after the disk")
+            continue
+        report.hashed_bytes += size_bytes
+        if digest == artifact_id:
+            report.sizes[artifact_id] = size_bytes
+            continue
+        holder = holders.get(artifact_id)
+        remedy = "" if holder is None else _train_again(holder)
+        what = f"its bytes hash to {digest[:12]}…"
+        yield Finding("damaged", str(path), what, MoveAside(path), remedy)
+
+
+def _hash(disk: Disk, path: Path) -> tuple[str, int]:
+    digest, size_bytes = hashlib.sha256(), 0
+    with disk.open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+            size_bytes += len(block)
+    return digest.hexdigest(), size_bytes
+
+
+def _listed(folder: Folder) -> dict[str, Path]:
+    return {
+        path.parent.name: path
+        for path in folder.disk.glob(folder.root / "models", f"*/*/{BUNDLE}")
+        if _HEX.fullmatch(path.parent.name)
+    }
+
+
+def _missing(bundles: Mapping[str, Path], jobs: Mapping[str, Job], report: Report) -> set[str]:
+    """Return the artifacts of jobs that are neither files nor kept in the ledger."""
+    wanted = {job.artifact_id for job in jobs.values() if job.artifact_id is not None}
+    return wanted - bundles.keys() - report.sizes.keys()
+
+
+def _is_missing(job: Job) -> Finding:
+    what = f"{job.state.value}, but its artifact {(job.artifact_id or '')[:12]}… is not there"
+    return Finding("missing", f"job {job.spec.name}", what, remedy=_train_again(job))
+
+
+def _train_again(job: Job) -> str:
+    return f"`fleet requeue {job.job_id[:12]}` trains {job.spec.name} again"
+
+
+def _settled(folder: Folder, jobs: Mapping[str, Job]) -> list[Job]:
+    """Return the completed jobs that must be in the index by now."""
+    return [
+        job
+        for job in jobs.values()
+        if job.state is JobState.COMPLETED
+        and not folder.is_settling(folder.now_wall_s - _moment_s(job.finished_at))
+    ]
+
+
+def _moment_s(text: str | None) -> float:
+    try:
+        return datetime.fromisoformat(text or "").timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _unreferenced(
+    folder: Folder,
+    bundles: Mapping[str, Path],
+    jobs: Mapping[str, Job],
+    report: Report,
+    indexed: set[str],
+) -> Iterator[Finding]:
+    wanted = indexed | {job.artifact_id for job in jobs.values() if job.artifact_id is not None}
+    for artifact_id, path in bundles.items():
+        # The coordinator itself deletes a checkpoint that no job goes on from.
+        whole = artifact_id in report.sizes and not is_checkpoint(path)
+        spare = whole and artifact_id not in wanted
+        if spare and not folder.is_settling(folder.age_s(path)):
+            what = "neither a job nor the index refers to it"
+            yield Finding("unreferenced", str(path), what, remedy="delete it if nobody needs it")
+
+
+def _parts(folder: Folder, report: Report) -> Iterator[Finding]:
+    disk, incoming = folder.disk, folder.root / "incoming"
+    for part in disk.glob(incoming, "*.part"):
+        age_s = folder.age_s(part)
+        if age_s > PARTS_KEPT_S:
+            what = f"untouched for {age_s / 86400:.0f} days"
+        elif part.stem in report.sizes:
+            what = "its artifact is in the store"
+        else:
+            continue
+        yield Finding("part", str(part), what, Delete(part, part.with_suffix(".json")))
+    for listed in disk.glob(incoming, "*.json"):
+        wrong = _list_fault(disk, listed)
+        if wrong and not folder.is_settling(folder.age_s(listed)):
+            yield Finding("part", str(listed), wrong, Delete(listed))
+    for place in (folder.root, incoming, folder.root / "models"):
+        for making in disk.glob(place, "*.making"):
+            if not folder.is_settling(folder.age_s(making)):
+                yield Finding("part", str(making), "left by a crash", Delete(making))
+
+
+def _list_fault(disk: Disk, listed: Path) -> str:
+    """Return why a list of chunks is of no use, or nothing; without it the upload starts over."""
+    on_disk_bytes = disk.size_bytes(listed.with_suffix(".part"))
+    if on_disk_bytes is None:
+        return "its part file is not there"
+    try:
+        found = json.loads(read(disk, listed))
+        reached = max((stop for _, stop in found["have"]), default=0)
+        claimed_bytes = min(found["size_bytes"], reached * found["chunk_bytes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "cannot be read"
+    if claimed_bytes > on_disk_bytes:
+        return f"claims {claimed_bytes} bytes, the part file has {on_disk_bytes}"
+    return ""
+
+
+def _logs(folder: Folder, jobs: Mapping[str, Job]) -> Iterator[Finding]:
+    for path in folder.disk.glob(folder.root / "logs", "*.log"):
+        named = _LOG.fullmatch(path.name)
+        if named and named[1] not in jobs and not folder.is_settling(folder.age_s(path)):
+            what = "the ledger does not know its job"
+            yield Finding("log", str(path), what, remedy="delete it if nobody needs it")

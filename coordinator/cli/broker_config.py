@@ -1,0 +1,290 @@
+"""`fleet broker config`: the table of rights as the files of a real broker."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from broker.errors import ConfigError
+from broker.system.machine import system_clock
+from coordinator.ui.words import say
+
+if TYPE_CHECKING:
+    from broker.deploy import Ports, Site
+    from broker.system.settings import BrokerSettings
+
+DEFAULT_CERTIFICATES = "/etc/fleet/broker"
+BROKERS = ("mosquitto", "rabbitmq", "nats")
+CRL = "crl.pem"
+_CERTIFICATES = ("ca.crt", "broker.crt", "broker.key")
+# Who the broker runs as, and what its service is called, in the packages of Debian.
+_SERVICES = {
+    "mosquitto": ("mosquitto", "mosquitto"),
+    "rabbitmq": ("rabbitmq", "rabbitmq-server"),
+    "nats": ("nats", "nats-server"),
+}
+
+
+@click.command("config")
+@click.argument("kind", metavar="|".join(BROKERS), type=click.Choice(BROKERS))
+@click.option("-o", "--output", metavar="DIR", required=True, type=click.Path(path_type=Path),
+              help="Where to write the files.")  # fmt: skip
+@click.option(
+    "--at", metavar="DIR", help="Where the broker finds them, if not there; a node in /etc."
+)
+@click.option("--root", metavar="ROOT", help="Topic root.")
+@click.option("--person", "people", metavar="NAME", multiple=True,
+              help="Somebody: operator:alice, observer:bob. May be repeated.")  # fmt: skip
+@click.option("--host", "hosts", metavar="NAME", multiple=True,
+              help="A host; RabbitMQ and NATS have to know each. May be repeated.")  # fmt: skip
+@click.option("--home", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder that `fleet init` made; whoever was enrolled is known by it.  "
+              "[default: ~/.config/fleet]")  # fmt: skip
+@click.option("--node", "nodes", metavar="[NAME@]HOST[:PORT]", multiple=True,
+              help="A node of a cluster of RabbitMQ or NATS; name each.")  # fmt: skip
+@click.option("--port", type=click.IntRange(1, 65_535), metavar="PORT",
+              help="For hosts and the coordinator.  [default: 8883]")  # fmt: skip
+@click.option("--people-port", type=click.IntRange(1, 65_535), metavar="PORT",
+              help="mosquitto: for people.  [default: 8884]")  # fmt: skip
+@click.option("--websocket", type=click.IntRange(1, 65_535), metavar="PORT",
+              help="For people's browsers, too.")  # fmt: skip
+@click.option("--origin", "origins", multiple=True, metavar="URL",
+              help="NATS: a page whose scripts may open a websocket. May be repeated.")  # fmt: skip
+@click.option("--certificates", metavar="DIR", default=DEFAULT_CERTIFICATES, show_default=True,
+              help="Where ca.crt, broker.crt, broker.key and, if any, crl.pem are.")  # fmt: skip
+@click.option("--data", metavar="DIR", help="Where the broker keeps its data.  [default: its own]")
+@click.option("--loopback", is_flag=True, help="mosquitto: serve this machine in plain text, too.")
+@click.option("--force", is_flag=True, help="Overwrite files that somebody else made.")
+@click.pass_context
+def config_command(
+    ctx: click.Context,
+    *,
+    kind: str,
+    output: Path,
+    at: str | None,
+    root: str | None,
+    people: tuple[str, ...],
+    hosts: tuple[str, ...],
+    home: Path | None,
+    nodes: tuple[str, ...],
+    port: int | None,
+    people_port: int | None,
+    websocket: int | None,
+    origins: tuple[str, ...],
+    certificates: str,
+    data: str | None,
+    loopback: bool,
+    force: bool,
+) -> int:
+    """Write the files of a broker that lets everybody do what is theirs, and nothing else.
+
+    It asks everybody for a certificate of the fleet's CA. Its common name is who they are: a host,
+    coordinator, operator:NAME, observer:NAME or homeassistant. Whom `fleet enroll` gave one here is
+    known; others are named. docs/brokers.md has a recipe for each broker.
+
+    \b
+    Example:
+      fleet broker config mosquitto -o /etc/mosquitto --person operator:alice
+    """  # noqa: D301 - \b is click's
+    from broker.deploy import DATA, Node, Site
+    from broker.protocol.topics import Topics
+    from broker.system.settings import BrokerSettings, expanded
+    from coordinator.ui.ca_files import home_of
+
+    where = ctx.find_root().obj or {}
+    settings = BrokerSettings.load(
+        Path(where["config"]) if where.get("config") else None,
+        {"topic_root": root or where.get("root")},
+    )
+    folder, output = expanded(Path(certificates)).absolute(), expanded(output)
+    known = _registered(home)
+    site = Site(
+        folder=Path(at) if at else _usual(kind, output, cluster=bool(nodes)),
+        certificates=folder,
+        state=Path(data).absolute() if data else Path(DATA[kind]),
+        topics=Topics(settings.topic_root),
+        people=(*people, *known.people),
+        hosts=(*hosts, *known.hosts),
+        denied=known.denied,
+        loopback=loopback,
+        revoked=_has_list(folder, home),
+        ports=_ports(kind, port, people_port, websocket),
+        origins=origins,
+        nodes=tuple(map(Node.parse, nodes)),
+    )
+    _write(kind, site, output, force=force)
+    _remark(kind, site)
+    _tell_ports(kind, site.ports, home, settings)
+    _tell_steps(kind, site, home_of(home) / "broker", output)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Who was enrolled: people and hosts whose certificate holds, and hosts that were revoked."""
+
+    people: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+
+
+def _registered(home: Path | None) -> Registered:
+    """Return who is in the CA's registry; nobody where there is none and none was named."""
+    from broker.deploy.site import FIXED
+    from broker.pki.ca import REGISTRY_FILE, issued_in
+    from broker.protocol.topics import is_host, is_user
+    from coordinator.ui.ca_files import home_of
+
+    folder = home_of(home) / "ca"
+    if home is None and not (folder / REGISTRY_FILE).exists():
+        return Registered()
+    now_s = system_clock().wall_s
+    issued = issued_in(folder)
+    holding = {one.name for one in issued if one.holds(now_s)}
+    revoked = {one.name for one in issued if one.revoked_s is not None} - holding
+    fixed = {who.name for who in FIXED}
+    return Registered(
+        tuple(sorted(name for name in holding - fixed if is_user(name))),
+        tuple(sorted(name for name in holding if is_host(name))),
+        tuple(sorted(name for name in revoked if is_host(name) or is_user(name))),
+    )
+
+
+def _ports(kind: str, port: int | None, people_port: int | None, websocket: int | None) -> Ports:
+    from broker.deploy import Ports
+
+    if people_port is not None and kind != "mosquitto":
+        raise ConfigError("--people-port: only mosquitto has a port of people's own; take --port")
+    usual = Ports()
+    return Ports(hosts=port or usual.hosts, people=people_port or usual.people, websocket=websocket)
+
+
+def _usual(kind: str, output: Path, *, cluster: bool) -> Path:
+    """Return where a broker finds its files; those of a cluster's nodes are to be carried there."""
+    return Path(f"/etc/{kind}") if cluster else output.absolute()
+
+
+def _write(kind: str, site: Site, output: Path, *, force: bool) -> None:
+    """Write the files, a cluster's into a folder for each node, and tell which have changed."""
+    from broker.deploy import RENDERERS, write
+
+    for node in site.nodes or (None,):
+        folder = output / node.called if node else output
+        files = RENDERERS[kind](replace(site, node=node))
+        changed = write(folder, files, force=force)
+        for name in files:
+            word = "written" if folder / name in changed else "is current"
+            say(f"{folder / name}: {word}")
+        if node:
+            say(f"  for {node.host}: goes to {site.folder} there")
+
+
+def _remark(kind: str, site: Site) -> None:
+    """Tell whom the files let in too few of."""
+    if not site.people:
+        say(
+            "nobody may look at the fleet or command it; name people with --person, or with "
+            "--home the folder where they were enrolled",
+            err=True,
+        )
+    if kind != "mosquitto" and not site.hosts:
+        say("no host gets in; name each with --host, or --home", err=True)
+
+
+def _tell_ports(kind: str, ports: Ports, home: Path | None, settings: BrokerSettings) -> None:
+    """Say at which port people are served, and keep it where the CA is, with their addresses."""
+    from broker.pki.ca import REGISTRY_FILE
+    from broker.system.address import parse_addresses
+    from coordinator.ui.ca_files import home_of, write_ports
+
+    people = ports.people if kind == "mosquitto" else ports.hosts
+    folder = home_of(home)
+    is_kept = (folder / "ca" / REGISTRY_FILE).exists()
+    if is_kept:
+        write_ports(folder, ports.hosts, people)
+    if people == ports.hosts:
+        return
+    how = "the identities here, and those that `fleet enroll` makes, say so from now on; elsewhere "
+    say(
+        f"hosts and the coordinator connect to port {ports.hosts}, people's programs to {people}, "
+        "since at the other one two programs of one person end each other's connection: "
+        f"{how * is_kept}write it into `broker.url` beside a person's identity"
+    )
+    addresses = parse_addresses(settings.url)
+    if addresses[0].tls and any(one.port == ports.hosts for one in addresses):
+        say(
+            f"{settings.url} is set for this machine, for people's programs too: take `url` out "
+            "of [broker] (or FLEET_BROKER away), and each identity's own address counts",
+            err=True,
+        )
+
+
+def _has_list(folder: Path, home: Path | None) -> bool:
+    """Whether the broker will find a list of revoked certificates.
+
+    It does where that is in its folder, and where the whole folder has yet to be copied there.
+    """
+    from coordinator.ui.ca_files import home_of
+
+    if (folder / CRL).is_file() or any((folder / name).exists() for name in _CERTIFICATES):
+        return (folder / CRL).is_file()
+    made = home_of(home) / "broker"
+    return all((made / name).is_file() for name in (*_CERTIFICATES, CRL))
+
+
+def _tell_steps(kind: str, site: Site, made: Path, output: Path) -> None:
+    """Say how the certificates, and files that are written elsewhere, get to where they are read.
+
+    `made` is the folder that `fleet init` has made for the broker.
+    """
+    folder = Path(site.certificates)
+    needed = (*_CERTIFICATES, CRL) if kind == "mosquitto" else _CERTIFICATES
+    missing = [name for name in needed if not (folder / name).is_file()]
+    if not missing:
+        return
+    user, service = _SERVICES[kind]
+    lacks = "nobody can be revoked" if missing == [CRL] else "the broker does not start"
+    say(f"\n{folder} has no {', '.join(missing)} yet: {lacks}. What is to be done:", err=True)
+    steps = [*_copying(folder, made, needed, user)]
+    if kind == "mosquitto" and not site.revoked:
+        steps.append((f"run this command again: the files name {CRL} once it is there", ()))
+    elsewhere = site.nodes or Path(site.folder) != output.absolute()
+    if elsewhere:
+        where = f"{site.folder} of the broker's machine"
+        steps.append((f"copy what was written into {output} to {where}", ()))
+    steps.append(("have the broker read all of it", (f"sudo systemctl restart {service}",)))
+    for number, (words, commands) in enumerate(steps, 1):
+        say(f"  {number}. {words}{':' if commands else ''}", err=True, indent=3)
+        for command in commands:
+            click.echo(f"       {command}", err=True)
+    if site.nodes:
+        say("All of this on the machine of each node.", err=True)
+
+
+def _copying(
+    folder: Path, made: Path, needed: tuple[str, ...], user: str
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the steps that bring the certificates from `made` to `folder`, with their commands."""
+    if not all((made / name).is_file() for name in needed):
+        words = f"`fleet init --broker NAME` on the CA's machine makes them, in {made} there"
+        yield f"{words} (NAME: by which hosts reach the broker)", ()
+    if folder == made:
+        return
+    words = f"where the broker is on another machine than this, carry {made} there (scp -r)"
+    yield f"{words}, install from that copy, and delete it: broker.key is a secret", ()
+    source, target = shlex.quote(str(made)), shlex.quote(str(folder))
+    public = " ".join(f"{source}/{name}" for name in needed if name != "broker.key")
+    words = f"copy them to {folder}; {user}, as whom the broker runs, has to read them, and nobody"
+    yield (
+        f"{words} else its key",
+        (
+            f"sudo install -d -m 755 {target}",
+            f"sudo install -o {user} -m 644 {public} {target}",
+            f"sudo install -o {user} -m 400 {source}/broker.key {target}",
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The coordinator's decisions: a state machine without IO. Pure."""

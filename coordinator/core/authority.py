@@ -1,0 +1,227 @@
+"""Who may change something, that nothing is done twice, and the record of what was asked.
+
+A command is looked at when its user may change things (`broker.protocol.acl`) and, where the
+coordinator has an operator key, its signature holds (`broker.protocol.signing`). Its answer then
+stands in the ledger, in the transaction that carries it out; a repetition is answered from there.
+So a replay is nothing but a repetition, even after a restart, for as long as its signature holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now
+from broker.protocol import signing
+from broker.protocol.acl import may_change
+from broker.protocol.messages import (
+    Ask,
+    AskEach,
+    AskIdentity,
+    AskPause,
+    AskRun,
+    AskSnooze,
+    Command,
+    OperatorResponse,
+)
+from broker.protocol.topics import is_host, user_of
+from coordinator.core.state import MAX_ANSWERS, World
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.records import JOURNAL, Action, RequestKey
+from coordinator.scheduler import unknown_hosts
+
+# Answers to operators: what is asked for, or why not.
+
+MOST_NAMESAKES: Final = 16  # each change of an entry of the plan leaves one
+
+
+def given(request_id: str, data: JsonValue) -> OperatorResponse:
+    """Return an answer with what was asked for.
+
+    `data` is our own: to look through it again would take longer than to make a page of hosts.
+    """
+    return OperatorResponse.model_construct(id=request_id, ok=True, data=data)
+
+
+def told_apart(namesakes: Sequence[Job]) -> list[JsonValue]:
+    """Return what tells other jobs of the same name from the one that was meant: the newest."""
+    return [
+        {"job_id": job.job_id, "state": job.state.value, "host": job.host, "in_plan": job.in_plan}
+        for job in namesakes[-MOST_NAMESAKES:]
+    ]
+
+
+def moved(request_id: str, job: Job, **more: JsonValue) -> OperatorResponse:
+    """Return the answer to a command that has moved a job; `more` is what else it tells."""
+    known = {"job_id": job.job_id, "name": job.spec.name, "state": job.state.value}
+    return given(request_id, {**known, **more})
+
+
+def refusal(request_id: str, code: Any, message: str, data: JsonValue = None) -> OperatorResponse:
+    """Return an answer that says no; `code` is one of `OperatorResponse`."""
+    return OperatorResponse(id=request_id, ok=False, code=code, message=message, data=data)
+
+
+def no_host(request_id: str, name: str, known: Collection[str]) -> OperatorResponse:
+    """Return the answer to whoever names a host that is not among those that are `known`."""
+    message = f"{unknown_hosts.doubt(name, known)}; `fleet workers` shows them"
+    return refusal(request_id, "not_found", message.replace("?;", "?"))
+
+
+EXPIRY_SLACK_S: Final = 60.0  # how far an operator's clock may be behind ours
+RECORDED_A_MINUTE: Final = 30  # of those that are turned away; more are only counted
+_MAX_WHAT_CHARS: Final = 500
+_TARGETS: Final = ("job", "host", "name")
+_IN_SHORT: Final = {
+    "rights": "may look, and change nothing",
+    "unsigned": "not signed",
+    "signature": "signed with another key, or altered",
+    "stale": "signed too long ago, or in the future",
+    "expired": "past its expiry",
+    "too many": "too many at once",
+}
+
+
+def is_welcome(world: World, client: str, ask: Command, payload: bytes, now: Now) -> bool:
+    """Tell whether a command is to be looked at; whoever is turned away is told why."""
+    try:
+        _check(world, client, payload, now)
+    except signing.Unsigned as refusal:
+        turn_away(world, client, ask, refusal, now)
+        return False
+    return True
+
+
+def is_new(world: World, client: str, ask: Command, now: Now) -> bool:
+    """Tell whether a welcome command is to be carried out now; whoever is turned away is told."""
+    if ask.expires_at is not None and now.wall_s > ask.expires_at + EXPIRY_SLACK_S:
+        message = "the request is older than its expiry; nothing was done (clocks apart?)"
+        turn_away(world, client, ask, signing.Unsigned("expired", message), now)
+        return False
+    if len(world.answers) >= MAX_ANSWERS and world.settings.operator_key is not None:
+        oldest = next(iter(world.answers.values()))
+        if now.wall_s - oldest.wall_s < 2 * world.settings.request_window_s:
+            # To forget an answer while its signature holds would let the command be replayed.
+            message = f"more than {MAX_ANSWERS} commands at once; nothing was done, ask again later"
+            turn_away(world, client, ask, signing.Unsigned("too many", message), now)
+            return False
+    return True
+
+
+def settle(
+    world: World, client: str, ask: Command, response: OperatorResponse, now: Now, what: str = ""
+) -> None:
+    """Record a command that was looked at, with its answer, and send that. `what` came of it."""
+    key = key_of(client, ask)
+    world.remember_answer(key[0], response, now)
+    world.remember(
+        Action(
+            at=now.text(),
+            who=user_of(client),
+            action=_word(ask),
+            outcome="done" if response.ok else "refused",
+            what=(what if response.ok else response.message)[:_MAX_WHAT_CHARS],
+            key=key,
+            job_id=_job_of(world, ask, response),
+            # A host that was just forgotten is known no more.
+            host=_host_of(world, ask, done=response.ok),
+            answer=response,
+        )
+    )
+    answer(world, client, response, now)
+
+
+def answer(world: World, client: str, response: OperatorResponse, now: Now) -> None:
+    """Send the answer to a command; signed, so that nobody else can give it."""
+    if (key := world.settings.operator_key) is not None:
+        topic = world.topics.operator_response(client)
+        response = signing.answered_by(key, topic, response, now.wall_s)
+    reply(world, client, response)
+
+
+def key_of(client: str, ask: Ask) -> RequestKey:
+    """Return by what a repetition of a request is known: who asks, but for the CA's entries."""
+    return (JOURNAL if isinstance(ask, AskIdentity) else client, ask.id)
+
+
+def reply(world: World, client: str, response: OperatorResponse) -> None:
+    """Send an answer."""
+    world.publish(world.topics.operator_response(client), response)
+
+
+def answered_s(at: str) -> float:
+    """Return when an answer of the ledger was given, in seconds since the epoch."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _check(world: World, client: str, payload: bytes, now: Now) -> None:
+    user, settings = user_of(client), world.settings
+    if not may_change(user):
+        raise signing.Unsigned("rights", f"{user} may look, and change nothing")
+    if settings.operator_key is not None:
+        topic = world.topics.operator_request(client)
+        signing.check(settings.operator_key, topic, payload, now.wall_s, settings.request_window_s)
+
+
+def turn_away(
+    world: World, client: str, ask: Command, refusal: signing.Unsigned, now: Now
+) -> None:  # fmt: skip
+    """Refuse a command at the door: count it, record it unless there are too many, say why."""
+    kind, message = refusal.kind, str(refusal)
+    world.refuse(kind, f"{_word(ask)} of {client}: {message}")
+    if _is_recorded(world, now):
+        job_id, host = _job_of(world, ask), _host_of(world, ask)
+        about = "" if job_id or host or not _target(ask) else f" ({_target(ask)[:80]!r})"
+        what, who = f"{_IN_SHORT[kind]}{about}", user_of(client)
+        world.remember(
+            Action(now.text(), who, _word(ask), "refused", what, (client, ask.id), job_id, host)
+        )
+    code: Any = "expired" if kind == "expired" else "refused"
+    response = OperatorResponse(id=ask.id, ok=False, code=code, message=message)
+    answer(world, client, response, now)
+
+
+def _is_recorded(world: World, now: Now) -> bool:
+    """Whether one more is: nobody fills the disk with what he may not do."""
+    times = world.turned_away_s
+    while times and now.mono_s - times[0] >= 60.0:
+        times.popleft()
+    if len(times) >= RECORDED_A_MINUTE:
+        return False
+    times.append(now.mono_s)
+    return True
+
+
+def _word(ask: Command) -> str:
+    """Return what a command is called in the record."""
+    if isinstance(ask, AskIdentity | AskEach):
+        return ask.action
+    ends = (isinstance(ask, AskPause) and ask.off) or (isinstance(ask, AskSnooze) and not ask.for_s)
+    return f"{ask.type} off" if ends else ask.type
+
+
+def _target(ask: Command) -> str:
+    if isinstance(ask, AskRun):
+        return str(ask.job.get("name") or ask.job.get("model", ""))
+    return str(next(filter(None, (getattr(ask, key, "") for key in _TARGETS)), ""))
+
+
+def _job_of(world: World, ask: Command, response: OperatorResponse | None = None) -> str | None:
+    if isinstance(ask, AskRun):  # which job that is, the answer knows
+        data: Any = response.data if response is not None and response.ok else None
+        return str(data["job_id"]) if data else None
+    found = world.book.find(getattr(ask, "job", ""))
+    return found[0].job_id if len(found) == 1 else None
+
+
+def _host_of(world: World, ask: Command, *, done: bool = False) -> str | None:
+    if isinstance(ask, AskIdentity):
+        return ask.name if is_host(ask.name) else None
+    host = getattr(ask, "host", None)
+    return host if done or host in world.hosts or host in world.records else None

@@ -1,0 +1,1 @@
+"""What operators ask of the core, one module a subject. Pure."""

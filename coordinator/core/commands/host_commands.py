@@ -1,0 +1,268 @@
+"""What operators decide about hosts and about the fleet: drain, snooze, resume, pause.
+
+Each decision stands in the ledger, so that it holds after a restart. A snooze ends by the wall
+clock, and never later than it was long: a clock that is set back does not lengthen it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from broker.clock import Now, rfc3339, until
+from broker.protocol.events import Outgoing
+from broker.protocol.messages import (
+    AskDrain,
+    AskForget,
+    AskPause,
+    AskResume,
+    AskSnooze,
+    OperatorResponse,
+)
+from broker.protocol.topics import user_of
+from coordinator.core import release
+from coordinator.core.authority import given, no_host, refusal
+from coordinator.core.state import World
+from coordinator.jobs import host_condition
+from coordinator.jobs.hosts import Host
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.records import Action, FleetRecord, HostForgotten, HostRecord
+from coordinator.scheduler.rules import NO_DATA
+
+# `fleet forget`: a host that is gone for good leaves the coordinator's view, and the broker's.
+#
+# Its jobs keep their histories. Should its agent come back after all, it is a new host.
+
+
+def on_forget(world: World, _client: str, ask: AskForget, _now: Now) -> OperatorResponse:
+    """Forget a host; refused while it is online or holds a job."""
+    name = ask.host
+    host = world.hosts.get(name)
+    if host is None and name not in world.records:
+        return _refusal(ask, "not_found", f"no host is called {name!r}; `fleet workers` shows them")
+    if host is not None and host.online:
+        return _refusal(ask, "refused", f"host {name} is online; stop its agent first")
+    if held := [job.spec.name for job in world.held_at(name)]:
+        names = ", ".join(held[:8]) + (" ..." if len(held) > 8 else "")
+        text = f"host {name} holds {names}; `fleet cancel` or wait until they are lost"
+        return _refusal(ask, "refused", text)
+    _forget(world, name)
+    return OperatorResponse(id=ask.id, ok=True, data={"host": name, "forgotten": True})
+
+
+def _forget(world: World, name: str) -> None:
+    world.hosts.pop(name, None)
+    world.evidence.pop(name, None)
+    for refused in world.holdbacks.values():
+        refused.pop(name, None)
+    for stop in [stop for stop in world.stops if stop[0] == name]:
+        del world.stops[stop]
+    world.remember(HostForgotten(name))
+    # What stays on the broker would bring it back at the coordinator's next start.
+    for topic in (world.topics.status(name), world.topics.capability(name)):
+        world.do(Outgoing(topic, b"", retain=True))
+
+
+def _refusal(ask: AskForget, code: Any, message: str) -> OperatorResponse:
+    return OperatorResponse(id=ask.id, ok=False, code=code, message=message)
+
+
+SHOWN: Final = 50  # hosts in the answer to `status`
+SHOWN_BYTES: Final = 100_000  # of it
+LOOK_S: Final = 60.0  # a clock that was set, or a machine that slept, is noticed after so long
+
+
+def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> OperatorResponse:
+    """Keep new jobs off a host, and perhaps take back those that it has."""
+    record = world.record(ask.host)
+    if not _is_known(world, ask.host):
+        return no_host(ask.id, ask.host, world.known_hosts())
+    if record.drained and (record.drained_now or not ask.now):
+        return refusal(ask.id, "refused", f"host {ask.host} is drained already")
+    who = user_of(client)
+    world.remember(replace(record, drained=True, drained_now=ask.now, at=now.text(), who=who))
+    fields: dict[str, JsonValue] = {"host": ask.host, "drained": True}
+    return given(ask.id, fields | _what_becomes(world, ask.host, now))
+
+
+def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> OperatorResponse:
+    """Keep new jobs off a host for a while, and perhaps take back what it has; or end that."""
+    if not _is_known(world, ask.host):
+        return no_host(ask.id, ask.host, world.known_hosts())
+    if not ask.for_s:
+        return _end_snooze(world, ask)
+    ends_at = rfc3339(now.wall_s + ask.for_s)
+    record = replace(
+        world.record(ask.host),
+        snoozed_until=ends_at,
+        snoozed_by=user_of(client),
+        snooze_s=ask.for_s,
+        snoozed_now=ask.now,
+    )
+    world.remember(record)
+    _set_alarm(world, record, now)
+    fields: dict[str, JsonValue] = {"host": ask.host, "until": ends_at}
+    return given(ask.id, fields | _what_becomes(world, ask.host, now))
+
+
+def _end_snooze(world: World, ask: AskSnooze) -> OperatorResponse:
+    """End a snooze and nothing else; that there is none is no error."""
+    record = world.record(ask.host)
+    was = record.why_snoozed()
+    if was:
+        _cancel_alarm(world, ask.host)
+        world.remember(record.without_snooze())
+    host = world.hosts.get(ask.host)
+    refuses = restraints(world, host) if host is not None else [*record.barred()]
+    lifted: list[JsonValue] = [was] if was else []
+    return given(ask.id, {"host": ask.host, "until": None, "was": lifted, "refuses": [*refuses]})
+
+
+def on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorResponse:
+    """Give a host jobs again. What its owner or the manifest say holds all the same."""
+    record = world.record(ask.host)
+    if not _is_known(world, ask.host):
+        return no_host(ask.id, ask.host, world.known_hosts())
+    host = world.hosts.get(ask.host)
+    refuses = host.heartbeat.refuses if host is not None and host.heartbeat else ""
+    was = record.lifted_by_resume()
+    if not was and (why := world.why_revoked(ask.host)):
+        return refusal(ask.id, "refused", f"{ask.host}: {why}")
+    if not was:
+        by_itself = f"; it takes no jobs now: {refuses}" if refuses else ""
+        what = f"host {ask.host} is neither drained, nor snoozed, nor in quarantine{by_itself}"
+        return refusal(ask.id, "refused", what)
+    world.evidence.pop(ask.host, None)
+    _cancel_alarm(world, ask.host)
+    world.remember(HostRecord(ask.host, at=now.text(), who=user_of(client)))
+    data: JsonValue = {"host": ask.host, "drained": False, "was": [*was], "refuses": refuses}
+    return given(ask.id, data)
+
+
+def on_pause(world: World, client: str, ask: AskPause, now: Now) -> OperatorResponse:
+    """Give out no new jobs, or give them out again; that it is so already is no error."""
+    was_so = world.fleet.paused is not ask.off
+    if not was_so:
+        world.remember(FleetRecord(not ask.off, now.text(), user_of(client)))
+        world.timers.set(("summary",), now.mono_s)
+    return given(ask.id, {"paused": not ask.off, "was_so": was_so})
+
+
+def on_loaded(world: World, now: Now) -> None:
+    """After a restart: each snooze goes on until it ends."""
+    for record in world.records.values():
+        if record.snoozed_until:
+            _set_alarm(world, record, now)
+
+
+def on_alarm(world: World, host: str, now: Now) -> None:
+    """A snooze may be over."""
+    record = world.record(host)
+    if not record.snoozed_until:
+        return
+    if until(record.snoozed_until, now) > 0 and ("snooze-over", host) in world.timers:
+        _look_again(world, record, now)
+        return
+    _cancel_alarm(world, host)
+    world.remember(record.without_snooze())
+    what = f"the snooze by {record.snoozed_by} is over"
+    world.remember(Action(now.text(), "coordinator", "resume", "done", what, host=host))
+
+
+def condition(world: World, host: Host, now: Now) -> str:
+    """Return in one word how a host is: see `howis`."""
+    return host_condition.condition(world.presence(host, now), restraint(world, host))
+
+
+def restraint(world: World, host: Host) -> str:
+    """Return in one word why a host is given no jobs; empty where it is."""
+    refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
+    return host_condition.restraint(world.record(host.name), refuses, lacks_data=lacks_data(host))
+
+
+def restraints(world: World, host: Host) -> list[JsonValue]:
+    """Return every reason why a host is given no jobs now, whoever's doing it is."""
+    record = world.record(host.name)
+    refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
+    by_itself = f"takes no jobs now: {refuses}" if refuses else ""
+    lifted, passing = record.barred(), (record.snoozed(), by_itself)
+    no_data = f"it {NO_DATA}" if lacks_data(host) else ""
+    return [*filter(None, (world.why_revoked(host.name), *lifted, *passing, no_data))]
+
+
+def restrained(world: World) -> list[JsonValue]:
+    """Return the first hosts that are given no jobs, each with every reason.
+
+    As many as an answer bears beside the rest: their owners may say much.
+    """
+    names = sorted(name for name, host in world.hosts.items() if _may_be(world, host))
+    found = ((name, restraints(world, world.hosts[name])) for name in names)
+    rows: list[JsonValue] = []
+    room_bytes = SHOWN_BYTES
+    for name, reasons in islice(((name, reasons) for name, reasons in found if reasons), SHOWN):
+        row: JsonValue = {"host": name, "reasons": reasons}
+        room_bytes -= len(to_json(row))
+        if rows and room_bytes < 0:
+            break
+        rows.append(row)
+    return rows
+
+
+def _may_be(world: World, host: Host) -> bool:
+    """Whether there may be a reason: most hosts have none, and there may be thousands."""
+    refuses = host.heartbeat is not None and host.heartbeat.refuses
+    by_itself = bool(refuses) or lacks_data(host)
+    return by_itself or host.name in world.records or host.name in world.revoked
+
+
+def lacks_data(host: Host) -> bool:
+    """Whether it is there without prepared data, so that it can take no job at all."""
+    return host.online and host.capability is not None and host.capability.data_id is None
+
+
+def outcome(response: OperatorResponse) -> str:
+    """Say in words what the answer to one of these commands holds beyond what was asked for."""
+    data = response.data
+    if not isinstance(data, dict):
+        return ""
+    said = [f"until {data['until']}"] if data.get("until") else []
+    jobs = data.get("jobs")
+    if isinstance(jobs, list) and jobs:
+        verb = "gives back" if data.get("gives_back") else "finishes"
+        said.append(f"it {verb} {', '.join(map(str, jobs))}")
+    was = data.get("was")
+    said += map(str, was) if isinstance(was, list) else []
+    if "paused" in data:
+        said.append("no new jobs are given out" if data["paused"] else "jobs are given out again")
+    return "; ".join(said)
+
+
+def _is_known(world: World, host: str) -> bool:
+    return host in world.hosts or host in world.records
+
+
+def _what_becomes(world: World, host: str, now: Now) -> dict[str, JsonValue]:
+    """Have its jobs given back, if they are to be; return which, and whether."""
+    gives_back = bool(world.record(host).gives_back())
+    jobs: list[Job] = release.let_go(world, host, now) if gives_back else world.held_at(host)
+    return {"jobs": [job.spec.name for job in jobs], "gives_back": gives_back}
+
+
+def _set_alarm(world: World, record: HostRecord, now: Now) -> None:
+    left_s = min(until(record.snoozed_until, now), record.snooze_s)
+    world.timers.set(("snooze-over", record.host), now.mono_s + left_s)
+    _look_again(world, record, now)
+
+
+def _look_again(world: World, record: HostRecord, now: Now) -> None:
+    left_s = min(until(record.snoozed_until, now), LOOK_S)
+    world.timers.set(("snooze", record.host), now.mono_s + left_s)
+
+
+def _cancel_alarm(world: World, host: str) -> None:
+    world.timers.cancel(("snooze", host))
+    world.timers.cancel(("snooze-over", host))

@@ -1,0 +1,357 @@
+"""What operators ask about the future: why a job waits, and what a prediction is made of.
+
+The prediction itself is made by whoever asks (`forecast`): it may take seconds for a large plan,
+and the coordinator has heartbeats to listen to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import nsmallest
+from itertools import islice
+from typing import Any, Final, Literal
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from broker.clock import Now
+from broker.protocol.messages import AskPlan, WaitsFor
+from coordinator.core import earlier_attempts
+from coordinator.core.assignment import bring_up_to_date
+from coordinator.core.host_views import each_host_view, explain, refusals, retry_wait_s, waited
+from coordinator.core.state import World
+from coordinator.jobs import job_progress
+from coordinator.jobs.jobs import Job, claim_order
+from coordinator.jobs.plan_entries import JobSpec, spec_to_dict
+from coordinator.jobs.states import JobState
+from coordinator.scheduler import awaiting, explanation, unknown_hosts
+from coordinator.scheduler.rules import (
+    HostView,
+    could_ever_take_kind,
+    could_take_kind,
+    could_with_data_take_kind,
+    kind_of,
+)
+
+PAGE_BYTES: Final = 150_000
+MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
+_OPTIONAL: Final = (
+    "train_hosts", "allowed_hosts", "denied_hosts", "timeout_s", "stall_timeout_s"
+)  # fmt: skip
+_Rule = Callable[[JobSpec, HostView, float], bool]  # of jobs of a kind, a host, the grace
+# What is waited for, and when a host suits a job once that is so: what needs less comes first.
+_AWAITED: Final[tuple[tuple[Literal["data", "resume"], _Rule], ...]] = (
+    ("data", could_with_data_take_kind), ("resume", could_ever_take_kind)
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """What becomes of pending jobs of the plan, as if the fleet were not paused.
+
+    `runnable` is how many could run, now, or once what holds them up has passed by itself. Those
+    that `wait` could once somebody has done something: data is there, or a host resumed.
+    `unplaceable`: nor then, as a revoked host is not resumed. Where no host is known, none could,
+    and none counts as unplaceable: whoever comes may take it.
+    """
+
+    runnable: int = 0
+    wait: tuple[Job, ...] = ()
+    unplaceable: tuple[Job, ...] = ()
+
+
+class _Known:
+    """The known hosts as matchmaking sees them, each looked at once, when it is first needed."""
+
+    def __init__(self, world: World, now: Now) -> None:
+        self._board = world.board
+        self._coming = each_host_view(world, now)
+        self._seen: list[tuple[HostView, int, bool]] = []
+        self._kinds: dict[Hashable, int] = {}
+
+    def __iter__(self) -> Iterator[tuple[HostView, int, bool]]:
+        """Yield each host, as if the fleet were not paused.
+
+        With it comes the number of those that, in the long run, could take the same jobs, and
+        whether it is the first of them.
+        """
+        yield from self._seen
+        for view in self._coming:
+            number = len(self._kinds)
+            kind = self._kinds.setdefault(self._board.judgement(view), number)
+            open_view = replace(view, paused="") if view.paused else view
+            self._seen.append((open_view, kind, kind == number))
+            yield self._seen[-1]
+
+    def __bool__(self) -> bool:
+        """Whether any host is known."""
+        return next(iter(self), None) is not None
+
+
+def chances(world: World, now: Now) -> Chances:
+    """Return what becomes of the pending jobs. Each kind of them is judged at once."""
+    bring_up_to_date(world, now)
+    known = _Known(world, now)
+    if not known:
+        return Chances()
+    runnable = 0
+    wait: list[Job] = []
+    hopeless: list[Job] = []
+    for ids in world.board.kinds():
+        jobs = [job for job_id in ids if (job := world.book.get(job_id))]
+        left = _left(world, jobs, known, could_take_kind)
+        never = _left(world, left, known, could_ever_take_kind)
+        runnable += len(jobs) - len(left)
+        hopeless += never
+        wait += _without(left, never)
+    return Chances(runnable, tuple(wait), tuple(hopeless))
+
+
+def told(world: World, found: Chances, now: Now) -> dict[str, JsonValue]:
+    """Return as JSON values how many are `unplaceable`, or `waiting`, and the first of them."""
+    first = nsmallest(MOST_NAMES, found.wait, key=claim_order)
+    known = _marks(world, first, now)
+    waiting = [
+        {**_name(job), "waits_for": waits.model_dump(mode="json")}
+        for job in first
+        if (waits := known.get(job.job_id)) is not None
+    ]
+    never = [_name(job) for job in nsmallest(MOST_NAMES, found.unplaceable, key=claim_order)]
+    return {
+        "unplaceable": {"count": len(found.unplaceable), "jobs": [*never]},
+        "waiting": {"count": len(found.wait), "jobs": [*waiting]},
+    }
+
+
+def marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | None]:
+    """Return by id what those of these jobs, a page of them, wait for that no host could run now.
+
+    None: no known host ever could.
+    """
+    waiting = [job for job in jobs if job.state is JobState.PENDING and job.in_plan]
+    return _marks(world, waiting, now) if waiting else {}
+
+
+def _marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | None]:
+    kinds: dict[Hashable, list[Job]] = {}
+    for job in jobs:
+        kinds.setdefault(kind_of(job.spec, waits=False), []).append(job)
+    bring_up_to_date(world, now)
+    known = _Known(world, now)
+    if not known:
+        return {}
+    found: dict[str, WaitsFor | None] = {}
+    for ones in kinds.values():
+        left = _left(world, ones, known, could_take_kind)
+        for what, suits in _AWAITED:
+            hosts = _hosts(world, left, known, suits)
+            found |= {one: awaiting.named(what, names) for one, names in hosts.items()}
+            left = [job for job in left if job.job_id not in hosts]
+        found |= {job.job_id: None for job in left}
+    return found
+
+
+def _name(job: Job) -> dict[str, JsonValue]:
+    return {"job_id": job.job_id, "name": job.spec.name}
+
+
+def _without(jobs: Sequence[Job], others: Sequence[Job]) -> list[Job]:
+    left = {job.job_id for job in others}
+    return [job for job in jobs if job.job_id not in left]
+
+
+def _left(world: World, jobs: Sequence[Job], known: _Known, suits: _Rule) -> list[Job]:
+    """Return which of these jobs, all of one kind, no host suits; of hosts alike one is asked."""
+    left = [*jobs]
+    names_hosts = _names_hosts(left)
+    for view, _, is_first in known:
+        if not left:
+            break
+        if not (is_first or names_hosts):
+            continue
+        if suits(left[0].spec, view, world.grace_s()):
+            left = [job for job in left if not world.board.takes(job.spec, view)]
+    return left
+
+
+def _hosts(
+    world: World, jobs: Sequence[Job], known: _Known, suits: _Rule
+) -> dict[str, list[str]]:  # fmt: skip
+    """Return by id the first hosts that suit these jobs, all of one kind, where any does."""
+    found: dict[str, list[str]] = {}
+    left, verdicts = [*jobs], dict[int, bool]()
+    names_hosts = _names_hosts(left)
+    for view, kind, _ in known:
+        if not left:
+            break
+        if names_hosts or kind not in verdicts:
+            verdicts[kind] = suits(left[0].spec, view, world.grace_s())
+        if not verdicts[kind]:
+            continue
+        for job in left:
+            if world.board.takes(job.spec, view):
+                found.setdefault(job.job_id, []).append(view.host)
+        left = [job for job in left if len(found.get(job.job_id, ())) <= awaiting.MOST_HOSTS]
+    return found
+
+
+def _names_hosts(jobs: Sequence[Job]) -> bool:
+    """Whether jobs, all of one kind, say which hosts they may go to."""
+    return bool(jobs and (jobs[0].spec.allowed_hosts or jobs[0].spec.denied_hosts))
+
+
+def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
+    """Return a page of `jobs` in claim order, their `total`, where the `next` page begins.
+
+    With it comes `grace_s`, for how long a job that prefers CUDA waits, as `plans_grace_s` where it
+    is the plan that says so, the plan's `name`, and why the fleet is `paused`, empty when it is
+    not.
+    """
+    jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
+    handed_over = {one.job_id for one in world.expected.values()}
+    rows: list[JsonValue] = []
+    size_bytes = 0
+    for job in jobs[ask.offset : ask.offset + ask.limit]:
+        row = _row(world, job, now, uses_slot=job.job_id not in handed_over)
+        size_bytes += len(to_json(row))
+        if rows and size_bytes > PAGE_BYTES:
+            break
+        rows.append(row)
+    end = ask.offset + len(rows)
+    return {
+        "jobs": rows,
+        "total": len(jobs),
+        "next": end if end < len(jobs) else None,
+        "grace_s": world.grace_s(),
+        "plans_grace_s": world.plans_grace_s(),
+        "name": world.plan_name(),
+        "paused": world.fleet.why_paused(),
+    }
+
+
+def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
+    """Return what speaks against each host, clause by clause, and what would have to change.
+
+    `known`, how many hosts were looked at, is there for a job that waits for one. `hopeless`: none
+    of them can ever take it. `in_time`: one could by itself, if the fleet were not paused; else it
+    may have something that it `waits_for`.
+    """
+    waits = job.state is JobState.PENDING and job.in_plan
+    found = explain(world, job, now) if waits else []
+    presence = {view.host: world.presence(world.hosts[view.host], now) for view, _ in found}
+    fits = sum(1 for _, against in found if not against)
+    judged = explanation.unpaused(found)
+    in_time = bool(explanation.suitable(judged, presence))
+    if in_time:
+        judged = found  # that it goes on is what helps
+    changes = explanation.remedies(job.spec, judged, world.grace_s()) if not fits else []
+    suits = explanation.suitable(found, presence)
+    if found and not suits and not changes:
+        changes = [explanation.nearest(judged)]
+    if found and not fits:
+        changes = [*_misnamed(world, job), *changes]
+    if waits and not fits:
+        changes = [*changes, *_revoked(world, job)]
+    waits_for = awaiting.of(explanation.unpaused(found))
+    return {
+        "hosts": _nearest(found),
+        "fits": fits,
+        "hopeless": bool(found) and explanation.none_suits(found),
+        "in_time": in_time,
+        **({"waits_for": waits_for.model_dump(mode="json")} if waits_for else {}),
+        "clauses": [
+            one.to_dict()
+            for one in (explanation.clauses(job.spec, found, presence) if found else [])
+        ],
+        **({"known": len(found)} if waits else {}),
+        "suitable": {how: [*names[:MOST_NAMES]] for how, names in suits.items()},
+        "suit": {how: len(names) for how, names in suits.items()},
+        "remedies": [*changes],
+    }
+
+
+def _nearest(found: explanation.Explained) -> list[JsonValue]:
+    """Return the hosts with what speaks against each, as many as an answer bears.
+
+    Of more than that, those with the least against them; by name, as they come, all the same.
+    """
+    rows: dict[str, JsonValue] = {}
+    size_bytes = 0
+    ranked = sorted(found, key=lambda one: sum(1 if r.passing else 100 for r in one[1]))
+    for view, against in ranked:
+        ordered = sorted(against, key=lambda reason: reason.passing)  # first what no waiting ends
+        reasons: list[JsonValue] = [reason.text for reason in ordered]
+        row: JsonValue = {"host": view.host, "eligible": not against, "reasons": reasons}
+        size_bytes += len(to_json(row))
+        if rows and size_bytes > PAGE_BYTES:
+            break
+        rows[view.host] = row
+    return [rows[view.host] for view, _ in found if view.host in rows]
+
+
+def _misnamed(world: World, job: Job) -> list[str]:
+    """Say which of its allowed_hosts nobody knows: they may be mistyped."""
+    known = world.known_hosts()
+    unknown = (name for name in job.spec.allowed_hosts if name not in known)
+    told = islice(unknown, unknown_hosts.MOST)
+    return [f"its allowed_hosts: {unknown_hosts.doubt(name, known)}" for name in told]
+
+
+def _revoked(world: World, job: Job) -> list[str]:
+    """Say which hosts were revoked before they could say what they are, so that none judges them.
+
+    So it is of all that are revoked once the coordinator has started again.
+    """
+    allowed, denied = job.spec.allowed_hosts, job.spec.denied_hosts
+    names = [
+        name
+        for name in sorted(world.revoked)
+        if name in world.hosts and world.hosts[name].capability is None
+        if name not in denied and (not allowed or name in allowed)
+    ]
+    return [
+        f"after `fleet enroll {name} --replace`, {name} may take it: it is revoked, and what it is "
+        "will be known once it is back"
+        for name in names[:MOST_NAMES]
+    ]
+
+
+def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> dict[str, JsonValue]:
+    row: dict[str, JsonValue] = {
+        "spec": _compact(job.spec),
+        "state": job.state.value,
+        "in_plan": job.in_plan,
+        "submitted_by": job.submitted_by,
+        "host": job.host,
+        "created_at": job.created_at,
+    }
+    if job.state is JobState.PENDING:
+        row["waited_s"] = round(waited(world, job, now), 1)
+        row["ready_in_s"] = round(retry_wait_s(world, job, now), 1)
+        row["refused"] = {host: round(s, 1) for host, s in refusals(world, job, now).items()}
+    elif job.is_held:
+        row |= {"elapsed_s": round(job.elapsed_s(now), 1), "uses_slot": uses_slot}
+        row |= _progress(world, job) | {"no_room": job.job_id in world.no_room}
+    if (before := earlier_attempts.earlier(world, job)) is not None:
+        row["earlier"] = before._asdict()
+    return row
+
+
+def _compact(spec: JobSpec) -> dict[str, Any]:
+    """Return a spec without what it does not say: a plan may have ten thousand."""
+    found = spec_to_dict(spec)
+    found["needs"] = spec.needs.model_dump(mode="json", exclude_defaults=True)
+    for name in _OPTIONAL:
+        if not found[name]:
+            del found[name]
+    return found
+
+
+def _progress(world: World, job: Job) -> dict[str, JsonValue]:
+    """Return how much of its training a job has done, and how long its trainer says it takes."""
+    host = world.hosts.get(job.host or "")
+    if host is None:
+        return {}
+    told = host.progress.get(job.job_id)
+    return {"share": job_progress.trained(told), "eta_s": None if told is None else told.eta_s}

@@ -1,0 +1,171 @@
+"""How an operator's client gets an artifact, and a host a checkpoint of its job.
+
+It is the chunk stream with the roles turned round. A client asks first, a host was told of the
+checkpoint when it was given the job: its first grant begins the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from broker.clock import Now
+from broker.protocol.messages import AskFetch, GrantMessage, OperatorResponse
+from broker.sentences import counted
+from broker.stream.stream import Done, Refused, Sender, chunk_size
+from broker.stream.stream import SendChunk as Send
+from coordinator.core import authority
+from coordinator.core.authority import told_apart
+from coordinator.core.effects import FindResults, ResultsFound, SendChunk
+from coordinator.core.state import Download, World
+from coordinator.jobs import set_aside
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.records import Result, moment
+
+MAX_DOWNLOADS: Final = 16
+IDLE_S: Final = 60.0
+
+
+def on_fetch(
+    world: World, client: str, ask: AskFetch, job: Job, now: Now
+) -> OperatorResponse | None:
+    """Tell a client what it will get; its grants draw the chunks.
+
+    What only the ledger knows is looked up first: `on_results` answers then.
+    """
+    artifact_id = job.artifact_id
+    size_bytes = world.stored.get(artifact_id or "", 0)  # 0: its file was emptied
+    if artifact_id and size_bytes and ask.attempt in {None, job.attempt}:
+        return _begin(world, client, ask, job, artifact_id, size_bytes, now)
+    world.do(FindResults(client, ask, job.job_id, artifact_id))
+    return None
+
+
+def on_results(world: World, event: ResultsFound, now: Now) -> None:
+    """It is known what a job's attempts have brought: what is wanted goes, or is said not to."""
+    client, ask = event.asked.client, event.asked.ask
+    job = world.book.get(event.asked.job_id)
+    if job is None:
+        return  # it is asked again, and then there is no such job
+    found = next((one for one in event.results if one.attempt == ask.attempt), None)
+    if found is not None and found.is_there and found.artifact_id and found.size_bytes:
+        response = _begin(world, client, ask, job, found.artifact_id, found.size_bytes, now)
+    else:
+        keep_s = world.settings.keep_results_s
+        message = why_not(job, ask.attempt, event.results, keep_s)
+        response = OperatorResponse(id=ask.id, ok=False, code="not_found", message=message)
+    authority.reply(world, client, response)
+
+
+def why_not(job: Job, attempt: int | None, results: Sequence[Result], keep_s: float) -> str:
+    """Say why there is nothing to fetch of a job, or of an attempt of it, and what there is."""
+    name = job.spec.name
+    wanted = next((one for one in results if one.attempt == attempt), None)
+    if attempt is None and job.artifact_id is not None:
+        said = f"the artifact of job {name} is gone from the store; `fleet requeue` makes it again"
+    elif attempt is None:
+        said = f"job {name} is {job.state.value} and has no artifact"
+    elif wanted is not None:
+        said = f"the result of attempt {attempt} of job {name} {_how_gone(wanted, keep_s)}"
+    elif attempt > job.attempt:
+        said = f"job {name} has had {counted(job.attempt, 'attempt')}"
+    else:
+        said = f"attempt {attempt} of job {name} has brought no result"
+    there = [str(one.attempt) for one in results if one.is_there]
+    if not there:
+        return f"{said}; there is none of any attempt" if attempt is not None else said
+    last = f"; there is one of attempt {there[-1]}"
+    if len(there) > 1:
+        last = f"; there are some of attempts {', '.join(there[:-1])} and {there[-1]}"
+    return f"{said}{last}: {set_aside.command(name, int(there[-1]))}"
+
+
+def _how_gone(result: Result, keep_s: float) -> str:
+    if result.set_aside_at is None or result.kept_until is None:
+        return "is gone from the store; `fleet fsck` tells more"
+    kept = f"{set_aside.kept_words(keep_s)}, until {moment(result.kept_until)}"
+    return f"was set aside at {moment(result.set_aside_at)}, kept {kept}, and deleted"
+
+
+def _begin(
+    world: World, client: str, ask: AskFetch, job: Job, artifact_id: str, size_bytes: int, now: Now
+) -> OperatorResponse:
+    if client not in world.downloads and len(world.downloads) >= MAX_DOWNLOADS:
+        message = f"{MAX_DOWNLOADS} downloads are under way; try again in a minute"
+        return OperatorResponse(id=ask.id, ok=False, code="refused", message=message)
+    chunk_bytes = chunk_size(size_bytes)
+    sender = Sender(size_bytes, chunk_bytes)
+    topic_of = partial(world.topics.download_chunk, client)
+    world.downloads[client] = Download(artifact_id, sender, now.mono_s, topic_of)
+    world.timers.set(("download", client), now.mono_s + IDLE_S)
+    return OperatorResponse(
+        id=ask.id,
+        ok=True,
+        data={
+            "job_id": job.job_id,
+            "name": job.spec.name,
+            "model": job.spec.model,
+            "mode": job.spec.mode,
+            "attempt": ask.attempt,
+            "artifact_id": artifact_id,
+            "size_bytes": size_bytes,
+            "chunk_bytes": chunk_bytes,
+            "others": told_apart(world.book.namesakes(job)),
+        },
+    )
+
+
+def on_grant(world: World, receiver: str, grant: GrantMessage, now: Now) -> None:
+    """Whoever downloads says what is missing."""
+    download = world.downloads.get(receiver)
+    if download is None:
+        return  # it asks anew when nothing comes
+    download.last_s = now.mono_s
+    _perform(world, receiver, download, download.sender.on_grant(grant, now.mono_s))
+
+
+def on_checkpoint_grant(
+    world: World, host: str, artifact_id: str, grant: GrantMessage, now: Now
+) -> None:
+    """A host says what it misses of the checkpoint of a job that it has been given."""
+    receiver = f"{host}/{artifact_id}"  # no client's user is a host
+    if receiver not in world.downloads:
+        size_bytes = world.stored.get(artifact_id)
+        due = any(
+            job.checkpoint is not None and job.checkpoint.artifact_id == artifact_id
+            for job in world.held_at(host)
+        )
+        if not size_bytes or not due or len(world.downloads) >= MAX_DOWNLOADS:
+            return  # it asks again, and goes without in the end
+        sender = Sender(size_bytes, chunk_size(size_bytes))
+        topic_of = partial(world.topics.checkpoint_chunk, host, artifact_id)
+        world.downloads[receiver] = Download(artifact_id, sender, now.mono_s, topic_of)
+    on_grant(world, receiver, grant, now)
+
+
+def on_timer(world: World, receiver: str, now: Now) -> None:
+    """Send again what seems lost; forget one who has gone."""
+    download = world.downloads.get(receiver)
+    if download is None:
+        return
+    if now.mono_s - download.last_s >= IDLE_S:
+        del world.downloads[receiver]
+        return
+    _perform(world, receiver, download, download.sender.on_timer(now.mono_s))
+
+
+def _perform(world: World, receiver: str, download: Download, effects: Sequence[object]) -> None:
+    for effect in effects:
+        if isinstance(effect, Send):
+            topic = download.topic_of(effect.index)
+            world.do(SendChunk(topic, download.artifact_id, effect.offset, effect.length))
+        elif isinstance(effect, Done | Refused):
+            world.downloads.pop(receiver, None)
+            world.timers.cancel(("download", receiver))
+            return
+    deadline_s = download.sender.next_deadline()
+    idle_s = download.last_s + IDLE_S
+    world.timers.set(
+        ("download", receiver), idle_s if deadline_s is None else min(deadline_s, idle_s)
+    )

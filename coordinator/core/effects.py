@@ -1,0 +1,394 @@
+"""What the core asks of its shell, and what the shell tells it back, as values.
+
+`Outgoing` messages are effects too. The shell commits the ledger's changes first, then performs the
+effects in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from broker.protocol.events import Outgoing
+from broker.protocol.loglines import LogLines
+from broker.protocol.messages import AskFetch, AskIdentity, NoRoom, Progress
+from broker.stream.ranges import RangeSet
+from coordinator.jobs.plan_entries import Plan
+from coordinator.jobs.records import AttemptFilter, Result, StoryFilter
+from coordinator.manifest.problems import Problem
+
+# Effects: core to shell
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """Open or create the part file of an artifact; answer with `PartOpened` or `PartFailed`.
+
+    `part` tells one opening from another; what is said of an earlier one is late.
+    """
+
+    artifact_id: str
+    size_bytes: int
+    chunk_bytes: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteChunk:
+    """Write whole chunks, the first of which is `index`, to their place in the part file.
+
+    Answer with `PartWritten`, for several of them at once, or `PartFailed` when the disk refuses.
+    """
+
+    artifact_id: str
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FinishPart:
+    """Hash, rename into the store, fsync; answer with `PartStored` or `PartFailed`."""
+
+    artifact_id: str
+    model: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBundle:
+    """Make a file of a small artifact; answer with `BundleFiled` or `BundleRefused`."""
+
+    artifact_id: str
+    data: bytes
+    model: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileBundles:
+    """Make files of small artifacts that the ledger keeps, as `StoreBundle` does of one."""
+
+    artifact_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyStored:
+    """Hash an artifact in the store: answer `PartStored`, or `ArtifactLost` if it is not whole."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropPart:
+    """Nobody wants this artifact any more: close and delete its part file."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeavePart:
+    """Nobody sends this artifact any more: close its part file, and keep it for a later go."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendIndex:
+    """Append a row to the store's index."""
+
+    row: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLog:
+    """Append lines of a trainer's output, heard at `at_s` (since the epoch), to the job's log."""
+
+    job_id: str
+    said: LogLines
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPoint:
+    """Add what a trainer has told of its losses to the job's curve."""
+
+    job_id: str
+    told: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWithCurves:
+    """Answer an operator's `curves` with what is kept of these jobs."""
+
+    client: str
+    request_id: str
+    job_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWithEvents:
+    """Answer an operator's `show`: `data` and the job's events from the ledger."""
+
+    client: str
+    request_id: str
+    job_id: str
+    data: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class FindResults:
+    """Look up what a job's attempts have brought; answer with `ResultsFound`, which bears this.
+
+    `held` is the artifact that the job has now, if it has one.
+    """
+
+    client: str
+    ask: AskFetch
+    job_id: str
+    held: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWithStory:
+    """Answer an operator's `events` with a page of the ledger's story."""
+
+    client: str
+    request_id: str
+    wanted: StoryFilter
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWithAttempts:
+    """Answer an operator's `attempts` with a page of those that have ended."""
+
+    client: str
+    request_id: str
+    wanted: AttemptFilter
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWithLog:
+    """Answer an operator's `logs` with the last `lines` lines of the job's log.
+
+    `others` are the jobs of the same name.
+    """
+
+    client: str
+    request_id: str
+    job_id: str
+    name: str
+    attempt: int
+    lines: int
+    others: list[JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadManifest:
+    """Read the manifest again; answer with `ManifestRead` or `ManifestRefused`."""
+
+    client: str | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SendChunk:
+    """Read a piece of a stored artifact and publish it on the topic of one who downloads it."""
+
+    topic: str
+    artifact_id: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Delete what is too old to keep: old events, part files of dead uploads, artifacts.
+
+    `unreferenced` are those that no job has as its result; answer with `Collected`. `unfiled` are
+    those that only the ledger has yet: their rows stay in the index.
+    """
+
+    unreferenced: tuple[str, ...]
+    unfiled: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Have the log, and whoever manages the service, know what the coordinator has done."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Log a warning; the core says each thing once."""
+
+    text: str
+
+
+Effect = (
+    Outgoing
+    | Tell
+    | Warn
+    | OpenPart
+    | WriteChunk
+    | FinishPart
+    | StoreBundle
+    | FileBundles
+    | VerifyStored
+    | DropPart
+    | LeavePart
+    | AppendIndex
+    | AppendLog
+    | KeepPoint
+    | AnswerWithCurves
+    | AnswerWithEvents
+    | FindResults
+    | AnswerWithStory
+    | AnswerWithAttempts
+    | AnswerWithLog
+    | ReadManifest
+    | SendChunk
+    | Collect
+)
+
+# Events: shell to core
+
+
+@dataclass(frozen=True, slots=True)
+class PartOpened:
+    """The part file is open; `have` are the chunks that are on disk already."""
+
+    artifact_id: str
+    have: RangeSet
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartWritten:
+    """So many bytes more are in the part file."""
+
+    artifact_id: str
+    part: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartFailed:
+    """The part file could not be opened, written or finished.
+
+    `corrupt`: its hash is wrong; `no_room`: what the disk lacks, where that is why.
+    """
+
+    artifact_id: str
+    part: int
+    reason: str
+    corrupt: bool = False
+    no_room: NoRoom | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartStored:
+    """The artifact is in the store: hashed, renamed, fsynced."""
+
+    artifact_id: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFiled:
+    """A small artifact is a file of the store, durably."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BundleRefused:
+    """The disk has refused to make a file of a small artifact; the ledger still keeps it."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactLost:
+    """An artifact that was in the store is gone, or damaged: somebody has touched it."""
+
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsFound:
+    """What a job's attempts have brought, by attempt, for whoever has `asked`."""
+
+    asked: FindResults
+    results: tuple[Result, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Old things are deleted; of the unreferenced artifacts these are still there, by size."""
+
+    kept: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRead:
+    """The manifest was read and is whole."""
+
+    plan: Plan
+    client: str | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRefused:
+    """The manifest is faulty; the running plan stays as it is."""
+
+    problems: tuple[Problem, ...]
+    client: str | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadAsked:
+    """Someone on this machine asked for a reload (SIGHUP)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestChanged:
+    """The manifest's file is not what was read last; `how` in words, empty when it is again."""
+
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRead:
+    """The journal of the CA was read: who did what, oldest first."""
+
+    entries: tuple[tuple[str, AskIdentity], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+ShellEvent = (
+    PartOpened
+    | PartWritten
+    | PartFailed
+    | PartStored
+    | BundleFiled
+    | BundleRefused
+    | ArtifactLost
+    | ResultsFound
+    | Collected
+    | ManifestRead
+    | ManifestRefused
+    | ReloadAsked
+    | ManifestChanged
+    | JournalRead
+    | Tick
+)

@@ -1,0 +1,99 @@
+"""Small artifacts, which come with their reports: kept in the ledger until they are files.
+
+The commit that completes a job makes its artifact durable, too, so that nobody waits for the
+flushes of a file. The file is made afterwards, and only when it is durable does the ledger let go:
+after a crash at any moment the artifact is in one of them, and what is in the ledger is filed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now
+from coordinator.core import store_space
+from coordinator.core.effects import FileBundles, StoreBundle
+from coordinator.core.state import World
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.records import BundleKept, BundlesFiled
+
+LET_GO_S: Final = 1.0  # many together are one commit
+RETRY_S: Final = 30.0
+HANGS_S: Final = 30.0
+AT_ONCE: Final = 64  # in memory, of what a restart finds
+
+
+def on_loaded(world: World, kept: Mapping[str, int], now: Now) -> None:
+    """After a restart: make files of what the ledger keeps (sizes in bytes, by id)."""
+    world.stored.update(kept)
+    world.unfiled.update(dict.fromkeys(kept))
+    world.unfiled_left.update(dict.fromkeys(kept))
+    _file(world, AT_ONCE, now)
+
+
+def keep(world: World, job: Job, artifact_id: str, data: bytes, now: Now) -> None:
+    """Take an artifact into the ledger, and have a file made of it."""
+    world.filed.pop(artifact_id, None)
+    world.stored[artifact_id] = len(data)
+    world.unfiled[artifact_id] = None
+    world.filing_s[artifact_id] = now.mono_s
+    world.remember(BundleKept(artifact_id, data, job.spec.model, job.spec.mode))
+    world.do(StoreBundle(artifact_id, data, job.spec.model, job.spec.mode))
+
+
+def on_filed(world: World, artifact_id: str, now: Now) -> None:
+    """It is a file, too: the ledger is to let go of it, soon."""
+    if artifact_id not in world.unfiled:
+        return
+    del world.unfiled[artifact_id]
+    world.filing_s.pop(artifact_id, None)
+    world.filed[artifact_id] = None
+    if ("filed",) not in world.timers:
+        world.timers.set(("filed",), now.mono_s + LET_GO_S)
+    _file(world, 1, now)
+
+
+def on_refused(world: World, artifact_id: str, now: Now) -> None:
+    """The disk has refused: try again in a while, for as long as it takes."""
+    if artifact_id in world.unfiled:
+        world.filing_s.pop(artifact_id, None)
+        world.unfiled_left[artifact_id] = None
+        if ("unfiled",) not in world.timers:
+            world.timers.set(("unfiled",), now.mono_s + RETRY_S)
+
+
+def on_timer(world: World, what: str, now: Now) -> None:
+    """Let go of what is `filed`; or try again with what is `unfiled`."""
+    if what == "unfiled":
+        _file(world, AT_ONCE, now)
+    elif world.filed:
+        world.remember(BundlesFiled(tuple(world.filed)))
+        world.filed.clear()
+
+
+def fault(world: World, now: Now) -> dict[str, JsonValue] | None:
+    """Return what is wrong with the disk of the store, as a `code` with its figures; or none.
+
+    `hangs`: it has not answered for `silent_s`; `refuses`: it takes none of the `small` results,
+    which wait in the ledger; `low`: it has no room for those of `jobs`, which wait at their hosts.
+    """
+    small = len(world.unfiled)
+    since_s = next(iter(world.filing_s.values()), now.mono_s)
+    if (silent_s := now.mono_s - since_s) >= HANGS_S:
+        return {"code": "hangs", "silent_s": round(silent_s), "small": small}
+    if (lack := store_space.of_all(world)) is not None:
+        return {"code": "low", **lack.model_dump()}
+    return {"code": "refuses", "small": small} if ("unfiled",) in world.timers else None
+
+
+def _file(world: World, count: int, now: Now) -> None:
+    """Have files made of so many that nobody is at; the others follow, or wait for the disk."""
+    if world.unfiled_left and ("unfiled",) not in world.timers:
+        some = tuple(islice(world.unfiled_left, count))
+        for artifact_id in some:
+            del world.unfiled_left[artifact_id]
+            world.filing_s[artifact_id] = now.mono_s
+        world.do(FileBundles(some))

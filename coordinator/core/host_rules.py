@@ -1,0 +1,61 @@
+"""The manifest's rules for hosts, brought to their agents: quiet hours, idle only.
+
+The agent judges them, by its own clock and its own eyes: it knows its time zone and who uses the
+machine, and obeys when the coordinator is out of reach. A host that has rules is given no job
+before a heartbeat says that it has taken them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from broker.clock import Now
+from broker.protocol.messages import Heartbeat, HostRules, Rules
+from coordinator.core.state import World
+from coordinator.jobs.hosts import Host
+from coordinator.jobs.plan_entries import HostPolicy
+
+TELL_EVERY_S: Final = 5.0
+
+
+def rules_of(policy: HostPolicy) -> HostRules:
+    """Return what a policy says of when a host takes no jobs."""
+    return HostRules(
+        quiet_hours=policy.quiet_hours, idle_only=policy.idle_only, on_busy=policy.on_busy
+    )
+
+
+def digest(rules: HostRules) -> str:
+    """Return a name for these rules; none for rules that forbid nothing."""
+    if not rules.quiet_hours and not rules.idle_only:
+        return ""
+    return hashlib.sha256(rules.model_dump_json().encode()).hexdigest()[:16]
+
+
+def is_told(world: World, host: Host) -> bool:
+    """Whether a host goes by the manifest's rules, as far as its newest heartbeat tells."""
+    policy = world.policy(host.name)
+    if not policy.quiet_hours and not policy.idle_only:
+        return True
+    wanted = digest(rules_of(policy))
+    return not wanted or (host.heartbeat is not None and host.heartbeat.rules == wanted)
+
+
+def on_heartbeat(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> None:
+    """Tell a host the rules if it goes by others, every few seconds at most."""
+    if world.plan is None or ("rules", host.name) in world.timers:
+        return
+    rules = rules_of(world.policy(host.name))
+    if digest(rules) != heartbeat.rules:
+        request = Rules(id=world.new_id(), digest=digest(rules), rules=rules)
+        world.publish(world.topics.request(host.name), request)
+        world.timers.set(("rules", host.name), now.mono_s + TELL_EVERY_S)
+
+
+def on_plan(world: World, now: Now) -> None:
+    """The manifest was read: tell every host that is there and goes by other rules."""
+    for host in world.hosts.values():
+        if host.online and host.heartbeat is not None:
+            world.timers.cancel(("rules", host.name))
+            on_heartbeat(world, host, host.heartbeat, now)

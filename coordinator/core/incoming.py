@@ -1,0 +1,129 @@
+"""What a message means: it is decoded, and handed to whom it concerns.
+
+All of it is untrusted. What does not fit raises `BadMessage` or `BadStream`, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from broker.clock import Now
+from broker.protocol.events import Incoming
+from broker.protocol.loglines import decode_lines
+from broker.protocol.messages import (
+    AGENT_RESPONSE,
+    BROKER_LOAD,
+    BROKER_REFUSED,
+    CERTIFICATE_REQUEST,
+    GRANT,
+    HEARTBEAT,
+    HOME_COMMAND,
+    OFFER,
+    OPERATOR_REQUEST,
+    PROGRESS,
+    STATUS,
+    Accepted,
+    AgentResponse,
+    Failed,
+    Finished,
+    Refused,
+    Released,
+    Started,
+    Stopped,
+    decode,
+)
+from broker.protocol.topics import Kind, Topic
+from coordinator.core import assignment, downloads, presence, stopping, uploads
+from coordinator.core.commands import homeassistant_commands, job_commands
+from coordinator.core.effects import AppendLog
+from coordinator.core.state import World
+
+
+def on_message(world: World, topic: Topic, message: Incoming, now: Now) -> None:
+    """Take a message of a host, an operator, the broker or Home Assistant."""
+    payload = message.payload
+    if not payload:
+        return  # a cleared retained message
+    if topic.host in world.revoked and topic.kind is not Kind.STATUS:
+        world.refuse("revoked", f"what {topic.host} says: its certificate was revoked")
+        return
+    match topic.kind:
+        case Kind.STATUS:
+            presence.on_status(world, topic.host, decode(STATUS, payload), now)
+        case Kind.CAPABILITY:
+            presence.on_capability(world, topic.host, message, now)
+        case Kind.HEARTBEAT:
+            presence.on_heartbeat(world, topic.host, decode(HEARTBEAT, payload), now)
+        case Kind.RESPONSE:
+            _on_report(world, topic.host, decode(AGENT_RESPONSE, payload), message, now)
+        case Kind.PROGRESS:
+            presence.on_progress(world, topic.host, topic.job_id, decode(PROGRESS, payload), now)
+        case Kind.LOG:
+            _on_log(world, topic, payload, now)
+        case Kind.BROKER_REFUSED:
+            world.broker_refused = decode(BROKER_REFUSED, payload).refused
+        case Kind.BROKER_LOAD:
+            world.broker_load = decode(BROKER_LOAD, payload)
+        case _:
+            _on_stream(world, topic, message, now)
+
+
+def _on_stream(world: World, topic: Topic, message: Incoming, now: Now) -> None:
+    """Take what is of an artifact, or asked for; retained commands would be replays."""
+    payload = message.payload
+    match topic.kind:
+        case Kind.OFFER:
+            offer = decode(OFFER, payload)
+            uploads.on_offer(world, topic.host, topic.artifact_id, offer, now)
+        case Kind.CHECKPOINT_GRANT if not message.retained:
+            grant = decode(GRANT, payload)
+            downloads.on_checkpoint_grant(world, topic.host, topic.artifact_id, grant, now)
+        case Kind.IDENTITY_REQUEST:
+            decode(CERTIFICATE_REQUEST, payload)  # answered beside the core: it needs the CA
+        case Kind.CHUNK:
+            uploads.on_chunk(world, topic.host, topic.artifact_id, topic.index, payload, now)
+        case Kind.OPERATOR_REQUEST if not message.retained:
+            ask = decode(OPERATOR_REQUEST, payload)
+            job_commands.on_request(world, topic.host, ask, payload, now)
+        case Kind.HOME_COMMAND if not message.retained:
+            homeassistant_commands.on_command(world, topic.host, decode(HOME_COMMAND, payload), now)
+        case Kind.DOWNLOAD_GRANT if not message.retained:
+            downloads.on_grant(world, topic.host, decode(GRANT, payload), now)
+        case _:
+            pass  # the rest is our own
+
+
+def _on_report(
+    world: World, host: str, report: AgentResponse, message: Incoming, now: Now
+) -> None:  # fmt: skip
+    if message.retained:
+        return
+    assignment.catch_up(world, host, report.job_id, report.attempt, report.receipt, now)
+    job = world.book.get(report.job_id)
+    speaks = job is not None and (
+        job.is_at(host, report.attempt) or uploads.has_come(job, report)
+    )  # fmt: skip
+    if not speaks and not isinstance(report, Stopped):
+        # Of an attempt that is over, or of somebody else's job: J1 has it change nothing.
+        world.refuse("report", f"a report of {host} about a job that is not its own")
+    match report:
+        case Accepted():
+            assignment.on_accepted(world, host, report, now)
+        case Refused():
+            assignment.on_refused(world, host, report, now)
+        case Started():
+            assignment.on_started(world, host, report, now)
+        case Failed():
+            assignment.on_failed(world, host, report, now)
+        case Released():
+            uploads.on_released(world, host, report, now)
+        case Stopped():
+            stopping.on_stopped(world, host, report, now)
+        case Finished():
+            uploads.on_finished(world, host, report, now)
+
+
+def _on_log(world: World, topic: Topic, payload: bytes, now: Now) -> None:
+    job = world.book.get(topic.job_id)
+    said = decode_lines(payload)
+    # Also of an attempt that is over: its last lines may come after its report.
+    if job is not None and job.is_at(topic.host, said.attempt):
+        world.do(AppendLog(job.job_id, said, now.wall_s))

@@ -1,0 +1,253 @@
+"""A manifest becomes the plan: new jobs are added, others changed in place, removed ones stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from broker.clock import Now
+from broker.protocol.messages import AskRun, OperatorResponse
+from broker.protocol.topics import user_of
+from coordinator.core import host_rules
+from coordinator.core.authority import given, refusal
+from coordinator.core.effects import Warn
+from coordinator.core.state import World
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.plan_entries import JobSpec, Plan
+from coordinator.jobs.states import Event
+from coordinator.manifest.diff import Difference, Known, Step, difference, spec_changes, to_list
+from coordinator.manifest.problems import ManifestError
+from coordinator.manifest.reader import read_job
+from coordinator.scheduler import unknown_hosts
+
+MOST_NAMED: Final = 100  # jobs, and hosts, in the answer to a reload
+NAMED_CHARS: Final = 30_000  # of its text for jobs, and for hosts
+TRAINERS_BYTES: Final = 200_000  # of their schemas, in the answer to whoever asks for them
+
+
+def take_plan(world: World, plan: Plan, now: Now, who: str) -> Difference:
+    """Make `plan` the running one, and return what that has changed.
+
+    A job's state is never touched. What its id is made of cannot have changed; the rest (name,
+    priority, constraints) is updated in place.
+    """
+    found = _difference(world, plan)
+    for step in found.steps:
+        _take(world, step, now, who)
+    for step in found.steps:
+        if step.action in {"orphaned", "replaced"}:
+            _leave(world, step, now, who)
+    world.plan = plan
+    world.timers.set(("summary",), now.mono_s + 0.2)
+    host_rules.on_plan(world, now)
+    world.unsettled = True
+    return found
+
+
+def _difference(world: World, plan: Plan) -> Difference:
+    known = [
+        Known(job.spec, job.state.value, job.in_plan, job.host, submitted=bool(job.submitted_by))
+        for job in world.book.all()
+    ]
+    if world.plan is None:  # the coordinator has just started: nothing else was in force
+        return difference(known, plan, plan.hosts)
+    return difference(known, plan, world.plan.hosts, world.plans_grace_s(), world.plan.name)
+
+
+def told(found: Difference) -> dict[str, JsonValue]:
+    """Return as JSON values what a reload has done: all counts, and as many names as an answer has.
+
+    Answers are kept, and a packet holds only so much; whatever is not named is counted.
+    """
+    return {
+        "changes": {**found.counts()},
+        "steps": [*_some(step.to_dict() for step in found.told())],
+        "hosts": {
+            str(row["host"]): row["changes"]
+            for row in _some(
+                {"host": name, "changes": to_list(changes)} for name, changes in found.hosts.items()
+            )
+        },
+        "settings": to_list(found.settings),
+    }
+
+
+def _some(rows: Iterable[dict[str, JsonValue]]) -> Iterator[dict[str, JsonValue]]:
+    """Yield the first of the rows, without those for which there is no room."""
+    room_chars = NAMED_CHARS
+    for row in islice(rows, MOST_NAMED):
+        size_chars = len(str(row))
+        if size_chars <= room_chars:
+            room_chars -= size_chars
+            yield row
+
+
+def doubts(world: World, plan: Plan) -> dict[str, JsonValue]:
+    """Return and log the `warnings` about a manifest that is sound; nothing where there are none.
+
+    Hosts that it names and that nobody knows.
+    """
+    warnings = unknown_hosts.of_plan(plan, world.known_hosts())
+    for text in warnings:
+        world.do(Warn(f"the manifest: {text}"))
+    return {"warnings": [*warnings]} if warnings else {}
+
+
+def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
+    """Return the schema of each model's hyperparameters.
+
+    Those that the hosts announce; where hosts differ, any of theirs will do, and matchmaking finds
+    out whose. Then what is known without any host. A model that only the ledger knows may have
+    any: its hosts have yet to come.
+    """
+    announced: dict[str, list[dict[str, JsonValue]]] = {}
+    for host in sorted(world.hosts.values(), key=lambda host: host.name):
+        for model, trainer in (host.capability.trainers if host.capability else {}).items():
+            schemas = announced.setdefault(model, [])
+            if trainer.hyper_schema not in schemas:
+                schemas.append(dict(trainer.hyper_schema))
+    known: dict[str, dict[str, JsonValue]] = {model: {} for model in world.book.models()}
+    known |= {model: dict(schema) for model, schema in world.settings.trainers.items()}
+    return known | {
+        model: schemas[0] if len(schemas) == 1 else {"anyOf": [*schemas]}
+        for model, schemas in announced.items()
+    }
+
+
+def told_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
+    """Return the known trainers as an answer bears them: of what is too large, anything goes."""
+    known = known_trainers(world)
+    sizes = {model: len(to_json(schema)) for model, schema in known.items()}
+    room_bytes = TRAINERS_BYTES
+    for model in sorted(known, key=sizes.__getitem__):
+        room_bytes -= sizes[model]
+        if room_bytes < 0:
+            known[model] = {}
+    return known
+
+
+def _take(world: World, step: Step, now: Now, who: str) -> None:
+    """Do what a step says of a job of the new plan."""
+    if step.action == "orphaned":
+        return
+    spec = step.spec
+    job = world.book.get(spec.job_id)
+    if job is None:
+        job = world.book.add(spec, now, who)
+        world.pending_since_s[job.job_id] = now.mono_s
+        world.announce(job, now)
+        return
+    if step.action == "adopted":
+        job = world.move(job, Event.ADOPTED, now, who, "in the manifest again", in_plan=True)
+    if step.changes:
+        names = ", ".join(name for name, *_ in step.changes)
+        world.move(job, Event.CHANGED, now, who, names, spec=spec)
+    world.book.share(spec)
+
+
+def _leave(world: World, step: Step, now: Now, who: str) -> None:
+    """Take the job out of the plan that a step leaves orphaned, or puts another in the place of."""
+    job = None if step.known is None else world.book.get(step.known.spec.job_id)
+    assert job is not None  # noqa: S101 - the step was made of it
+    world.move(job, Event.ORPHANED, now, who, "not in the manifest", in_plan=False)
+
+
+# Jobs that operators ask for beside the manifest.
+#
+# Such a job is like any other, but that no reload takes it out of the plan: whoever has asked for
+# it cancels it. Asked for again, it is there already.
+
+MOST_ERRORS: Final = 100  # in the answer, which a packet has to hold
+
+
+def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse:
+    """Add a job, unless it is there already."""
+    try:
+        spec = read_job(ask.job, known_trainers(world))
+    except ManifestError as error:
+        errors: list[JsonValue] = [
+            {"key": one.key, "message": one.message} for one in error.problems[:MOST_ERRORS]
+        ]
+        return refusal(ask.id, "bad_request", "the job has errors", {"errors": errors})
+    if unknown := _unknown_hosts(world, spec):
+        return refusal(ask.id, "bad_request", "the job has errors", {"errors": unknown})
+    job, who = world.book.get(spec.job_id), user_of(client)
+    if job is None or not job.in_plan:
+        if job is not None and "name" not in ask.job:
+            spec = replace(spec, name=job.spec.name)
+        named = world.book.named(spec.name)
+        namesake = next((one for one in named if one.in_plan and one.job_id != spec.job_id), None)
+        if namesake is not None:
+            message = f"{spec.name!r} is the name of job {namesake.job_id[:12]}; choose another"
+            return refusal(
+                ask.id, "bad_request", "the job has errors",
+                {"errors": [{"key": "name", "message": message}]},
+            )  # fmt: skip
+    if job is None:
+        job = world.book.add(spec, now, who, submitted_by=who)
+        world.pending_since_s[job.job_id] = now.mono_s
+        world.unsettled = True
+        world.announce(job, now)
+        return _said(ask, job, added=True)
+    if job.in_plan:
+        return _said(ask, job, differs=_what_differs(ask, job, spec))
+    job = world.move(
+        job, Event.ADOPTED, now, who, "asked for beside the manifest", in_plan=True,
+        submitted_by=who, spec=spec,
+    )  # fmt: skip
+    return _said(ask, job, added=True)
+
+
+def outcome(response: OperatorResponse) -> str:
+    """Say in words what the answer to such a command holds; nothing where the job tells."""
+    data: Any = response.data
+    if isinstance(data, dict) and data.get("added") is False:
+        return f"{data['name']} is there already, {data['state']}"
+    return ""
+
+
+def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
+    """Return an error for each host that the job would wait for, and that nobody knows of.
+
+    One that is yet to come is in the manifest.
+    """
+    if not spec.allowed_hosts:
+        return []  # to know every host takes a look at every job
+    declared = world.plan.hosts.keys() if world.plan else ()
+    known = world.known_hosts()
+    remedy = "(`fleet workers` shows them; one that is yet to come needs its [hosts.NAME] first)"
+    unknown = (
+        name for name in spec.allowed_hosts if known and name not in known and name not in declared
+    )
+    return [
+        {
+            "key": "allowed_hosts",
+            "message": f"{unknown_hosts.doubt(name, {*known, *declared})} {remedy}",
+        }
+        for name in islice(unknown, unknown_hosts.MOST)
+    ]
+
+
+def _what_differs(ask: AskRun, job: Job, spec: JobSpec) -> list[str]:
+    """Return what was asked for and is not so: the job stays as it is."""
+    return [name for name, *_ in spec_changes(job.spec, spec) if name in ask.job]
+
+
+def _said(
+    ask: AskRun, job: Job, *, added: bool = False, differs: list[str] | None = None
+) -> OperatorResponse:
+    host = job.host if job.is_held else None
+    data: dict[str, JsonValue] = {
+        "job_id": job.job_id,
+        "name": job.spec.name,
+        "state": job.state.value,
+        "host": host,
+        "added": added,
+        "differs": [*(differs or [])],
+    }
+    return given(ask.id, data)

@@ -1,0 +1,466 @@
+"""What the coordinator's core holds in memory, and the few ways in which its handlers act on it.
+
+The handlers (`presence`, `assignment`, `handover`, `downloads`, `planning`, `operators`) are free
+functions over a `World`. They move jobs by `World.move` and speak by `World.publish`, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now, Randomness, Timers
+from broker.protocol.events import Outgoing
+from broker.protocol.messages import (
+    Assign,
+    BrokerLoad,
+    Lease,
+    LeasedJob,
+    NoRoom,
+    Noted,
+    OperatorResponse,
+    Wire,
+    encode,
+)
+from broker.protocol.signing import OperatorKey
+from broker.protocol.topics import Topics
+from broker.stream.stream import Receiver, Sender
+from coordinator.core.effects import Effect, Warn
+from coordinator.jobs.hosts import Host
+from coordinator.jobs.job_progress import LastWord, last_word
+from coordinator.jobs.jobs import Job, JobBook
+from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
+from coordinator.jobs.records import (
+    FleetRecord,
+    HostForgotten,
+    HostRecord,
+    Record,
+    RequestKey,
+    Revocation,
+)
+from coordinator.jobs.sharing import SharedTrainers
+from coordinator.jobs.states import FINAL, Event, JobState
+from coordinator.scheduler.queue import Board
+
+MAX_HOSTS: Final = 20_000
+MAX_ANSWERS: Final = 4096
+# What a host is asked and does not answer is asked again, a claim until it is given up, all else so
+# many times; then its next heartbeat brings it up again.
+RESEND_BASE_S: Final = 2.0
+RESEND_CAP_S: Final = 15.0
+RESENDS: Final = 6
+ROWS_AT_ONCE: Final = 250
+ROWS_EVERY_S: Final = 0.25
+
+
+# Each message of a host has them asked for several times.
+_blank_record = lru_cache(maxsize=64)(HostRecord)
+_blank_policy = lru_cache(maxsize=64)(HostPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """What the core needs to know of its surroundings. Durations are in seconds."""
+
+    instance: str
+    boot_id: str
+    machine: str = ""
+    version: str = ""
+    started_at: str = ""
+    manifest: str | None = None
+    broker: str = ""
+    stale_after_s: float = 600.0
+    max_attempts: int = 3
+    claim_timeout_s: float = 30.0
+    host_timeout_s: float = 100.0
+    sleep_grace_s: float = 7200.0
+    prefer_cuda_grace_s: float | None = None
+    window_bytes: int = 16 * 1024 * 1024
+    operator_key: OperatorKey | None = None
+    receipt_key: bytes = field(default=b"", repr=False)
+    request_window_s: float = 60.0
+    trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    home_commands: bool = False
+    keep_results_s: float = 30 * 86_400.0  # that no job has any more
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An assignment that has not been answered yet."""
+
+    request: Assign
+    host: str
+    until_s: float
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holdback:
+    """A host refused a job: it is not asked again until then."""
+
+    until_s: float
+    times: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A cancel that has not been answered yet."""
+
+    why: str
+    sent: int
+    keep_finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A job whose artifact is awaited: its result, or a checkpoint of a job that is given back."""
+
+    job_id: str
+    attempt: int
+    host: str
+    size_bytes: int
+    metrics: Mapping[str, Any]
+    report: Any = None
+    is_checkpoint: bool = False
+
+
+@dataclass(slots=True)
+class Upload:
+    """An artifact on its way in. `receiver` is none until its part file is open."""
+
+    artifact_id: str
+    host: str
+    size_bytes: int
+    chunk_bytes: int
+    part: int  # which opening of its part file
+    receiver: Receiver | None = None
+    finishing: bool = False
+
+
+@dataclass(slots=True)
+class Download:
+    """An artifact on its way to an operator's client, or a checkpoint on its way to a host."""
+
+    artifact_id: str
+    sender: Sender
+    last_s: float
+    topic_of: Callable[[int], str]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What speaks against one host: jobs that failed on it, and those that work elsewhere."""
+
+    failed: dict[str, None] = field(default_factory=dict)
+    proven: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a command, none while it is carried out, and when that was (wall clock)."""
+
+    response: OperatorResponse | None
+    wall_s: float
+
+
+@dataclass(slots=True)
+class World:
+    """Everything the core decides on."""
+
+    settings: CoreSettings
+    topics: Topics
+    rng: Randomness
+    new_id: Callable[[], str]
+    book: JobBook
+    stored: dict[str, int]
+    hosts: dict[str, Host] = field(default_factory=dict)
+    trainers: SharedTrainers = field(default_factory=SharedTrainers)
+    plan: Plan | None = None
+    timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
+    births: dict[str, float] = field(default_factory=dict)  # awaited since when, oldest first
+    birth_s: float | None = None  # when one has last passed that nobody had asked for (monotonic)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    holdbacks: dict[str, dict[str, Holdback]] = field(default_factory=dict)  # by job, by host
+    stops: dict[tuple[str, str, int], Stop] = field(default_factory=dict)
+    pending_since_s: dict[str, float] = field(default_factory=dict)
+    retry_at_s: dict[str, float] = field(default_factory=dict)
+    records: dict[str, HostRecord] = field(default_factory=dict)
+    fleet: FleetRecord = field(default_factory=FleetRecord)
+    releases: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    record_changes: list[Record] = field(default_factory=list)
+    revoked: dict[str, Revocation] = field(default_factory=dict)
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    expected: dict[str, Expected] = field(default_factory=dict)
+    given: dict[str, tuple[int, Now]] = field(default_factory=dict)  # newest attempts, and when
+    earlier: dict[str, tuple[LastWord, ...]] = field(default_factory=dict)  # of past attempts
+    awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
+    unfiled: dict[str, None] = field(default_factory=dict)  # artifacts that the ledger keeps
+    unfiled_left: dict[str, None] = field(default_factory=dict)  # of these, nobody is at them
+    filing_s: dict[str, float] = field(default_factory=dict)  # since when somebody is, oldest first
+    filed: dict[str, None] = field(default_factory=dict)  # the ledger may let go of them
+    uploads: dict[str, Upload] = field(default_factory=dict)
+    no_room: dict[str, NoRoom] = field(default_factory=dict)  # by job, the newest last: see `room`
+    parts_opened: int = 0
+    downloads: dict[str, Download] = field(default_factory=dict)
+    answers: OrderedDict[RequestKey, Answer] = field(default_factory=OrderedDict)
+    dropped: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    turned_away_s: deque[float] = field(default_factory=deque)
+    broker_refused: dict[str, int] | None = None
+    broker_load: BrokerLoad | None = None
+    home_commands_s: deque[float] = field(default_factory=deque)
+    session: str = ""
+    connected: bool = False
+    has_rival: bool = False  # another coordinator was seen here, which tells hosts to stop jobs
+    manifest_changed: str = ""  # how its file has become another since it was read
+    manifest_fault: str = ""  # what is wrong with the manifest as it is now; the plan is older
+    unsaid: dict[str, None] = field(default_factory=dict)  # jobs whose rows are to be published
+    rows: dict[str, None] = field(default_factory=dict)  # of these jobs, in this turn
+    out: list[Effect] = field(default_factory=list)
+    board: Board = field(default_factory=Board)
+    changed_hosts: dict[str, None] = field(default_factory=dict)  # since the board saw them
+    unsettled: bool = True
+
+    def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:
+        """Send a message after the ledger has been committed."""
+        self.out.append(Outgoing(topic, encode(message), qos, retain))
+
+    def do(self, effect: Effect) -> None:
+        """Ask the shell for something, after the ledger has been committed."""
+        self.out.append(effect)
+
+    def move(
+        self, job: Job, event: Event, now: Now, who: str, why: str = "", **changes: Any
+    ) -> Job:
+        """Move a job, keep its timers in step, and tell whoever watches it."""
+        after = self.book.move(job, event, now, who, why, **changes)
+        self._note_hosts(job, after)
+        if after.state in FINAL or event is Event.REQUEUED:  # it begins anew, if at all
+            self.earlier.pop(job.job_id, None)
+        if not after.is_held:
+            self.claims.pop(job.job_id, None)
+            self.no_room.pop(job.job_id, None)
+            self.timers.cancel(("assign", job.job_id))
+            self.timers.cancel(("lease", job.job_id))
+        if after.state is JobState.PENDING and job.state is not JobState.PENDING:
+            self.pending_since_s[job.job_id] = now.mono_s
+        elif after.state is not JobState.PENDING:
+            self.pending_since_s.pop(job.job_id, None)
+            self.retry_at_s.pop(job.job_id, None)
+            self.timers.cancel(("retry", job.job_id))
+        if event is Event.ASSIGNED:
+            self._expect_nothing(job.job_id)
+            self.given[job.job_id] = (after.attempt, now)
+        if after.state in FINAL:
+            # A job that was lost too often is failed, but its result may still be on its way.
+            self._forget(job.job_id, expected=event is not Event.EXHAUSTED)
+        if after.state is not JobState.RUNNING or event is Event.CHANGED:
+            self.unsettled = True  # there may be a slot, or a job, that there was not before
+        self.announce(after, now)
+        return after
+
+    def look_at(self, host: str) -> None:
+        """Something about a host has changed: it may take a job that it did not take before."""
+        self.changed_hosts[host] = None
+        self.unsettled = True
+
+    def expect(self, artifact_id: str, expected: Expected) -> None:
+        """Await an artifact; a job awaits one at a time."""
+        self._expect_nothing(expected.job_id)
+        self.unexpect(artifact_id)
+        self.expected[artifact_id] = expected
+        self.awaits[expected.job_id] = artifact_id
+        self.changed_hosts[expected.host] = None  # its slot is free
+
+    def unexpect(self, artifact_id: str) -> None:
+        """Await an artifact no more."""
+        expected = self.expected.pop(artifact_id, None)
+        if expected is not None:
+            del self.awaits[expected.job_id]
+            self.changed_hosts[expected.host] = None
+
+    def _expect_nothing(self, job_id: str) -> None:
+        if job_id in self.awaits:
+            self.unexpect(self.awaits[job_id])
+
+    def _forget(self, job_id: str, *, expected: bool) -> None:
+        if expected:
+            self._expect_nothing(job_id)
+            self.given.pop(job_id, None)
+        self.holdbacks.pop(job_id, None)
+
+    def _note_hosts(self, before: Job, after: Job) -> None:
+        """Where a job was, and where it is, there may be a slot more or less."""
+        for name in (before.host, after.host):
+            if name is not None:
+                self.changed_hosts[name] = None
+        is_over = after.state in FINAL or before.attempt != after.attempt
+        if (is_over or before.host != after.host) and before.host in self.hosts:
+            told = self.hosts[before.host].progress.pop(before.job_id, None)
+            self.hosts[before.host].told_s.pop(before.job_id, None)
+            self._remember(after, last_word(before.host, told))
+
+    def _remember(self, job: Job, said: tuple[LastWord, ...]) -> None:
+        """Keep what the trainer of an attempt said last, and of the one that left a checkpoint."""
+        if said:
+            kept = job.checkpoint.attempt if job.checkpoint else 0
+            before = self.earlier.get(job.job_id, ())
+            self.earlier[job.job_id] = (*(one for one in before if one.attempt == kept), *said)
+
+    def announce(self, job: Job, now: Now) -> None:
+        """Publish a job's row at the end of the turn, once, and have the summary follow.
+
+        Of many rows at once most follow later: a broker, and our queue for it, hold only so many.
+        """
+        self.unsaid.pop(job.job_id, None)
+        if len(self.rows) < ROWS_AT_ONCE:
+            self.rows[job.job_id] = None
+        elif job.job_id not in self.rows:
+            self.unsaid[job.job_id] = None
+            if ("rows",) not in self.timers:
+                self.timers.set(("rows",), now.mono_s + ROWS_EVERY_S)
+        if ("summary",) not in self.timers:
+            self.timers.set(("summary",), now.mono_s + 0.2)
+
+    def take_out(self) -> list[Effect]:
+        """Return what the shell is to do: say what somebody waits for, then the jobs' rows.
+
+        What is for the disk comes last, and nobody waits for that: what is to be durable before
+        anything is said is in the ledger.
+        """
+        out, self.out = self.out, []
+        rows, self.rows = self.rows, {}
+        for job_id in rows:
+            job = self.book.get(job_id)
+            if job is not None:
+                self.publish(self.topics.job(job_id), job.row(), retain=True)
+        said, self.out = self.out, []
+        out.sort(key=lambda effect: not isinstance(effect, Outgoing))
+        first = sum(isinstance(effect, Outgoing) for effect in out)
+        return [*out[:first], *said, *out[first:]]
+
+    def announce_rest(self, now: Now) -> None:
+        """Publish some of the rows that had to wait."""
+        for job_id in [*islice(self.unsaid, max(0, ROWS_AT_ONCE - len(self.rows)))]:
+            job = self.book.get(job_id)
+            if job is not None:
+                self.announce(job, now)
+        if self.unsaid:
+            self.timers.set(("rows",), now.mono_s + ROWS_EVERY_S)
+
+    def note(self, host: str, report: Any, verdict: Any) -> None:
+        """Answer a report of an agent."""
+        job = self.book.get(report.job_id)
+        self.publish(
+            self.topics.request(host),
+            Noted(
+                id=self.new_id(),
+                report_id=report.id,
+                job_id=report.job_id,
+                attempt=report.attempt,
+                verdict=verdict,
+                state=None if job is None else job.state.value,
+            ),
+        )
+
+    def renew_lease(self, job: Job, now: Now) -> None:
+        """The job's host has been heard; a machine that may sleep is waited for longer."""
+        self.timers.set(("lease", job.job_id), now.mono_s + self.lease_s(job.host or ""))
+
+    def lease_s(self, host: str) -> float:
+        """Return how long a host may be silent before its jobs are given to somebody else."""
+        known, settings = self.hosts.get(host), self.settings
+        if known is not None and known.may_sleep():
+            return max(settings.sleep_grace_s, settings.stale_after_s)
+        return settings.stale_after_s
+
+    def grant_leases(self, host: str, heard: str, jobs: Sequence[Job], now: Now) -> None:
+        """Renew leases, and tell the host; `heard` names what it has sent."""
+        for job in jobs:
+            self.renew_lease(job, now)
+        if jobs:
+            leased = tuple(LeasedJob(job_id=job.job_id, attempt=job.attempt) for job in jobs)
+            lease = Lease(id=self.new_id(), heard=heard, lease_s=self.lease_s(host), jobs=leased)
+            self.publish(self.topics.request(host), lease)
+
+    def record(self, host: str) -> HostRecord:
+        """Return what is remembered of a host."""
+        return self.records.get(host) or _blank_record(host)
+
+    def remember(self, record: Record) -> None:
+        """Change what is remembered of hosts, or note an action, in the ledger as well."""
+        self.record_changes.append(record)
+        if isinstance(record, FleetRecord):
+            self.fleet = record
+            # Who was looked at while it was paused took nothing, and is not known to be open.
+            self.changed_hosts.update(dict.fromkeys(self.hosts))
+            self.unsettled = True
+        elif isinstance(record, HostForgotten):
+            self.records.pop(record.host, None)
+            self.look_at(record.host)
+        elif isinstance(record, HostRecord):
+            self.records[record.host] = record
+            self.look_at(record.host)
+
+    def presence(self, host: Host, now: Now) -> str:
+        """Return in one word how a host is: as `Host.presence` does, or `revoked`."""
+        return "revoked" if host.name in self.revoked else host.presence(now)
+
+    def why_revoked(self, host: str) -> str:
+        """Return that a host's certificate was taken back, with the remedy; empty if it was not."""
+        revocation = self.revoked.get(host)
+        return "" if revocation is None else revocation.reason(host)
+
+    def known_hosts(self) -> frozenset[str]:
+        """Return the names of the hosts that have come, or that the ledger has something of."""
+        had_jobs = {job.host for job in self.book.all() if job.host is not None}
+        return frozenset({*self.hosts, *self.records, *had_jobs})
+
+    def policy(self, host: str) -> HostPolicy:
+        """Return what the plan says of a host."""
+        policy = self.plan.hosts.get(host) if self.plan else None
+        return policy or _blank_policy(host)
+
+    def grace_s(self) -> float:
+        """Return how long a `prefer_cuda` job waits for a CUDA host."""
+        by_plan_s = self.plans_grace_s()
+        return (self.settings.prefer_cuda_grace_s or 0.0) if by_plan_s is None else by_plan_s
+
+    def plan_name(self) -> str:
+        """Return what the manifest calls the plan; empty: nothing."""
+        return self.plan.name if self.plan else ""
+
+    def plans_grace_s(self) -> float | None:
+        """Return that as the plan says it; none where the coordinator was told another."""
+        if self.settings.prefer_cuda_grace_s is not None:
+            return None
+        return self.plan.prefer_cuda_grace_s if self.plan else DEFAULT_GRACE_S
+
+    def held_at(self, host: str) -> list[Job]:
+        """Return the jobs that the ledger says `host` holds."""
+        return self.book.held_by(host)
+
+    def drop(self, kind: str, why: str) -> None:
+        """Count a message as garbage; the first of its kind is logged."""
+        self.dropped[kind] += 1
+        if self.dropped[kind] == 1:
+            self.do(Warn(f"dropped a message on {kind}: {why} (further ones are only counted)"))
+
+    def refuse(self, kind: str, why: str) -> None:
+        """Count what somebody may not do; the first of its kind is logged."""
+        self.refused[kind] += 1
+        if self.refused[kind] == 1:
+            self.do(Warn(f"refused {why} (further ones are only counted)"))
+
+    def remember_answer(self, client: str, response: OperatorResponse, now: Now) -> None:
+        """Keep the answer to a command, so that its repetition is answered alike."""
+        self.answers[(client, response.id)] = Answer(response, now.wall_s)
+        while len(self.answers) > MAX_ANSWERS:
+            self.answers.popitem(last=False)

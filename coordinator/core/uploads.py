@@ -1,0 +1,462 @@
+"""How an artifact comes home: finished (or released), offer, chunks, stored.
+
+The agent reports a job finished and is told whether its artifact is wanted. It then offers the
+artifact; the receiver's grants draw the missing chunks. The file is hashed, renamed into the store
+and fsynced by the shell, then the job is `completed` in the ledger, then the agent is told. A job
+that is given back with a checkpoint stays at its host until that has come home the same way.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now
+from broker.protocol.messages import AgentResponse, Finished, Offer, Rejected, Released, Stored
+from broker.stream.ranges import RangeSet
+from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, SendGrant
+from broker.stream.stream import WriteChunk as Write
+from coordinator.core import filing, quarantine, run_times, store_space
+from coordinator.core.assignment import lose, resume, take_back
+from coordinator.core.effects import (
+    AppendIndex,
+    DropPart,
+    FinishPart,
+    LeavePart,
+    OpenPart,
+    PartFailed,
+    VerifyStored,
+    Warn,
+    WriteChunk,
+)
+from coordinator.core.receipts import is_receipt
+from coordinator.core.state import Expected, Upload, World
+from coordinator.core.stopping import is_late, tell_to_stop
+from coordinator.jobs.jobs import Job, StoredCheckpoint
+from coordinator.jobs.plan_entries import CHECKPOINTS
+from coordinator.jobs.states import FINAL, Event, JobState
+
+MAX_UPLOADS: Final = 24
+IDLE_S: Final = 10.0
+OFFLINE_S: Final = 30.0
+ABANDONED_S: Final = 3600.0
+
+
+def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
+    """A job is trained; its artifact waits on the agent's disk."""
+    job = world.book.get(report.job_id)
+    if job is not None and job.state in FINAL and job.artifact_id is not None:
+        same = job.artifact_id == report.artifact_id
+        world.note(host, report, "stored" if same else "superseded")
+        return
+    if job is None or not _may_finish(world, job, host, report):
+        world.note(host, report, "superseded")
+        return
+    if job.is_at(host, report.attempt):
+        if job.state is JobState.PENDING:
+            job = resume(world, job, host, report.attempt, report.instance, now)
+        if job.is_held:
+            take_back(world, job)
+            world.renew_lease(job, now)
+    elif _awaits_newer(world, job, report.attempt):
+        return  # it is repeated; should the newer result not come, this one is taken
+    world.expect(
+        report.artifact_id,
+        Expected(job.job_id, report.attempt, host, report.size_bytes, report.metrics, report),
+    )
+    world.unsettled = True
+    if report.artifact_id in world.stored and report.artifact_id not in world.unfiled:
+        # Somebody may have deleted it by hand: the agent still has the only other copy.
+        world.do(VerifyStored(report.artifact_id))
+    elif report.artifact_id in world.unfiled:
+        # The ledger has it: an offer would be answered that it is stored, and complete nothing.
+        on_part_stored(world, report.artifact_id, world.stored[report.artifact_id], now)
+    elif (data := _bundle(report)) is not None and report.artifact_id not in world.uploads:
+        filing.keep(world, job, report.artifact_id, data, now)
+        on_part_stored(world, report.artifact_id, len(data), now)
+    else:
+        world.note(host, report, "wanted")
+
+
+def _may_finish(world: World, job: Job, host: str, report: Finished) -> bool:
+    """Whether a result is taken: of the newest attempt, or of an earlier one that was lost.
+
+    That an earlier attempt was this host's is known by the receipt alone.
+    """
+    if job.is_at(host, report.attempt):
+        return job.state not in FINAL or is_late(job, host, report.attempt)
+    known = is_receipt(
+        world.settings.receipt_key, report.receipt, host, job.job_id, report.attempt
+    )  # fmt: skip
+    return known and is_late(job, host, report.attempt)
+
+
+def _awaits_newer(world: World, job: Job, attempt: int) -> bool:
+    awaited = world.expected.get(world.awaits.get(job.job_id, ""))
+    return awaited is not None and not awaited.is_checkpoint and awaited.attempt > attempt
+
+
+def _bundle(report: Finished) -> bytes | None:
+    """Return the small artifact that has come whole with its report; else it has to be fetched."""
+    try:
+        data = base64.b64decode(report.bundle, validate=True)
+    except ValueError:
+        return None
+    whole = data and len(data) == report.size_bytes
+    return data if whole and sha256(data).hexdigest() == report.artifact_id else None
+
+
+def has_come(job: Job, report: AgentResponse) -> bool:
+    """Whether a report says again what came of it: the job goes on from the checkpoint it names.
+
+    An agent repeats its report once the checkpoint is handed over, and the job has left it by then.
+    """
+    kept = job.checkpoint
+    return (
+        isinstance(report, Released)
+        and kept is not None
+        and (kept.artifact_id, kept.attempt) == (report.artifact_id, report.attempt)
+    )
+
+
+def on_released(world: World, host: str, report: Released, now: Now) -> None:
+    """An agent gives a job back unfinished; that costs the job nothing."""
+    job = world.book.get(report.job_id)
+    if job is not None and has_come(job, report):
+        world.note(host, report, "stored")
+        return
+    if job is None or job.state in FINAL or not job.is_at(host, report.attempt):
+        world.note(host, report, "superseded")
+        return
+    if report.artifact_id is None:
+        ran_s = run_times.ran_s(world, report, now)
+        if job.is_held and report.interrupted:
+            lose(world, job, now, f"host:{host}", report.reason, host=None)
+        elif job.is_held:
+            world.move(
+                job, Event.RELEASED, now, f"host:{host}", report.reason, host=None, ran_s=ran_s
+            )
+        else:
+            # It was given up; a heartbeat from before may yet come, and has no word in it any more.
+            why = f"its host has given it back: {report.reason}"
+            world.move(job, Event.CHANGED, now, f"host:{host}", why, host=None, ran_s=ran_s)
+        world.note(host, report, "recorded")
+        return
+    if job.is_held:
+        take_back(world, job)
+        world.renew_lease(job, now)
+    about = (job.job_id, report.attempt, host, report.size_bytes)
+    world.expect(report.artifact_id, Expected(*about, {}, report, is_checkpoint=True))
+    if report.artifact_id in world.stored:
+        complete(world, report.artifact_id, now)
+        world.note(host, report, "stored")
+    else:
+        world.note(host, report, "wanted")
+
+
+def on_offer(world: World, host: str, artifact_id: str, offer: Offer, now: Now) -> None:
+    """An agent offers an artifact: grant what is missing, or say why it is not taken."""
+    topic = world.topics.grant(host, artifact_id)
+    if artifact_id in world.stored:
+        world.publish(topic, Stored())
+        return
+    if wanted(world, artifact_id) is None:
+        reason = "not awaited; report the job finished first"
+        world.publish(topic, Rejected(reason=reason, final=False))
+        return
+    upload = world.uploads.get(artifact_id)
+    if upload is not None and _is_taken(upload, host, now):
+        return  # it repeats its offer, and finds the artifact stored or the place free
+    if upload is None or _differs(upload, host, offer):
+        _open(world, host, artifact_id, offer)
+    elif upload.receiver is not None:
+        _perform(world, upload, upload.receiver.on_offer(now.mono_s))
+
+
+def on_chunk(world: World, host: str, artifact_id: str, index: int, data: bytes, now: Now) -> None:
+    """A chunk arrives. Raises `BadStream` when it does not fit the offer."""
+    upload = world.uploads.get(artifact_id)
+    if upload is None or upload.receiver is None or upload.host != host or upload.finishing:
+        return  # late, or of an upload that was dropped
+    effects = upload.receiver.on_chunk(index, len(data), now.mono_s)
+    for effect in effects:
+        if isinstance(effect, Write):
+            # As a rule it is all new: no copy of it is made then.
+            piece = data[effect.begin : effect.end]
+            world.do(WriteChunk(artifact_id, effect.index, piece))
+    _perform(world, upload, effects)
+
+
+def on_part_opened(
+    world: World, artifact_id: str, have: RangeSet, part: int, now: Now
+) -> None:  # fmt: skip
+    """The part file is open: the first grant goes out."""
+    upload = world.uploads.get(artifact_id)
+    if upload is None:
+        world.do(DropPart(artifact_id))
+    elif upload.part == part:
+        store_space.has(world, artifact_id, now)
+        upload.receiver = Receiver(upload.size_bytes, upload.chunk_bytes, have)
+        _share_window(world)
+        _perform(world, upload, upload.receiver.on_offer(now.mono_s))
+
+
+def on_part_written(world: World, artifact_id: str, part: int, length: int, now: Now) -> None:
+    """So much more of an artifact is in its part file: there is room again."""
+    upload = world.uploads.get(artifact_id)
+    if upload is not None and upload.receiver is not None and upload.part == part:
+        _perform(world, upload, upload.receiver.on_written(length, now.mono_s))
+
+
+def on_part_failed(world: World, failed: PartFailed, now: Now) -> None:
+    """The disk refused, or the hash was wrong: the agent is to check its bundle and try again."""
+    artifact_id = failed.artifact_id
+    upload = world.uploads.get(artifact_id)
+    if upload is None or upload.part != failed.part:
+        return  # it was opened again since
+    del world.uploads[artifact_id]
+    if failed.no_room is not None:
+        store_space.lacks(world, artifact_id, failed.no_room, now)
+    _share_window(world)
+    world.timers.cancel(("upload", artifact_id))
+    what = "the bytes do not hash to the artifact's id" if failed.corrupt else failed.reason
+    world.publish(
+        world.topics.grant(upload.host, artifact_id), Rejected(reason=what[:2000], final=False)
+    )
+
+
+def on_part_stored(world: World, artifact_id: str, size_bytes: int, now: Now) -> None:
+    """The artifact is in the store: the job is completed, and the agent is told."""
+    world.stored[artifact_id] = size_bytes
+    upload = world.uploads.pop(artifact_id, None)
+    _share_window(world)
+    world.timers.cancel(("upload", artifact_id))
+    expected = world.expected.get(artifact_id)
+    complete(world, artifact_id, now)
+    if expected is not None and expected.report is not None:
+        # At once, so that the report need not be repeated for it.
+        world.note(expected.host, expected.report, "stored")
+    if upload is not None:
+        world.publish(world.topics.grant(upload.host, artifact_id), Stored())
+
+
+def on_artifact_lost(world: World, artifact_id: str) -> None:
+    """It is not in the store any more; whoever has it is asked for it when it is reported again.
+
+    That may be said late, of one that has come again meanwhile: the ledger has it.
+    """
+    if artifact_id in world.unfiled or artifact_id in world.filed:
+        return
+    if world.stored.pop(artifact_id, None) is not None:
+        text = f"artifact {artifact_id} is gone from the store, or damaged; `fleet fsck` tells more"
+        world.do(Warn(text))
+
+
+def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
+    """Progress stalls: grant again; after long silence forget the upload, not its part file."""
+    upload = world.uploads.get(artifact_id)
+    if upload is None or upload.receiver is None or upload.finishing:
+        return
+    if wanted(world, artifact_id) is None:
+        _abandon(world, upload, "superseded")
+    elif now.mono_s - upload.receiver.idle_since > ABANDONED_S:
+        _leave(world, upload)
+    elif (host := world.hosts.get(upload.host)) is not None and not host.online:
+        world.timers.set(("upload", artifact_id), now.mono_s + OFFLINE_S)
+    else:
+        _perform(world, upload, upload.receiver.on_timer(now.mono_s))
+
+
+def wanted(world: World, artifact_id: str) -> Job | None:
+    """Return the job that waits for this artifact, if it still does."""
+    expected = world.expected.get(artifact_id)
+    if expected is None:
+        return None
+    job = world.book.get(expected.job_id)
+    if job is not None:
+        newest = job.is_at(expected.host, expected.attempt) and job.state not in FINAL
+        if newest or is_late(job, expected.host, expected.attempt):
+            return job
+    world.unexpect(artifact_id)
+    return None
+
+
+def complete(world: World, artifact_id: str, now: Now) -> None:
+    """Complete the job that waits for an artifact which is in the store."""
+    job = wanted(world, artifact_id)
+    if job is None:
+        return
+    expected = world.expected[artifact_id]
+    if expected.is_checkpoint:
+        _take_checkpoint(world, job, artifact_id, expected, now)
+        return
+    ran_s = run_times.ran_s(world, expected.report, now)
+    if job.state is JobState.FAILED:
+        world.unexpect(artifact_id)
+        why = "it finished after it was given up; `fleet requeue` takes the result"
+        world.move(
+            job, Event.KEPT, now, f"host:{expected.host}", why,
+            artifact_id=artifact_id, metrics=expected.metrics, ran_s=ran_s,
+            size_bytes=world.stored[artifact_id],
+        )  # fmt: skip
+        return
+    earlier = None if job.is_at(expected.host, expected.attempt) else expected.attempt
+    if earlier is not None and job.is_held and job.host is not None:
+        why = f"the result of attempt {earlier} has come"
+        tell_to_stop(world, job.host, job.job_id, job.attempt, why, now)
+    job = world.move(
+        job, Event.COMPLETED, now, f"host:{expected.host}",
+        "" if earlier is None else f"with the result of attempt {earlier}, which was lost",
+        artifact_id=artifact_id, metrics=expected.metrics, host=expected.host, ran_s=ran_s,
+        size_bytes=world.stored[artifact_id], by_attempt=earlier,
+    )  # fmt: skip
+    quarantine.note_success(world, job, now)
+    world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
+
+
+def _take_checkpoint(
+    world: World, job: Job, artifact_id: str, expected: Expected, now: Now
+) -> None:
+    """The job may go on elsewhere, where it left off."""
+    world.unexpect(artifact_id)
+    left_off = StoredCheckpoint(artifact_id, world.stored[artifact_id], expected.attempt)
+    who = f"host:{expected.host}"
+    ran_s = run_times.ran_s(world, expected.report, now)
+    changes = {"checkpoint": left_off, "ran_s": ran_s, "host": None}
+    before = job.checkpoint
+    if job.is_held:
+        why = f"{expected.report.reason}; its checkpoint is kept"
+        if expected.report.interrupted and before and before.artifact_id == artifact_id:
+            # It got no further: what kills the agent may be the job.
+            lose(world, job, now, who, why, host=None, checkpoint=left_off)
+        else:
+            world.move(job, Event.RELEASED, now, who, why, **changes)
+    elif job.state is JobState.PENDING:
+        world.move(job, Event.CHANGED, now, who, "a checkpoint has come", **changes)
+
+
+def take_kept(world: World, failed: Job, job: Job, now: Now, who: str) -> Job:
+    """Complete a requeued job with the result that came after it had failed."""
+    job = world.move(
+        job, Event.COMPLETED, now, who, "with the result that came after it was given up",
+        artifact_id=failed.artifact_id, metrics=failed.metrics, host=failed.host,
+        started_at=failed.started_at, ran_s=failed.ran_s,
+        size_bytes=world.stored[failed.artifact_id or ""],
+    )  # fmt: skip
+    world.do(AppendIndex(index_row(job, world.stored[job.artifact_id or ""])))
+    return job
+
+
+def index_row(job: Job, size_bytes: int) -> dict[str, JsonValue]:
+    """Return the row of the store's index for a completed job."""
+    return {
+        "artifact_id": job.artifact_id,
+        "job_id": job.job_id,
+        "name": job.spec.name,
+        "model": job.spec.model,
+        "mode": job.spec.mode,
+        "attempt": job.attempt,
+        "host": job.host,
+        "size_bytes": size_bytes,
+        "metrics": dict(job.metrics or {}),
+        "stored_at": job.finished_at,
+    }
+
+
+def index_again(world: World) -> None:
+    """After a restart: a crash may have come between the ledger and the index."""
+    for job in world.book.in_state(JobState.COMPLETED):
+        if job.artifact_id in world.stored:
+            world.do(AppendIndex(index_row(job, world.stored[job.artifact_id])))
+
+
+def _open(world: World, host: str, artifact_id: str, offer: Offer) -> None:
+    if artifact_id not in world.uploads and len(world.uploads) >= MAX_UPLOADS:
+        _make_room(world)
+        if len(world.uploads) >= MAX_UPLOADS:
+            return  # the offer is repeated; a place will be free
+    world.parts_opened += 1
+    part = world.parts_opened
+    world.uploads[artifact_id] = Upload(
+        artifact_id, host, offer.size_bytes, offer.chunk_bytes, part
+    )
+    world.do(OpenPart(artifact_id, offer.size_bytes, offer.chunk_bytes, part))
+
+
+def _make_room(world: World) -> None:
+    """Take a place from a host that is away: when it is back it offers, and goes on, again."""
+    for upload in world.uploads.values():
+        host = world.hosts.get(upload.host)
+        is_away = host is not None and not host.online
+        if is_away and upload.receiver is not None and not upload.finishing:
+            _leave(world, upload)
+            return
+
+
+def _leave(world: World, upload: Upload) -> None:
+    del world.uploads[upload.artifact_id]
+    _share_window(world)
+    world.timers.cancel(("upload", upload.artifact_id))
+    world.do(LeavePart(upload.artifact_id))
+
+
+def _share_window(world: World) -> None:
+    """Divide what may be under way among the uploads, so that none crowds out another."""
+    window_bytes = world.settings.window_bytes // max(1, len(world.uploads))
+    for upload in world.uploads.values():
+        if upload.receiver is not None:
+            upload.receiver.window_bytes = min(WINDOW_BYTES, window_bytes)
+
+
+def _differs(upload: Upload, host: str, offer: Offer) -> bool:
+    return (upload.host, upload.size_bytes, upload.chunk_bytes) != (
+        host,
+        offer.size_bytes,
+        offer.chunk_bytes,
+    )
+
+
+def _is_taken(upload: Upload, host: str, now: Now) -> bool:
+    """Whether a part is not to be opened anew: it is being opened or checked, or another's."""
+    if upload.finishing or upload.receiver is None:
+        return True  # a disk that hangs is not asked again and again
+    return upload.host != host and now.mono_s - upload.receiver.idle_since < IDLE_S
+
+
+def _abandon(world: World, upload: Upload, why: str) -> None:
+    world.uploads.pop(upload.artifact_id, None)
+    _share_window(world)
+    world.timers.cancel(("upload", upload.artifact_id))
+    world.do(DropPart(upload.artifact_id))
+    topic = world.topics.grant(upload.host, upload.artifact_id)
+    world.publish(topic, Rejected(reason=why, final=True))
+
+
+def _perform(world: World, upload: Upload, effects: Sequence[object]) -> None:
+    for effect in effects:
+        if isinstance(effect, SendGrant):
+            topic = world.topics.grant(upload.host, upload.artifact_id)
+            world.publish(topic, effect.grant, qos=0)  # the next one says it again
+        elif isinstance(effect, Complete):
+            _finish(world, upload)
+    receiver = upload.receiver
+    deadline_s = receiver.next_deadline() if receiver and not upload.finishing else None
+    if deadline_s is not None:
+        world.timers.set(("upload", upload.artifact_id), deadline_s)
+    else:
+        world.timers.cancel(("upload", upload.artifact_id))
+
+
+def _finish(world: World, upload: Upload) -> None:
+    job = wanted(world, upload.artifact_id)
+    if job is None:
+        _abandon(world, upload, "superseded")
+        return
+    upload.finishing = True
+    is_checkpoint = world.expected[upload.artifact_id].is_checkpoint
+    mode = CHECKPOINTS if is_checkpoint else job.spec.mode
+    world.do(FinishPart(upload.artifact_id, job.spec.model, mode))

@@ -1,0 +1,1 @@
+"""Jobs, plan entries and hosts as values: states, records, progress. Pure."""

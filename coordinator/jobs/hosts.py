@@ -1,0 +1,171 @@
+"""What the coordinator knows of each host: presence, capability, the newest heartbeat.
+
+Only a birth (`online`) or a heartbeat makes a host online. An `offline` counts only when it bears
+the session that the host was last seen with: a late will of an old session changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.clock import Now
+from broker.protocol.messages import Capability, Heartbeat, Progress, Status
+
+TWIN_WINDOW_S: Final = 180.0
+TWIN_RETURNS: Final = 2
+OVERLAP_S: Final = 1.0  # in which no agent that ended has started again and connected
+RETURN_WAIT_S: Final = 15.0  # an agent that was thrown off the broker is back in seconds
+MAX_EARLIER: Final = 16
+# A broker that ends may first say of all its clients that they are lost.
+LAST_WORDS_S: Final = 2.0
+
+
+@dataclass(slots=True)
+class Host:
+    """One host, as far as its messages tell."""
+
+    name: str
+    online: bool = False
+    offline_why: str = "never seen"
+    session: str | None = None
+    instance: str | None = None
+    capability: Capability | None = None
+    capability_said: bytes = b""  # the digest of the message that it came in
+    heartbeat: Heartbeat | None = None
+    early: Heartbeat | None = None  # the newest, of a session that it has yet to announce
+    last_seen_s: float | None = None
+    last_seen_at: str | None = None
+    progress: dict[str, Progress] = field(default_factory=dict)  # of the newest attempts alone
+    told_s: dict[str, float] = field(default_factory=dict)  # when each of these was heard
+    boot_id: str | None = None
+    absence: str = "unknown"
+    arrival: str = "starting"
+    earlier: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    returns_s: list[float] = field(default_factory=list)
+    ended_s: float | None = None
+    replaced_alive_s: float | None = None
+
+    def has_joined(self) -> bool:
+        """Return whether its present process has said what it is, and what it holds.
+
+        Until then it is given nothing: it may hold the very job that is pending.
+        """
+        said = self.capability is not None and self.capability.instance == self.instance
+        return said and self.heartbeat is not None and self.heartbeat.session == self.session
+
+    def presence(self, now: Now) -> str:
+        """Return in one word how the host is: see docs/operations.md.
+
+        Online: `online`, or until its first heartbeat `starting`, `restarted`, `rebooted`; or
+        `twins`, when two agents use its name. Offline: `left`, `asleep`, `cut-off`, `silent`, or
+        `unknown`.
+        """
+        if not self.online:
+            return self.absence
+        if self.has_twin(now):
+            return "twins"
+        return "online" if self.has_joined() else self.arrival
+
+    def has_twin(self, now: Now) -> bool:
+        """Whether two agents seem to use this name: processes that were replaced keep returning."""
+        return self._returns(now) >= TWIN_RETURNS
+
+    def alone_in_s(self, now: Now) -> float:
+        """Return for how long it will count as two agents, if no process returns meanwhile."""
+        if not self.has_twin(now):
+            return 0.0
+        return self.returns_s[-TWIN_RETURNS] + TWIN_WINDOW_S - now.mono_s
+
+    def may_have_twin(self, now: Now) -> bool:
+        """Whether a process that was replaced has come back, or may: its jobs may not be lost.
+
+        It may when the new one was there at once: whoever throws it off the broker has not started
+        since. Two agents of one name do so, and the first one's trainers go on.
+        """
+        at_s = self.replaced_alive_s
+        awaited = at_s is not None and now.mono_s - at_s < RETURN_WAIT_S
+        return awaited or self._returns(now) > 0
+
+    def _returns(self, now: Now) -> int:
+        self.returns_s = [at_s for at_s in self.returns_s if now.mono_s - at_s < TWIN_WINDOW_S]
+        return len(self.returns_s)
+
+    def may_sleep(self) -> bool:
+        """Whether this machine is one that goes to sleep: it has done so, or has a battery."""
+        slept = self.heartbeat is not None and (self.heartbeat.suspended_s or 0.0) > 1.0
+        return slept or (self.capability is not None and self.capability.battery)
+
+    def seen(self, now: Now) -> None:
+        """Note a sign of life."""
+        self.last_seen_s = now.mono_s
+        self.last_seen_at = now.text()
+
+    def on_status(self, status: Status, now: Now) -> bool:
+        """Take a status message; return whether presence changed."""
+        was = (self.online, self.session)
+        if status.state == "online":
+            self._replaced_by(status, now)
+            self.online, self.offline_why = True, ""
+            self.session, self.instance = status.session, status.instance
+            self.boot_id = status.boot_id
+            self.seen(now)
+        elif self.session in {None, status.session}:
+            self.online, self.offline_why = False, status.reason
+            self.session, self.ended_s = status.session, now.mono_s
+            self.absence = "left" if status.reason == "goodbye" else self._asleep_or("cut-off")
+        return was != (self.online, self.session)
+
+    def on_heartbeat(self, heartbeat: Heartbeat, now: Now) -> bool:
+        """Take a heartbeat; return false when it is of a session that this host did not announce.
+
+        A heartbeat of the present session that was overtaken by a newer one is taken as a sign of
+        life, and nothing else.
+        """
+        self.seen(now)
+        self.early = None
+        if heartbeat.session != self.session:
+            if self.online:
+                self.early = heartbeat
+                return False
+            self.session, self.instance = heartbeat.session, heartbeat.instance
+        newest = self.heartbeat
+        if newest and newest.session == heartbeat.session and newest.seq >= heartbeat.seq:
+            return True
+        self.online, self.offline_why = True, ""
+        self.heartbeat = heartbeat
+        return True
+
+    def silent(self) -> None:
+        """Nothing was heard for too long; the broker did not tell."""
+        self.online, self.offline_why = False, "lost"
+        self.absence = self._asleep_or("silent")
+
+    def _asleep_or(self, word: str) -> str:
+        """Return how a host is that was lost without a goodbye: nobody knows more than that."""
+        return "asleep" if self.may_sleep() else word
+
+    def doubt(self, now: Now) -> bool:
+        """Our own connection has ended: a loss that was told just before says nothing of it.
+
+        Return whether it is there again.
+        """
+        is_lost = not self.online and self.offline_why == "lost" and self.ended_s is not None
+        is_doubtful = is_lost and now.mono_s - (self.ended_s or 0.0) < LAST_WORDS_S
+        if is_doubtful:
+            self.online, self.offline_why = True, ""
+        return is_doubtful
+
+    def _replaced_by(self, status: Status, now: Now) -> None:
+        if self.instance in {None, status.instance}:
+            return
+        self.arrival = "restarted" if status.boot_id == self.boot_id else "rebooted"
+        ended_s = now.mono_s if self.online else self.ended_s
+        at_once = ended_s is not None and now.mono_s - ended_s < OVERLAP_S
+        self.replaced_alive_s = now.mono_s if at_once else None
+        self.earlier[self.instance or ""] = None
+        while len(self.earlier) > MAX_EARLIER:
+            self.earlier.popitem(last=False)
+        if status.instance in self.earlier:
+            self.returns_s.append(now.mono_s)

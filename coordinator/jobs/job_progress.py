@@ -1,0 +1,74 @@
+"""How far a job is: one number, whoever asks.
+
+A trainer's progress comes with every epoch, a heartbeat every half a minute with what that progress
+was then. So the progress counts; the heartbeat knows more once the trainer has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from broker.protocol.messages import LONGEST_S, HeldJob, Progress
+from broker.sentences import span
+
+LATE_S: Final = 10.0  # beyond what was guessed
+_AFTERWARDS: Final = frozenset({"bundling", "reporting", "uploading"})
+
+
+class LastWord(NamedTuple):
+    """What the trainer of an attempt said last: the share it had done, how long all of it takes."""
+
+    host: str
+    attempt: int
+    share: float
+    whole_s: float | None
+
+
+def trained(told: Progress | None) -> float | None:
+    """Return which share of its epochs a trainer has done, 0 to 1; none: it has told of none."""
+    if told is None or not told.epochs or told.epoch is None:
+        return None
+    return part_of(told.epoch, told.epochs)
+
+
+def part_of(done: int, whole: int) -> float:
+    """Return which part that is, 0 to 1; a host may say numbers that no float holds."""
+    return done / whole if done < whole else 1.0
+
+
+def last_word(host: str, told: Progress | None) -> tuple[LastWord, ...]:
+    """Return what a trainer has said so far, nothing where that is not how far it is."""
+    done = trained(told)
+    if told is None or done is None:
+        return ()
+    whole_s = None
+    if told.eta_s and done < 1.0:
+        whole_s = round(min(told.eta_s / (1.0 - done), LONGEST_S), 1)
+    return (LastWord(host, told.attempt, round(done, 4), whole_s),)
+
+
+def left_s(told: Progress | None, since_s: float) -> float | None:
+    """Return for how much longer a trainer trains that said so `since_s` ago; all in seconds.
+
+    Below zero: it should be over. None where it did not say, or has trained: what comes then takes
+    a time of its own.
+    """
+    return told.eta_s - since_s if told is not None and told.eta_s else None
+
+
+def left_words(left_s: float | None) -> str:
+    """Return that in a word or two; a guess that has passed is said to be one."""
+    if left_s is None or left_s >= 1.0:
+        return "" if left_s is None else span(left_s)
+    return "soon" if left_s > -LATE_S else "late"
+
+
+def share(told: Progress | None, held: HeldJob | None) -> float | None:
+    """Return how much is done, 0 to 1, of the training, or once it has ended of the hand-over.
+
+    `told` and `held` are of one attempt: what its trainer said last, and its host's heartbeat.
+    """
+    if held is not None and held.phase in _AFTERWARDS:
+        return held.progress
+    done = trained(told)
+    return done if done is not None or held is None else held.progress

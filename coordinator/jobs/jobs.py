@@ -1,0 +1,362 @@
+"""The jobs in memory: the mirror of the ledger that the core decides on.
+
+Every movement of a job goes through `JobBook.move`, which checks it against the transition table,
+changes the mirror, and records the `Change` that the shell commits to the ledger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now
+from broker.protocol.messages import JobRow
+from coordinator.jobs import set_aside
+from coordinator.jobs.plan_entries import JobSpec
+from coordinator.jobs.states import FINAL, HELD, Event, JobState, leads_to
+
+MAX_WHY_CHARS: Final = 300
+_FEW: Final = 16  # of so many jobs one is sooner sorted than found among all
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """Where an attempt of a job left off: an artifact in the store."""
+
+    artifact_id: str
+    size_bytes: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row of the ledger, with its spec parsed. Times are RFC 3339 in UTC.
+
+    `failures` are attempts that failed and were tried again; the next waits until `not_before`.
+    `submitted_by` is who has asked for it beside the manifest, if anybody has. `ran_s` is how long
+    the trainer of the attempt that ended it ran, where its agent has said so. What attempts up to
+    `void_attempt` finish is not taken any more: a requeue was to begin anew.
+    """
+
+    spec: JobSpec
+    state: JobState
+    created_at: str
+    pending_since: str
+    in_plan: bool = True
+    attempt: int = 0
+    losses: int = 0
+    host: str | None = None
+    instance: str | None = None
+    error: str | None = None
+    artifact_id: str | None = None
+    metrics: Mapping[str, JsonValue] | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    failures: int = 0
+    not_before: str | None = None
+    checkpoint: StoredCheckpoint | None = None
+    submitted_by: str | None = None
+    ran_s: float | None = None
+    void_attempt: int = 0
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self.spec.job_id
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a host holds it."""
+        return self.state in HELD
+
+    def is_at(self, host: str, attempt: int) -> bool:
+        """Whether `host` may speak for this job with `attempt`: nobody was given it since."""
+        return (self.attempt, self.host) == (attempt, host)
+
+    def elapsed_s(self, now: Now) -> float:
+        """Return for how many seconds it has run, if it does."""
+        if self.started_at is None:
+            return 0.0
+        return max(0.0, now.wall_s - datetime.fromisoformat(self.started_at).timestamp())
+
+    def row(self) -> JobRow:
+        """Return the row that people and scripts see."""
+        spec = self.spec
+        return JobRow(
+            job_id=spec.job_id,
+            name=spec.name,
+            model=spec.model,
+            mode=spec.mode,
+            state=self.state.value,
+            priority=spec.priority,
+            attempt=self.attempt,
+            host=None if self.state is JobState.PENDING else self.host,
+            error=self.error,
+            artifact_id=self.artifact_id,
+            metrics=None if self.metrics is None else dict(self.metrics),
+            below_chance=set_aside.is_below_chance(self.metrics),
+            created_at=self.created_at,
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+            ran_s=self.ran_s,
+            in_plan=self.in_plan,
+            submitted_by=self.submitted_by,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One movement of one job: what the ledger is to record, on the condition that nothing moved.
+
+    `before` is none for a job that is new. `ran_s` is how long the attempt's trainer ran, where its
+    agent's report has brought that; `size_bytes` is that of a result which it brings. `attempt` is
+    the one that it is about: the newest, or an earlier one whose result completes the job.
+    """
+
+    event: Event
+    before: Job | None
+    after: Job
+    at: str
+    who: str
+    why: str
+    ran_s: float | None = None
+    size_bytes: int | None = None
+    by_attempt: int | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that it is about."""
+        return self.after.attempt if self.by_attempt is None else self.by_attempt
+
+    def __str__(self) -> str:
+        """Say it in a line for the log; what others have said of it cannot break the line."""
+        job = self.after
+        host = job.host or (self.before.host if self.before else None)
+        where = f" on {host}" if host else ""
+        why = (self.why or job.error or "").strip().partition("\n")[0][:MAX_WHY_CHARS]
+        line = f"job {job.spec.name} ({job.job_id[:12]}), attempt {self.attempt}: {self.event}"
+        told = f"{line}{where}{f': {why}' if why else ''}"
+        if told.isprintable():
+            return told
+        return "".join(one if one.isprintable() else " " for one in told)
+
+
+# What a movement clears or sets besides the state, unless the caller says otherwise.
+_ENTERING: Final[dict[JobState, dict[str, Any]]] = {
+    JobState.PENDING: {
+        "instance": None,
+        "error": None,
+        "artifact_id": None,
+        "metrics": None,
+        "started_at": None,
+        "finished_at": None,
+        "ran_s": None,
+    },
+}
+
+
+class JobBook:
+    """All jobs, by id and by state, and the changes that are not committed yet."""
+
+    def __init__(self, jobs: Mapping[str, Job] | None = None) -> None:
+        """Take over the jobs as the ledger has them."""
+        self._jobs: dict[str, Job] = dict(jobs or {})
+        self._by_state: dict[JobState, dict[str, None]] = {state: {} for state in JobState}
+        self._held: dict[str, dict[str, None]] = {}
+        self._order: list[str] | None = None
+        self._planned: Counter[JobState] = Counter()
+        self._named: dict[str, tuple[str, ...]] = {}
+        self._models: dict[str, None] = {}
+        for job in self._jobs.values():
+            self._note_name(None, job)
+            self._models[job.spec.model] = None
+            self._by_state[job.state][job.job_id] = None
+            self._planned[job.state] += job.in_plan
+            self._note_holder(job)
+        self._changes: list[Change] = []
+        self._moved: dict[str, None] = dict(self._by_state[JobState.PENDING])
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def get(self, job_id: str) -> Job | None:
+        """Return the job, or none."""
+        return self._jobs.get(job_id)
+
+    def all(self) -> Iterator[Job]:
+        """Every job, in no particular order."""
+        return iter(self._jobs.values())
+
+    def in_state(self, *states: JobState) -> list[Job]:
+        """Return the jobs in any of `states`."""
+        return [self._jobs[job_id] for state in states for job_id in self._by_state[state]]
+
+    def in_claim_order(self, *states: JobState) -> list[Job]:
+        """Return the jobs in `states` (all, when none is named), next to be claimed first."""
+        ids = [self._by_state[state] for state in states or JobState]
+        if sum(map(len, ids)) < len(self._jobs) // _FEW:
+            return sorted(self.in_state(*states), key=claim_order)
+        if self._order is None:
+            ordered = sorted(self._jobs.values(), key=claim_order)
+            self._order = [job.job_id for job in ordered]
+        jobs = (self._jobs[job_id] for job_id in self._order)
+        return [job for job in jobs if not states or job.state in states]
+
+    def held_by(self, host: str) -> list[Job]:
+        """Return the jobs that `host` holds."""
+        return [self._jobs[job_id] for job_id in self._held.get(host, ())]
+
+    def share(self, spec: JobSpec) -> None:
+        """Have a job hold this very spec in the place of one that is equal to it."""
+        job = self._jobs[spec.job_id]
+        if job.spec is not spec and job.spec == spec:
+            self._jobs[spec.job_id] = replace(job, spec=spec)
+
+    def take_moved(self) -> list[Job]:
+        """Return the jobs that were added, moved or changed since the last call.
+
+        The first call returns all that are pending.
+        """
+        moved, self._moved = self._moved, {}
+        return [self._jobs[job_id] for job_id in moved]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many jobs are in each state; all six states are named."""
+        return {state.value: len(ids) for state, ids in self._by_state.items()}
+
+    def planned(self) -> Counter[JobState]:
+        """Return how many jobs of the plan are in each state."""
+        return Counter(self._planned)
+
+    def models(self) -> list[str]:
+        """Return the models of all jobs."""
+        return [*self._models]
+
+    def named(self, name: str) -> list[Job]:
+        """Return the jobs of exactly this name."""
+        return [self._jobs[job_id] for job_id in self._named.get(name, ())]
+
+    def find(self, text: str) -> list[Job]:
+        """Return the jobs that `text` may mean: by name, by id, or by the start of either."""
+        exact = self._jobs.get(text)
+        if exact is not None:
+            return [exact]
+        if named := self.named(text):
+            # A name stands for the entry in the plan; an orphan of the same name yields to it.
+            return [job for job in named if job.in_plan] or named
+        found = [
+            job
+            for job in self._jobs.values()
+            if text and (job.spec.name.startswith(text) or job.job_id.startswith(text))
+        ]
+        return [
+            job
+            for job in found
+            if job.in_plan
+            or job.job_id.startswith(text)
+            or not any(other.in_plan for other in self.namesakes(job))
+        ]
+
+    def namesakes(self, job: Job) -> list[Job]:
+        """Return the other jobs of the same name: a job that was changed leaves an orphan."""
+        return [other for other in self.named(job.spec.name) if other.job_id != job.job_id]
+
+    def add(self, spec: JobSpec, now: Now, who: str, submitted_by: str | None = None) -> Job:
+        """Add a new job as pending."""
+        at = now.text()
+        job = Job(
+            spec, JobState.PENDING, created_at=at, pending_since=at, submitted_by=submitted_by
+        )
+        self._record(Change(Event.ADDED, None, job, at, who, ""))
+        return job
+
+    def move(
+        self, job: Job, event: Event, now: Now, who: str, why: str = "",
+        ran_s: float | None = None, size_bytes: int | None = None, by_attempt: int | None = None,
+        **changes: Any,
+    ) -> Job:  # fmt: skip
+        """Carry `event` out on `job` and return it as it then is.
+
+        `ran_s` is how long the trainer ran, `size_bytes` the size of a result, where the event
+        brings them; `by_attempt` is the attempt that it is about, where that is not the newest.
+        Raises `AssertionError` when the transition table does not allow it, or the attempt would
+        shrink: the caller has looked.
+        """
+        target = leads_to(job.state, event)
+        if target is None:
+            raise AssertionError(f"{event} in state {job.state} of job {job.job_id}")
+        at = now.text()
+        fields: dict[str, Any] = {}
+        if target is not job.state:
+            fields = dict(_ENTERING.get(target, {}))
+            if target is JobState.PENDING:
+                fields["pending_since"] = at
+            if target in FINAL:
+                fields |= {"finished_at": at, "checkpoint": None}
+            if job.state is JobState.PENDING:
+                fields["not_before"] = None
+        if event is Event.REQUEUED:
+            fields["void_attempt"] = job.attempt
+        if ran_s is not None and target in FINAL:
+            fields["ran_s"] = ran_s
+        after = replace(job, state=target, **{**fields, **changes})
+        if after.attempt < job.attempt:
+            raise AssertionError(f"attempt {after.attempt} after {job.attempt} of {job.job_id}")
+        self._record(Change(event, job, after, at, who, why, ran_s, size_bytes, by_attempt))
+        return after
+
+    def take_changes(self) -> list[Change]:
+        """Return the changes since the last call; the caller commits them."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    def _record(self, change: Change) -> None:
+        before, after = change.before, change.after
+        if before is not None:
+            del self._by_state[before.state][after.job_id]
+            self._planned[before.state] -= before.in_plan
+            if before.is_held:
+                self._drop_holder(before)
+        self._jobs[after.job_id] = after
+        self._note_name(before, after)
+        self._models[after.spec.model] = None
+        self._by_state[after.state][after.job_id] = None
+        self._planned[after.state] += after.in_plan
+        self._note_holder(after)
+        if before is None or claim_order(before) != claim_order(after):
+            self._order = None
+        self._moved[after.job_id] = None
+        self._changes.append(change)
+
+    def _note_name(self, before: Job | None, after: Job) -> None:
+        old = None if before is None else before.spec.name
+        new, job_id = after.spec.name, after.job_id
+        if old == new:
+            return
+        if old is not None:
+            others = tuple(one for one in self._named[old] if one != job_id)
+            if others:
+                self._named[old] = others
+            else:
+                del self._named[old]
+        self._named[new] = (*self._named.get(new, ()), job_id)
+
+    def _note_holder(self, job: Job) -> None:
+        if job.is_held and job.host is not None:
+            self._held.setdefault(job.host, {})[job.job_id] = None
+
+    def _drop_holder(self, job: Job) -> None:
+        held = self._held.get(job.host or "", {})
+        held.pop(job.job_id, None)
+        if not held:
+            self._held.pop(job.host or "", None)
+
+
+def claim_order(job: Job) -> tuple[int, str, str]:
+    """Return what jobs are sorted by: who is less is next."""
+    return (-job.spec.priority, job.created_at, job.spec.name)

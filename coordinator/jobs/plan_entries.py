@@ -1,0 +1,185 @@
+"""What a manifest means: jobs, policies of hosts, and the id that makes a job the same job.
+
+Plain values without IO; `coordinator/manifest/reader.py` reads them from a file.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal
+
+from pydantic import JsonValue
+
+from broker.protocol.messages import Needs
+
+CHECKPOINTS: Final = "checkpoints"  # in the store it stands where a result has its mode
+DEFAULT_GRACE_S: Final = 300.0
+DEFAULT_STALL_S: Final = 7200.0
+DEFAULT_RETRIES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job of the plan."""
+
+    job_id: str
+    name: str
+    model: str
+    mode: str
+    hyper: Mapping[str, JsonValue]
+    split_recipe: str
+    train_hosts: tuple[str, ...]
+    seed: int
+    n_resamples: int
+    priority: int
+    needs: Needs
+    allowed_hosts: tuple[str, ...] = ()
+    denied_hosts: tuple[str, ...] = ()
+    on_lost: str | None = None
+    timeout_s: float | None = None
+    stall_timeout_s: float | None = None
+    retries: int = DEFAULT_RETRIES
+
+    def named_hosts(self) -> tuple[str, ...]:
+        """Return the hosts that it may or may not go to by their names."""
+        return (*self.allowed_hosts, *self.denied_hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPolicy:
+    """What the plan says of a host; a host that it does not name gets the defaults."""
+
+    name: str
+    description: str = ""
+    priority: int = 0
+    allow_jobs: tuple[str, ...] = ()
+    deny_jobs: tuple[str, ...] = ()
+    max_ram_gib: float | None = None
+    max_vram_gib: float | None = None
+    cuda: bool | None = None
+    slots: int | None = None
+    quiet_hours: tuple[str, ...] = ()
+    idle_only: bool = False
+    on_busy: Literal["release", "finish"] = "release"
+
+
+_POLICY_FIELDS: Final = tuple(one.name for one in fields(HostPolicy))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole manifest. `name` is what people call it; empty: nothing."""
+
+    jobs: tuple[JobSpec, ...]
+    hosts: Mapping[str, HostPolicy] = field(default_factory=dict)
+    prefer_cuda_grace_s: float = DEFAULT_GRACE_S
+    name: str = ""
+
+
+def job_id(
+    model: str,
+    mode: str,
+    hyper: Mapping[str, JsonValue],
+    split_recipe: str,
+    train_hosts: tuple[str, ...],
+    seed: int,
+) -> str:
+    """Return the sha256, in hex, of the canonical JSON of what decides a job's result.
+
+    Hyperparameters count as they are written, without the trainer's defaults: a default that
+    changes with a version must not make a finished job look new. 1 and 1.0 are the same number,
+    and the order of `train_hosts` does not matter.
+    """
+    canonical = {
+        "hyper": {key: _canonical(value) for key, value in hyper.items()},
+        "mode": mode,
+        "model": model,
+        "seed": seed,
+        "split_recipe": split_recipe,
+        "train_hosts": sorted(train_hosts),
+    }
+    text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
+    """Return a job's spec as JSON values, for people and for the ledger."""
+    found = {name: getattr(spec, name) for name in JobSpec.__slots__}
+    found["hyper"] = dict(spec.hyper)
+    found["needs"] = spec.needs.model_dump(mode="json")
+    for name in ("train_hosts", "allowed_hosts", "denied_hosts"):
+        found[name] = list(found[name])
+    return found
+
+
+def spec_to_json(spec: JobSpec) -> str:
+    """Return a job's spec as canonical JSON text."""
+    return json.dumps(spec_to_dict(spec), sort_keys=True, separators=(",", ":"))
+
+
+def spec_from_json(text: str) -> JobSpec:
+    """Return the spec in a JSON text. Raises ValueError or KeyError when it is not one."""
+    return spec_from_dict(json.loads(text))
+
+
+def spec_from_dict(found: Any) -> JobSpec:
+    """Return the spec in JSON values. Raises ValueError or KeyError when it is not one."""
+    if not isinstance(found, dict):
+        raise ValueError("a spec is a JSON object")  # noqa: TRY004 - the text is at fault
+    fields = dict(found)
+    for name in ("train_hosts", "allowed_hosts", "denied_hosts"):
+        fields[name] = tuple(fields.get(name, ()))
+    fields["needs"] = _needs(json.dumps(fields["needs"]))
+    if isinstance(fields.get("hyper"), dict):
+        fields["hyper"] = {sys.intern(key): value for key, value in fields["hyper"].items()}
+    for name in ("model", "mode", "split_recipe", "on_lost"):
+        if isinstance(fields.get(name), str):
+            fields[name] = sys.intern(fields[name])  # a large plan has few of them, many times
+    known = {name: fields[name] for name in JobSpec.__slots__ if name in fields}
+    try:
+        return JobSpec(**known)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def policy_from_dict(found: Any) -> HostPolicy:
+    """Return the policy in JSON values. Raises ValueError when it is not one."""
+    if not isinstance(found, dict):
+        raise ValueError("a policy is a JSON object")  # noqa: TRY004 - likewise
+    known = {name: found[name] for name in HostPolicy.__slots__ if name in found}
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
+    }
+    try:
+        return HostPolicy(**fields)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def policy_to_dict(policy: HostPolicy) -> dict[str, Any]:
+    """Return a host's policy as JSON values."""
+    # A page of hosts holds hundreds: `asdict` takes ten times as long.
+    return {
+        name: [*value] if isinstance(value := getattr(policy, name), tuple) else value
+        for name in _POLICY_FIELDS
+    }
+
+
+@functools.lru_cache(maxsize=1024)
+def _needs(text: str) -> Needs:
+    return Needs.model_validate_json(text)
+
+
+def _canonical(value: JsonValue) -> JsonValue:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _canonical(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,118 @@
+"""What a requeue sets aside, in the words of its answer, the history and every question before it.
+
+A result that was there, or what was done of a job that runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from broker.sentences import is_figure, rounded
+
+MAIN_METRICS: Final = ("auroc", "f1", "macro_f1", "accuracy", "r2", "reconstruction_error")
+_ABBREVIATIONS: Final = {"auroc": "AUROC", "f1": "F1", "macro_f1": "macro F1", "r2": "R²"}
+CHANCE: Final = 0.5  # the AUROC of a guess
+BELOW_CHANCE: Final = "below chance"
+_ID_CHARS: Final = 12
+_HELD: Final = ("claimed", "running")
+_RESULT: Final = "its result is set aside: "
+_WORDS: Final = re.compile(rf"{_RESULT}(?:(.+), )?artifact ([0-9a-f]{{{_ID_CHARS}}})")
+
+
+def main_metric(metrics: Mapping[str, Any] | None) -> str | None:
+    """Return the name of a result's most telling metric; none where there is none."""
+    known = metrics or {}
+    return next((name for name in MAIN_METRICS if is_figure(known.get(name))), None)
+
+
+def is_below_chance(metrics: Mapping[str, Any] | None) -> bool:
+    """Whether a result tells less than a guess: the interval of its AUROC lies below 0.5."""
+    interval = (metrics or {}).get("auroc_ci")
+    if not isinstance(interval, list | tuple) or len(interval) != 2:
+        return False
+    return all(map(is_figure, interval)) and max(interval) < CHANCE
+
+
+def chance_words(metrics: Mapping[str, Any]) -> str:
+    """Return in words what it means that a result is below chance."""
+    low, high = metrics["auroc_ci"]
+    between = f"{rounded(low)} to {rounded(high)}"
+    return f"{BELOW_CHANCE}: the 95 % interval of its AUROC, {between}, is below {CHANCE}"
+
+
+def set_aside(
+    state: str,
+    host: str | None,
+    share: float | None,
+    metrics: Mapping[str, Any] | None,
+    artifact_id: str | None,
+) -> str:
+    """Return what a requeue of a job in this state loses; empty where that is nothing.
+
+    `share` is how much of it is done, 0 to 1, none where nobody has said.
+    """
+    if state in _HELD:
+        return f"it is stopped{_at(share)} on {host}, and begins again"
+    if state != "completed" or artifact_id is None:
+        return ""
+    metric = metric_words(metrics)
+    return f"{_RESULT}{metric + ', ' if metric else ''}artifact {artifact_id[:_ID_CHARS]}"
+
+
+def begins_again(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what it costs to have a host give back its jobs at once, a sentence a job.
+
+    `jobs` are those of the host as `workers` has them. One that keeps checkpoints costs nothing.
+    """
+    return [
+        f"{job['name']} runs{_at(job['progress'])} and keeps no checkpoint: given back, it begins "
+        "again"
+        for job in jobs
+        if job["phase"] == "running" and not job["resumable"]
+    ]
+
+
+def _at(share: float | None) -> str:
+    return "" if share is None else f" at {share * 100:.0f} %"
+
+
+def metric_words(metrics: Mapping[str, Any] | None) -> str:
+    """Return a result's most telling metric, `AUROC 0.945`; empty where there is none."""
+    name = main_metric(metrics)
+    if name is None:
+        return ""
+    called = _ABBREVIATIONS.get(name, name.replace("_", " "))
+    return f"{called} {rounded((metrics or {})[name])}"
+
+
+def told_of(words: str) -> tuple[str, str]:
+    """Return of words as `set_aside` makes them the metric and the start of the artifact's id.
+
+    Each is empty where they do not tell.
+    """
+    found = _WORDS.fullmatch(words)
+    return (found[1] or "", found[2]) if found else ("", "")
+
+
+def command(job: str, attempt: int) -> str:
+    """Return the command that fetches what an attempt has brought."""
+    return f"`fleet get {job} --attempt {attempt}`"
+
+
+def kept_words(keep_s: float) -> str:
+    """Return for how long a result that is set aside is kept: `for 30 days`."""
+    days = keep_s / 86_400
+    if days < 2:
+        return f"for {keep_s / 3600:.4g} hours"
+    return f"for {days:.4g} days"
+
+
+def share_of(row: Mapping[str, Any]) -> float | None:
+    """Return how much of its training a held job has done, by a row as `show` and `list` have it.
+
+    A hand-over is none of it.
+    """
+    is_at_work = (row.get("held") or {}).get("phase", "running") == "running"
+    return row.get("share") if is_at_work else None

@@ -1,0 +1,1 @@
+"""The SQLite ledger; the only importer of sqlite3."""

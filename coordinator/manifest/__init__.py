@@ -1,0 +1,1 @@
+"""From a TOML manifest to plan entries."""

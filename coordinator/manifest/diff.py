@@ -1,0 +1,250 @@
+"""What a reload does to the plan, as values: which jobs it adds, changes, leaves, and in words.
+
+`planning.take_plan` carries it out, `fleet plan` shows it before: by one function, so that both say
+the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.sentences import counted
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
+
+# What is changed, its value before, and after.
+Change = tuple[str, JsonValue, JsonValue]
+
+MOST_CHARS: Final = 40  # of a value, where changes are told
+
+_IN_PLACE: Final = (
+    "name",
+    "priority",
+    "n_resamples",
+    "needs",
+    "allowed_hosts",
+    "denied_hosts",
+    "on_lost",
+    "timeout_s",
+    "stall_timeout_s",
+    "retries",
+)
+# What the id is made of: where one of these differs, it is another job.
+_IDENTITY: Final = ("model", "mode", "split_recipe", "train_hosts", "seed")
+_POLICY: Final = tuple(name for name in HostPolicy.__slots__ if name != "name")
+# As the ledger's events say it, but `replaced`: the new job is added, the old one orphaned.
+ACTIONS: Final = ("added", "changed", "adopted", "replaced", "orphaned", "unchanged")
+_FIRST: Final = ("replaced", "orphaned", "changed", "adopted", "added")  # as they are told
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A job that the coordinator has. `submitted`: beside the manifest, which does not touch it."""
+
+    spec: JobSpec
+    state: str
+    in_plan: bool
+    host: str | None = None
+    submitted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What becomes of one job. `changes` say what is different, of one `replaced` from `known`."""
+
+    action: str  # one of ACTIONS
+    spec: JobSpec
+    changes: tuple[Change, ...] = ()
+    known: Known | None = None
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Return it as JSON values: `state` and `host` are those of the job that was there."""
+        known = self.known
+        is_replaced = known is not None and self.action == "replaced"
+        return {
+            "action": self.action,
+            "job_id": self.spec.job_id,
+            "name": self.spec.name,
+            "replaces": known.spec.job_id if known and is_replaced else None,
+            "state": known.state if known else None,
+            "host": known.host if known else None,
+            "changes": to_list(self.changes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a reload does. `hosts` maps a host to what changes in its policy.
+
+    `settings` are what changes for the plan as a whole.
+    """
+
+    steps: tuple[Step, ...]
+    hosts: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
+    settings: tuple[Change, ...] = ()
+
+    def counts(self) -> dict[str, int]:
+        """Return how many jobs there are of each action, and how many hosts and settings change.
+
+        All of them are named. Each job counts once: one that is replaced not as added as well.
+        """
+        counts = dict.fromkeys(ACTIONS, 0)
+        for step in self.steps:
+            counts[step.action] += 1
+        return counts | {"hosts": len(self.hosts), "settings": len(self.settings)}
+
+    def told(self) -> list[Step]:
+        """Return the steps that change something, in the order in which they are told."""
+        return [step for action in _FIRST for step in self.steps if step.action == action]
+
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return is_nothing(self.counts())
+
+
+def is_nothing(counts: Mapping[str, int]) -> bool:
+    """Whether by these counts, see `Difference.counts`, nothing changes."""
+    return not any(count for what, count in counts.items() if what != "unchanged")
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Return counts, see `Difference.counts`, in a line: `2 added, 3 unchanged; 1 host changed`."""
+    jobs = [f"{counts[action]} {action}" for action in ACTIONS if counts[action]]
+    others = [
+        f"{counted(count, what)} changed"
+        for what, count in (("host", counts["hosts"]), ("setting", counts["settings"]))
+        if count
+    ]
+    nothing = ["no changes"] if is_nothing(counts) else []
+    return "; ".join(filter(None, (", ".join(nothing + jobs), ", ".join(others))))
+
+
+def to_list(changes: Iterable[Change]) -> list[JsonValue]:
+    """Return changes as JSON values."""
+    return [{"what": what, "from": before, "to": after} for what, before, after in changes]
+
+
+def from_list(rows: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
+    """Return changes of JSON values, see `to_list`."""
+    return tuple((row["what"], row["from"], row["to"]) for row in rows)
+
+
+def changes_in_words(changes: Iterable[Change]) -> str:
+    """Return changes in a line: `priority 0 → 5, min_cores none → 2`."""
+    return ", ".join(f"{what} {_toml(old)} → {_toml(new)}" for what, old, new in changes)
+
+
+def _toml(value: JsonValue) -> str:
+    if value is None or value == []:
+        return "none"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 1]}…"
+
+
+def spec_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
+    """Return what of a job is changed in place; its needs one by one.
+
+    What its id is made of is named only where nothing else differs: the id says that it is equal,
+    and another order of `train_hosts` is no news.
+    """
+    if before == after:  # as most are, of a large plan
+        return ()
+    found: list[Change] = []
+    for name in _IN_PLACE:
+        if name == "needs":
+            old, new = before.needs.model_dump(), after.needs.model_dump()
+            found += [(key, old[key], new[key]) for key in new if old[key] != new[key]]
+        elif getattr(before, name) != getattr(after, name):
+            found.append((name, _json(getattr(before, name)), _json(getattr(after, name))))
+    return tuple(found) or identity_changes(before, after)
+
+
+def identity_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
+    """Return what makes `after` another job than `before`."""
+    found: list[Change] = [
+        (name, _json(getattr(before, name)), _json(getattr(after, name)))
+        for name in _IDENTITY
+        if getattr(before, name) != getattr(after, name)
+    ]
+    for key in sorted({*before.hyper} | {*after.hyper}):
+        old, new = before.hyper.get(key), after.hyper.get(key)
+        if old != new:
+            found.append((f"hyper.{key}", old, new))
+    return tuple(found)
+
+
+def difference(
+    known: Iterable[Known],
+    plan: Plan,
+    policies: Mapping[str, HostPolicy],
+    grace_s: float | None = None,
+    name: str | None = None,
+) -> Difference:
+    """Return what it takes to make `plan` the running one.
+
+    `policies` are those in force, also of hosts that nobody has heard of; whoever is not named
+    there, or by `plan`, has the defaults. `grace_s` is the `prefer_cuda_grace_s` in force; none
+    where no plan can change it. `name` is that of the plan in force; none where there is none.
+    """
+    by_id = {one.spec.job_id: one for one in known}
+    specs = {spec.job_id: spec for spec in plan.jobs}
+    leaving = sorted(
+        (
+            one
+            for one in by_id.values()
+            if one.in_plan and not one.submitted and one.spec.job_id not in specs
+        ),
+        key=lambda one: (one.spec.name, one.spec.job_id),  # whatever order they are known in
+    )
+    names = {one.spec.name: one for one in leaving}
+    steps = [_step(by_id.get(spec.job_id), spec, names) for spec in specs.values()]
+    replaced = {one.known.spec.job_id for one in steps if one.known and one.action == "replaced"}
+    steps += [
+        Step("orphaned", one.spec, known=one) for one in leaving if one.spec.job_id not in replaced
+    ]
+    hosts = {
+        name: found
+        for name in sorted({*policies, *plan.hosts})
+        if (found := policy_changes(_of(policies, name), _of(plan.hosts, name)))
+    }
+    after_s = plan.prefer_cuda_grace_s
+    settings: list[Change] = []
+    if name is not None and name != plan.name:
+        settings.append(("name", name or None, plan.name or None))
+    if grace_s is not None and grace_s != after_s:
+        settings.append(("prefer_cuda_grace_s", grace_s, after_s))
+    return Difference(tuple(steps), hosts, tuple(settings))
+
+
+def _of(policies: Mapping[str, HostPolicy], name: str) -> HostPolicy:
+    return policies.get(name) or HostPolicy(name)
+
+
+def policy_changes(before: HostPolicy, after: HostPolicy) -> tuple[Change, ...]:
+    """Return what of a host's policy is changed."""
+    return tuple(
+        (name, _json(getattr(before, name)), _json(getattr(after, name)))
+        for name in _POLICY
+        if getattr(before, name) != getattr(after, name)
+    )
+
+
+def _step(known: Known | None, spec: JobSpec, leaving: Mapping[str, Known]) -> Step:
+    if known is None:
+        # An entry of the same name that is another job now: people have changed it.
+        old = leaving.get(spec.name)
+        if old is None:
+            return Step("added", spec)
+        return Step("replaced", spec, identity_changes(old.spec, spec), old)
+    changes = spec_changes(known.spec, spec)
+    if not known.in_plan:
+        return Step("adopted", spec, changes, known)
+    return Step("changed" if changes else "unchanged", spec, changes, known)
+
+
+def _json(value: Any) -> JsonValue:
+    return list(value) if isinstance(value, tuple) else value

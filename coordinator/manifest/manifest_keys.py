@@ -1,0 +1,86 @@
+"""What the tables of a manifest may say: keys, kinds and limits. The format is docs/manifest.md."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from broker.protocol.messages import MAX_PLAN_NAME
+from coordinator.jobs.plan_entries import DEFAULT_GRACE_S
+
+Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+# No longer than an assignment can carry: `broker.protocol.messages.Assign`.
+MAX_HYPER: Final = 64
+MAX_HOURS: Final = 32
+TrainHosts = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
+Gib = Annotated[float, Field(gt=0, le=1_000_000)]
+Seconds = Annotated[float, Field(ge=0, le=1e8)]  # 0: no limit
+
+
+class Table(BaseModel):
+    """Base of all: what is not known, or of another kind, is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class RunTable(Table):
+    """What [defaults] may say as well as a job."""
+
+    split_recipe: Literal["host", "sample", "time"] | None = None
+    train_hosts: TrainHosts | None = None
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
+    n_resamples: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    timeout_s: Seconds | None = None
+    stall_timeout_s: Seconds | None = None
+    retries: Annotated[int, Field(ge=0, le=100)] | None = None
+
+
+class Defaults(RunTable):
+    """What holds for every job that does not say otherwise."""
+
+    prefer_cuda_grace_s: Annotated[float, Field(ge=0, le=1e7)] = DEFAULT_GRACE_S
+
+
+class HostTable(Table):
+    """[hosts.NAME]."""
+
+    description: Annotated[str, Field(max_length=2000)] = ""
+    priority: Priority = 0
+    allow_jobs: list[str] = []
+    deny_jobs: list[str] = []
+    max_ram_gib: Gib | None = None
+    max_vram_gib: Gib | None = None
+    cuda: bool | None = None
+    slots: Annotated[int, Field(ge=0, le=64)] | None = None
+    quiet_hours: Annotated[list[str], Field(max_length=MAX_HOURS)] = []
+    idle_only: bool = False
+    on_busy: Literal["release", "finish"] = "release"
+
+
+class JobTable(RunTable):
+    """[[jobs]]."""
+
+    name: str | None = None
+    model: str
+    mode: Literal["realistic", "oracle"]
+    priority: Priority = 0
+    require_cuda: bool = False
+    prefer_cuda: bool = False
+    min_vram_gib: Gib | None = None
+    min_ram_gib: Gib | None = None
+    min_cores: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    allowed_hosts: list[str] = []
+    denied_hosts: list[str] = []
+    on_lost: Literal["keep", "stop"] | None = None
+    hyper: Annotated[dict[str, Any], Field(max_length=MAX_HYPER)] = {}
+
+
+def is_plan_name(value: Any) -> bool:
+    """Whether a value may be the top-level `name`: short, and safe to print anywhere."""
+    return (
+        isinstance(value, str)
+        and 1 <= len(value) <= MAX_PLAN_NAME
+        and value.isprintable()
+        and value == value.strip()
+    )

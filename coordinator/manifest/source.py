@@ -1,0 +1,80 @@
+"""The manifest of a coordinator: read when somebody asks; the last good one is kept."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from broker.errors import StorageError, plain
+from broker.system.files import RealDisk, read_sealed, write_sealed
+from coordinator.jobs.plan_entries import Plan
+from coordinator.manifest.manifest_file import ManifestFile, text_of
+from coordinator.manifest.problems import ManifestError, Problem
+from coordinator.manifest.reader import parse_manifest
+from coordinator.manifest.rereading import PlanReader, Trainers
+
+log = logging.getLogger("fleet.coordinator")
+
+LAST_GOOD: Final = "manifest.last-good.toml"
+
+
+class PlanFile:
+    """The manifest that a coordinator was told of, if it was told of any."""
+
+    def __init__(self, path: Path | None, state: Path) -> None:
+        """Read nothing yet. `state` is the coordinator's folder."""
+        self._path = path
+        self._last_good = state / LAST_GOOD
+        self._reader = PlanReader()
+        self._file = None if path is None else ManifestFile(path)
+
+    def read(self, trainers: Trainers) -> Plan | None:
+        """Return the plan; none without a manifest. Raises `ManifestError`."""
+        if self._path is None or self._file is None:
+            return None
+        text = text_of(self._path, self._file.read)
+        plan = self._reader.parse(self._path, text, trainers)
+        try:
+            write_sealed(RealDisk(), self._last_good, text.encode())
+        except OSError as error:
+            words = "a restart will not find this manifest there"
+            log.error("%s: %s; %s", self._last_good, plain(error), words)
+        return plan
+
+    def first(
+        self, trainers: Trainers, *, may_fall_back: bool
+    ) -> tuple[Plan | None, tuple[Problem, ...]]:
+        """Return the plan to begin with, and what is wrong with the manifest if it is an older one.
+
+        Raises `ManifestError` for a faulty manifest without a good one before it.
+        """
+        try:
+            return self.read(trainers), ()
+        except ManifestError as error:
+            plan = self._last(trainers) if may_fall_back else None
+            if plan is None:
+                raise
+            log.error("%s\nthe manifest has errors; going on with the last good one", error)
+            return plan, error.problems
+
+    def news(self, mono_s: float) -> str | None:
+        """Return what is to be said of the file, as `ManifestFile.news`."""
+        return None if self._file is None else self._file.news(mono_s)
+
+    def was_read(self) -> None:
+        """What was said of it holds no more."""
+        if self._file is not None:
+            self._file.was_read()
+
+    def _last(self, trainers: Trainers) -> Plan | None:
+        """Return the last good plan, if there is one that is as it was written."""
+        path = self._last_good
+        try:
+            text = read_sealed(RealDisk(), path).decode()
+        except FileNotFoundError:
+            return None
+        except (OSError, StorageError, ValueError) as error:
+            log.error("%s", plain(error))
+            return None
+        return parse_manifest(path, text, trainers)

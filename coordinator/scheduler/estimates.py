@@ -1,0 +1,143 @@
+"""How long something takes, as it is said: in three cases, by what right, less what is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from broker.sentences import counted
+
+QUANTILES: Final = (0.1, 0.5, 0.9)
+CHECKPOINT_EVERY_S: Final = 300.0  # a trainer keeps where it stands about so often
+FAR: Final = 4.0  # times as many epochs, or as few: a prediction that rests on that says so
+HISTORY_HERE: Final = frozenset({"here", "model-here"})
+HISTORY_ELSEWHERE: Final = frozenset({"elsewhere", "model-elsewhere"})
+
+
+class Span(NamedTuple):
+    """A quick case, the median, a slow case, in seconds: the 10th, 50th and 90th percentile."""
+
+    quick_s: float
+    median_s: float
+    slow_s: float
+
+
+class Factors(NamedTuple):
+    """What a duration is multiplied by in the quick case, the median, the slow case."""
+
+    quick: float
+    median: float
+    slow: float
+
+
+AS_IT_WAS: Final = Factors(1.0, 1.0, 1.0)
+
+
+class Earlier(NamedTuple):
+    """What the trainer of a job's earlier attempt said last, on `host`.
+
+    `share` of the job was done; all of it takes `whole_s`, none where it did not say. `kept` is the
+    share at which the checkpoint that has come home stands: from there it goes on anywhere.
+    """
+
+    host: str
+    share: float
+    whole_s: float | None = None
+    kept: float = 0.0
+
+    def rest(self, host: str) -> Factors:
+        """Return which part of the job is left for an attempt on that host.
+
+        What has not come home its trainer may have kept there by the way, and may not.
+        """
+        most = 1.0 - self.kept
+        if host != self.host or self.share <= self.kept:
+            return Factors(most, most, most)
+        left = 1.0 - self.share
+        is_likely = (self.share - self.kept) * (self.whole_s or 0.0) >= CHECKPOINT_EVERY_S
+        return Factors(left, left if is_likely else most, most)
+
+    def words(self, host: str) -> str:
+        """Say what is left out of a prediction for that host; empty if nothing is."""
+        rest = self.rest(host)
+        if rest.quick == 1.0:
+            return ""
+        how = "the" if rest.quick == rest.slow else "up to"
+        return f"less {how} {1 - rest.quick:.0%} done before"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How long something takes, and by what right that is said.
+
+    `runs` is how many measured durations it is made of. `basis` is `here` (this model and mode on
+    this host), `model-here`, `elsewhere` (on other hosts), `model-elsewhere`, `earlier` (what its
+    trainer said in an earlier attempt), `eta` (the trainer's own), `progress` (what is done so
+    far), `overdue` (it has run for longer than any before it) or `none` (nothing like it was ever
+    completed). Of the last two the span means nothing. `epochs` are the job's, 0 where nobody knows
+    how many; `scaled_from` those of the runs, 0 where they had as many. `less` is in words what an
+    earlier attempt has left of it.
+    """
+
+    span: Span
+    runs: int
+    basis: str
+    model: str = ""
+    mode: str = ""
+    epochs: float = 0
+    scaled_from: float = 0
+    less: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything speaks for it."""
+        return self.basis not in {"none", "overdue"}
+
+    @property
+    def is_history(self) -> bool:
+        """Whether it rests on runs of other jobs alone."""
+        return self.basis in HISTORY_HERE | HISTORY_ELSEWHERE
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it rests on runs of many times its epochs, or a small part of them."""
+        if not (self.is_history and self.scaled_from and self.epochs):
+            return False
+        return not 1 / FAR <= self.epochs / self.scaled_from <= FAR
+
+    def at_least(self, least_s: float) -> Estimate:
+        """Return it with no figure below that."""
+        if least_s <= self.span.quick_s:
+            return self
+        return replace(self, span=Span(*(max(least_s, figure_s) for figure_s in self.span)))
+
+    def words(self, *, in_full: bool = False) -> str:
+        """Return the basis as people say it; `in_full`: with how far those runs were like it."""
+        runs = counted(self.runs, "run")
+        of = f"{runs} of {self.model}"
+        text = {
+            "here": f"{of}-{self.mode}{self._their_epochs()} here",
+            "model-here": f"{of} in another mode{self._their_epochs()} here",
+            "elsewhere": f"{of}-{self.mode}{self._their_epochs()} on other hosts",
+            "model-elsewhere": f"{of} in another mode{self._their_epochs()} on other hosts",
+            "earlier": "what its trainer said in an earlier attempt",
+            "eta": "its trainer's own ETA",
+            "progress": "its progress so far",
+            "overdue": f"longer already than {runs} of its like",
+        }.get(self.basis, "no basis: never completed yet")
+        scaled = f", scaled to {self.epochs}" if self.is_history and self.scaled_from else ""
+        aside = self._left_aside() if in_full else ""
+        return ", ".join(filter(None, (f"{text}{scaled}", aside, self.less)))
+
+    def _left_aside(self) -> str:
+        if not self.is_history:
+            return ""
+        if not self.epochs:
+            return "whatever their hyperparameters"
+        alike = "" if self.scaled_from else "of as many epochs, "
+        return f"{alike}whatever their other hyperparameters"
+
+    def _their_epochs(self) -> str:
+        if not self.scaled_from:
+            return ""
+        return f" of {counted(self.scaled_from, 'epoch')}"

@@ -1,0 +1,1 @@
+"""The coordinator as a program: settings, threads, connection, shell."""

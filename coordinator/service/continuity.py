@@ -1,0 +1,108 @@
+"""Opens the ledger of a state folder, unless something there shows that it has lost its jobs.
+
+Beside the ledger a small file tells the number of its newest event. It is written after each
+commit, so it may lag behind, and is never ahead: a ledger whose history ends earlier has lost its
+write-ahead log, or is an old copy. A copy that `fleet backup` made is known by its header, and is
+taken as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from broker.errors import StorageError
+from coordinator.ledger.database import RESTORE, Found, found_at
+from coordinator.ledger.ledger import FILE_NAME, Ledger
+from coordinator.service import receipt_key
+from coordinator.store.index_rows import INDEX
+from coordinator.store.store import BUNDLE
+
+MARK: Final = "newest-event"
+_DIGITS: Final = 20
+
+
+class Mark:
+    """The number of the newest event that is in the ledger of `folder`.
+
+    It is not flushed, and a disk that refuses it does no harm: it then lags behind.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Touch nothing yet."""
+        self._path = folder / MARK
+
+    def read(self) -> int:
+        """Return the number; 0 when there is none, or it cannot be understood."""
+        try:
+            return int(self._path.read_bytes())
+        except (OSError, ValueError):
+            return 0
+
+    def note(self, event: int) -> None:
+        """Put down a number, in the place of the last one: always as many bytes."""
+        with contextlib.suppress(OSError):
+            try:
+                file = self._path.open("r+b", buffering=0)
+            except FileNotFoundError:
+                file = self._path.open("wb", buffering=0)
+            with file:
+                file.write(f"{event:0{_DIGITS}d}\n".encode())
+
+
+def open_ledger(
+    state: Path, make: Callable[[Path, Callable[[int], None]], Ledger], *, accept: bool = False
+) -> Ledger:
+    """Return what `make` opens or creates, given the file and whom to tell of each newest event.
+
+    Raises `StorageError` with the remedy when the ledger is empty, or ends too early, though a
+    fleet with jobs was here; with `accept` such a ledger is taken as it is.
+    """
+    path, mark = state / FILE_NAME, Mark(state)
+    found, marked, traces = found_at(path), mark.read(), _traces(state)
+    if found is Found.NOTHING and (traces or marked) and not accept:
+        raise _refusal(path, "is missing or empty", traces)
+    ledger = make(path, mark.note)
+    try:
+        newest = ledger.newest_event()
+        if found is Found.LIVE and not accept:
+            _check(path, newest, marked, traces)
+    except BaseException:
+        ledger.close()
+        raise
+    mark.note(newest)
+    return ledger
+
+
+def _check(path: Path, newest: int, marked: int, traces: list[str]) -> None:
+    # A key alone shows nothing here: it is made at the first start, before there is a job.
+    if newest < marked:
+        what = f"ends with event {newest}, and the coordinator has written {marked}"
+    elif newest == 0 and traces != [receipt_key.FILE_NAME] and traces:
+        what = "has no job"
+    else:
+        return
+    raise _refusal(path, f"{what}; its -wal is gone, or it is an old copy", traces)
+
+
+def _refusal(path: Path, what: str, traces: list[str]) -> StorageError:
+    beside = f", though a fleet was here ({', '.join(traces)})" if traces else ""
+    return StorageError(
+        f"ledger {path}: {what}{beside}: {RESTORE}; to go on without what is lost, start once with "
+        f"`fleet coordinator --accept-ledger --state {shlex.quote(str(path.parent))}`"
+    )
+
+
+def _traces(state: Path) -> list[str]:
+    """Return the names of what a fleet leaves in its state folder."""
+    models = state / "models"
+    index = models / INDEX
+    found = {
+        receipt_key.FILE_NAME: (state / receipt_key.FILE_NAME).exists(),
+        f"models/{INDEX}": index.exists() and index.stat().st_size > 0,
+        "models/": next(models.glob(f"*/*/{BUNDLE}"), None) is not None,
+    }
+    return [name for name, is_there in found.items() if is_there]

@@ -1,0 +1,1 @@
+"""Artifacts, logs and curves on disk."""

@@ -1,0 +1,109 @@
+"""The store's index, `index.jsonl`: one JSON object a line for each result, written as they come.
+
+Every row can be made again from the ledger, and is when the coordinator starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from broker.system.files import Disk, read, write_atomically
+from coordinator.store.partfile import storage
+
+INDEX: Final = "index.jsonl"
+Key = tuple[str, str, str]  # job, attempt in decimal, artifact
+
+
+class IndexRows:
+    """The rows of the index in `folder`. All methods raise `StorageError` when the disk refuses."""
+
+    def __init__(self, disk: Disk, folder: Path) -> None:
+        """Read the index; a last line that a crash has torn is cut off."""
+        self._disk = disk
+        self._folder = folder
+        self._path = folder / INDEX
+        self._keys: set[Key] = set()
+        if disk.size_bytes(self._path) is None:
+            return
+        with storage(self._path):
+            data = read(disk, self._path)
+            whole = data[: data.rfind(b"\n") + 1]
+            if whole != data:
+                write_atomically(disk, self._path, whole)
+        self._keys = {key for line in whole.splitlines() if (key := _key_in(line))}
+
+    def artifact_of(self, job_id: str, attempt: int) -> str | None:
+        """Return the artifact that an attempt has brought, be it in the store or not; or none."""
+        wanted = (job_id, str(attempt))
+        return next((key[2] for key in list(self._keys) if key[:2] == wanted), None)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Append a row, not durably; one that is there already is not repeated."""
+        key = row_key(row)
+        if key in self._keys:
+            return
+        line = json.dumps(row, sort_keys=True, allow_nan=False)
+        with storage(self._path):
+            before_bytes = self._disk.size_bytes(self._path) or 0
+            try:
+                with self._disk.open(self._path, "ab") as file:
+                    file.write(line.encode() + b"\n")
+            except OSError:
+                # Half a row would spoil the next one. It is closed by now: as long as it is open
+                # it tries to write the rest, before anything else.
+                with contextlib.suppress(OSError), self._disk.open(self._path, "r+b") as file:
+                    file.truncate(before_bytes)
+                raise
+        self._keys.add(key)
+
+    def keep(self, may_stay: Callable[[str, str, str], bool]) -> None:
+        """Delete the rows that may not stay, by job, attempt and artifact.
+
+        A ledger that was restored from a backup does not know the newest.
+        """
+        if not all(may_stay(*key) for key in self._keys):
+            self._write([line for key, line in self._rows() if may_stay(*key)])
+
+    def compact(self, artifacts: Container[str]) -> None:
+        """Leave one row for each job and each of these artifacts, the newest."""
+        newest: dict[tuple[str, str], bytes] = {}
+        count = 0
+        for (job_id, _, artifact_id), line in self._rows():
+            count += 1
+            if artifact_id in artifacts:
+                newest.pop((job_id, artifact_id), None)
+                newest[job_id, artifact_id] = line
+        if len(newest) < count:
+            self._write([*newest.values()])
+
+    def _rows(self) -> Iterator[tuple[Key, bytes]]:
+        if self._disk.size_bytes(self._path) is None:
+            return
+        with storage(self._path):
+            lines = read(self._disk, self._path).splitlines()
+        for line in lines:
+            if key := _key_in(line):
+                yield key, line
+
+    def _write(self, lines: Sequence[bytes]) -> None:
+        with storage(self._path):
+            write_atomically(self._disk, self._path, b"".join(line + b"\n" for line in lines))
+            self._disk.sync_folder(self._folder)
+        self._keys = {key for line in lines if (key := _key_in(line))}
+
+
+def row_key(row: Mapping[str, Any]) -> Key:
+    """Return what tells a row from others."""
+    return str(row.get("job_id")), str(row.get("attempt")), str(row.get("artifact_id"))
+
+
+def _key_in(line: bytes) -> Key | None:
+    with contextlib.suppress(ValueError):
+        row = json.loads(line)
+        if isinstance(row, dict):
+            return row_key(row)
+    return None

@@ -1,0 +1,361 @@
+"""The artifact store: part files on their way in, bundles by their hash, an index.
+
+    <root>/incoming/<sha256>.part           what has arrived of an artifact
+    <root>/incoming/<sha256>.json           which chunks of it are surely on the disk
+    <root>/models/<model>_<mode>/<sha256>/bundle.tar.zst
+    <root>/models/<model>_checkpoints/<sha256>/bundle.tar.zst
+    <root>/models/index.jsonl               one row a completed job
+
+The list of chunks may lag behind the part file, never lead it: data is fsynced before the list that
+claims it is written. Nothing is trusted until the whole file hashes to its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.errors import BadStream, StorageError
+from broker.file_names import is_plain
+from broker.protocol.messages import NoRoom
+from broker.sentences import size
+from broker.stream.ranges import RangeSet
+from broker.stream.stream import chunk_count
+from broker.system.files import Disk, RealDisk, read
+from coordinator.jobs.plan_entries import CHECKPOINTS
+from coordinator.store.index_rows import IndexRows
+from coordinator.store.partfile import Part, storage
+
+BUNDLE: Final = "bundle.tar.zst"
+PARTS_KEPT_S: Final = 7 * 86_400.0  # a part that nothing was written to for so long is given up
+RESERVE_BYTES: Final = 64 * 1024 * 1024
+_BLOCK_BYTES: Final = 1024 * 1024
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+_FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredInfo:
+    """An artifact in the store."""
+
+    artifact_id: str
+    path: Path
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A small artifact that has come whole, and where it belongs."""
+
+    artifact_id: str
+    data: bytes
+    model: str
+    mode: str
+
+
+class NoRoomError(StorageError):
+    """The disk has no room for an artifact beside the reserve; `lack` has the figures."""
+
+    def __init__(self, folder: Path, lack: NoRoom) -> None:
+        """Say so in words."""
+        super().__init__(
+            f"{folder}: {size(lack.free_bytes)} free, the artifact needs "
+            f"{size(lack.needed_bytes)} more beside the reserve of {size(lack.reserve_bytes)}; "
+            "make room"
+        )
+        self.lack = lack
+
+
+class Store:
+    """Artifacts under one root folder. Raises `StorageError` when the folder cannot be used."""
+
+    def __init__(
+        self, root: Path, disk: Disk | None = None, reserve_bytes: int = RESERVE_BYTES
+    ) -> None:
+        """Make the folders and find what is there. What is fetched leaves the reserve free."""
+        self._disk = disk = disk or RealDisk()
+        self._reserve_bytes = reserve_bytes
+        self._incoming = root / "incoming"
+        self._models = root / "models"
+        self._paths: dict[str, Path] = {}
+        self._durable: set[Path] = set()
+        with storage(root):
+            disk.make_folder(self._incoming)
+            disk.make_folder(self._models)
+            for path in disk.glob(self._models, f"*/*/{BUNDLE}"):
+                if _HEX.fullmatch(path.parent.name):
+                    self._paths[path.parent.name] = path
+            self._sweep()
+            self._settle()
+            self.index = IndexRows(disk, self._models)
+
+    def has(self, artifact_id: str) -> bool:
+        """Return whether the artifact is in the store."""
+        return artifact_id in self._paths
+
+    def path_of(self, artifact_id: str) -> Path | None:
+        """Return where the artifact's bundle lies, or none."""
+        return self._paths.get(artifact_id)
+
+    def size_bytes(self, artifact_id: str) -> int | None:
+        """Return the size of an artifact in bytes; none when it is not in the store."""
+        path = self._paths.get(artifact_id)
+        with contextlib.suppress(OSError):
+            return None if path is None else self._disk.size_bytes(path)
+        return None
+
+    def find(self, job_id: str, attempt: int, start: str) -> str | None:
+        """Return the artifact whose id begins so, if `start` says anything and it is in the store.
+
+        Else the one that the index has of this attempt, be it there or not.
+        """
+        begun = [one for one in list(self._paths) if start and one.startswith(start)]
+        if len(begun) == 1:
+            return begun[0]
+        return self.index.artifact_of(job_id, attempt)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size in bytes of every artifact in the store."""
+        sizes = {}
+        for artifact_id, path in list(self._paths.items()):  # another thread may add to them
+            with contextlib.suppress(OSError):
+                size_bytes = self._disk.size_bytes(path)
+                if size_bytes is not None:
+                    sizes[artifact_id] = size_bytes
+        return sizes
+
+    def open_part(
+        self, artifact_id: str, size_bytes: int, chunk_bytes: int
+    ) -> tuple[Part, RangeSet]:
+        """Open or create the part file of an artifact; return it and the chunks that it has.
+
+        Raises `NoRoomError` when the disk has no room for it, `StorageError` when it refuses. A
+        part of another size starts over.
+        """
+        path = self._incoming / f"{_checked(_HEX, artifact_id)}.part"
+        have = _listed(self._disk, path, size_bytes, chunk_bytes)
+        missing_bytes = size_bytes - have.count() * chunk_bytes
+        with storage(path):
+            free_bytes = self._disk.free_bytes(self._incoming)
+            if missing_bytes + self._reserve_bytes > free_bytes:
+                lack = NoRoom(
+                    needed_bytes=missing_bytes,
+                    free_bytes=free_bytes,
+                    reserve_bytes=self._reserve_bytes,
+                )
+                raise NoRoomError(self._incoming, lack)
+            if not have:
+                self._disk.unlink(path)
+                self._disk.unlink(path.with_suffix(".json"))
+        part = Part(self._disk, path, artifact_id, size_bytes, chunk_bytes, have)
+        return part, RangeSet(have)
+
+    def finish(self, part: Part, model: str, mode: str) -> StoredInfo:
+        """Take a whole part into the store: hash, fsync, rename, fsync the folders.
+
+        Raises `BadStream` when it does not hash to its id; the part is deleted then.
+        """
+        target = self._target(part.artifact_id, model, mode)
+        if part.seal() != part.artifact_id:
+            part.discard()
+            raise BadStream(f"artifact {part.artifact_id[:12]}: the bytes have another hash")
+        part.close_file()
+        with storage(target):
+            self._disk.make_folder(target.parent)
+            self._disk.replace(part.path, target)
+            self._sync_names([target])
+            self._disk.unlink(part.path.with_suffix(".json"))
+        self._paths[part.artifact_id] = target
+        return StoredInfo(part.artifact_id, target, part.size_bytes)
+
+    def put(self, bundles: Sequence[Whole]) -> dict[str, BadStream | StorageError]:
+        """Put artifacts that are in memory into the store, durably.
+
+        Returns why some were not taken, by their ids: `BadStream` when one does not hash to its id,
+        `StorageError` when the disk refuses. One flush serves many, so what waits goes together.
+        """
+        refused: dict[str, BadStream | StorageError] = {}
+        targets: dict[str, tuple[Whole, Path]] = {}
+        for one in bundles:
+            if hashlib.sha256(one.data).hexdigest() != one.artifact_id:
+                refused[one.artifact_id] = BadStream("the bytes have another hash")
+            elif one.artifact_id not in self._paths:
+                try:
+                    target = self._target(one.artifact_id, one.model, one.mode)
+                    targets[one.artifact_id] = (one, target)
+                except BadStream as error:
+                    refused[one.artifact_id] = error
+        try:
+            self._put(list(targets.values()))
+        except StorageError as error:
+            refused |= dict.fromkeys(targets, error)
+        else:
+            self._paths |= {artifact_id: target for artifact_id, (_, target) in targets.items()}
+        return refused
+
+    def _put(self, bundles: Sequence[tuple[Whole, Path]]) -> None:
+        disk = self._disk
+        parts = [self._incoming / f"{one.artifact_id}.whole.part" for one, _ in bundles]
+        with storage(self._models), contextlib.ExitStack() as opened:
+            files = [opened.enter_context(disk.open(part, "wb")) for part in parts]
+            for file, (one, _) in zip(files, bundles, strict=True):
+                file.write(one.data)
+            for file in files:
+                disk.sync(file)
+        with storage(self._models):
+            for part, (_, target) in zip(parts, bundles, strict=True):
+                disk.make_folder(target.parent)
+                disk.replace(part, target)
+            self._sync_names([target for _, target in bundles])
+
+    def _target(self, artifact_id: str, model: str, mode: str) -> Path:
+        folder = _checked(_FOLDER, model) + "_" + _checked(_FOLDER, mode)
+        return self._models / folder / _checked(_HEX, artifact_id) / BUNDLE
+
+    def _sync_names(self, targets: Sequence[Path]) -> None:
+        """Make new bundles' names durable, and those of their folders."""
+        folders = {target.parent.parent for target in targets}
+        new = folders - self._durable
+        for folder in (*(target.parent for target in targets), *sorted(folders)):
+            self._disk.sync_folder(folder)
+        if new:
+            self._disk.sync_folder(self._models)
+            self._durable |= new
+
+    def collect_parts(self, older_than_s: float, now_wall_s: float) -> int:
+        """Delete part files that nothing was written to for so long; return how many."""
+        disk, collected = self._disk, 0
+        for path in disk.glob(self._incoming, "*.part"):
+            with contextlib.suppress(OSError):
+                if now_wall_s - disk.modified_s(path) > older_than_s:
+                    disk.unlink(path)
+                    disk.unlink(path.with_suffix(".json"))
+                    collected += 1
+        for path in disk.glob(self._incoming, "*.json*"):
+            # A crash between two deletions leaves a list without its part.
+            part = path.with_name(path.name.partition(".")[0] + ".part")
+            if disk.size_bytes(part) is None:
+                with contextlib.suppress(OSError):
+                    disk.unlink(path)
+        return collected
+
+    def _sweep(self) -> None:
+        """Delete files that an earlier process was killed in the midst of making."""
+        for folder in (self._incoming, self._models):
+            for making in self._disk.glob(folder, "*.making"):
+                with contextlib.suppress(OSError):
+                    self._disk.unlink(making)
+
+    def _settle(self) -> None:
+        """Make every name durable that is found.
+
+        An earlier process may have been killed between a rename and the folder's fsync: what it
+        left is seen, and would be relied upon, until the power fails.
+        """
+        folders = {self._models}
+        for path in self._paths.values():
+            folders |= {path.parent, path.parent.parent}
+        for folder in sorted(folders):
+            self._disk.sync_folder(folder)
+        self._durable = folders
+
+    def verify(self, artifact_id: str) -> int | None:
+        """Hash an artifact; return its size in bytes, or none when it is not there or not whole.
+
+        What is not whole is not known any more; the file is left to `fleet fsck`.
+        """
+        path, digest, size_bytes = self._paths.get(artifact_id), hashlib.sha256(), 0
+        if path is None:
+            return None
+        with contextlib.suppress(OSError), self._disk.open(path, "rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+                size_bytes += len(block)
+        if digest.hexdigest() == artifact_id:
+            return size_bytes
+        del self._paths[artifact_id]
+        return None
+
+    def collect_artifacts(
+        self,
+        unreferenced: Iterable[str],
+        unfiled: frozenset[str],
+        older_than_s: float,
+        now_wall_s: float,
+        spared: Callable[[], Container[str]] = frozenset,
+    ) -> dict[str, int]:
+        """Delete those of the `unreferenced` that are so old; return the others, by size.
+
+        What is `spared` stays however old it is, a checkpoint excepted; that is asked for when
+        something is old, and raises `StorageError`. The index then has one row for each job and
+        artifact that is there, the newest; and for what is `unfiled`, to come here yet.
+        """
+        disk, kept = self._disk, {}
+        keep: Container[str] | None = None
+        for artifact_id in unreferenced:
+            path = self._paths.get(artifact_id)
+            if path is None:
+                continue
+            with storage(path):
+                if disk.size_bytes(path) is None:
+                    del self._paths[artifact_id]  # somebody has deleted it
+                    continue
+                # A checkpoint that no job goes on from is of no use to anybody.
+                goes = is_checkpoint(path)
+                if not goes and now_wall_s - disk.modified_s(path) > older_than_s:
+                    keep = spared() if keep is None else keep
+                    goes = artifact_id not in keep
+                if goes:
+                    disk.unlink(path)
+                    disk.remove_tree(path.parent)
+                    del self._paths[artifact_id]
+                else:
+                    kept[artifact_id] = disk.size_bytes(path) or 0
+        self.index.compact(self._paths.keys() | unfiled)
+        return kept
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a bundle of the store is a checkpoint, not a result."""
+    return path.parent.parent.name.endswith(f"_{CHECKPOINTS}")
+
+
+def _listed(disk: Disk, path: Path, size_bytes: int, chunk_bytes: int) -> RangeSet:
+    """Return the chunks that are surely in a part file, if it is of this very artifact."""
+    chunks = chunk_count(size_bytes, chunk_bytes)
+    try:
+        listed = json.loads(read(disk, path.with_suffix(".json")))
+        was_bytes = int(listed["chunk_bytes"])
+        same = listed["size_bytes"] == size_bytes and was_bytes > 0
+        listed_ranges = [(int(start), int(stop)) for start, stop in listed["have"]]
+        on_disk_bytes = disk.size_bytes(path) or 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return RangeSet()
+    if not same:
+        return RangeSet()
+    most = chunk_count(size_bytes, was_bytes)
+    inside = all(0 <= start < stop <= most for start, stop in listed_ranges)
+    reached_bytes = max((stop for _, stop in listed_ranges), default=0) * was_bytes
+    if not inside or on_disk_bytes < min(size_bytes, reached_bytes):
+        return RangeSet()
+    if was_bytes == chunk_bytes:
+        return RangeSet(listed_ranges)
+    # The sender cuts it otherwise now: what counts are whole chunks of the new size.
+    found = RangeSet()
+    for start, stop in listed_ranges:
+        end_bytes = stop * was_bytes
+        last = chunks if end_bytes >= size_bytes else end_bytes // chunk_bytes
+        found.add(chunk_count(start * was_bytes, chunk_bytes), last)
+    return found
+
+
+def _checked(pattern: re.Pattern[str], name: str) -> str:
+    if not (pattern.fullmatch(name) and is_plain(name)):
+        raise BadStream(f"{name[:80]!r} cannot be part of a path")
+    return name

@@ -1,0 +1,125 @@
+"""The lines above the tables: where the fleet is, how many are in which state, what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+
+from broker.sentences import counted, span
+from coordinator.client.contact import SILENT_S
+from coordinator.client.seen import Snapshot
+from coordinator.scheduler.explanation_layout import no_room
+from coordinator.top.job_table import STYLES
+from coordinator.top.layout import BAD, DIM, GOOD, PLAIN, WARN, Cell
+
+PATIENCE_S = 3.0  # for the first words of a coordinator that is there
+MORE = " …"
+NAME_CHARS = 24  # of the plan's name
+_STATES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How the connection is: to which broker, as whom, and since when (monotonic seconds).
+
+    `silent_s`: for how many seconds the coordinator has answered nothing.
+    """
+
+    address: str
+    root: str
+    user: str
+    connected: bool
+    why: str
+    since_s: float
+    silent_s: float = 0.0
+
+
+def where(seen: Snapshot, link: Connection, width: int) -> list[Cell]:
+    """Return what the first line says: plan, broker, coordinator, who is looking, if that fits."""
+    coordinator = seen.status.get("coordinator") or {}
+    machine = str(coordinator.get("host") or "")
+    online = seen.coordinator is not None and seen.coordinator.state == "online"
+    state = " online" if online else " offline" if seen.coordinator else " unknown"
+    return _fitted(
+        [
+            (0, ("fleet top", PLAIN)),
+            (3, (_plan(seen), GOOD)),
+            (4, (f"  {link.address}", PLAIN if link.connected else BAD)),
+            (6, (f" {link.root}", DIM)),
+            (1, ("  coordinator", PLAIN)),
+            (2, (f" {machine}".rstrip(), PLAIN)),
+            (0, (state, GOOD if online else BAD)),
+            (5, (f"  {link.user}", DIM)),
+        ],
+        width,
+    )
+
+
+def _plan(seen: Snapshot) -> str:
+    """Return what the plan is called, cut where it is long; empty where it has no name."""
+    name = seen.summary.plan if seen.summary else ""
+    if cell_len(name) > NAME_CHARS:
+        name = f"{set_cell_size(name, NAME_CHARS - 1).rstrip()}…"
+    return f"  {name}" if name else ""
+
+
+def counts(seen: Snapshot, width: int) -> list[Cell]:
+    """Return what the second line says: how many hosts and jobs are in which state, if it fits."""
+    online = sum(host.online for host in seen.hosts.values())
+    barred = sum(bool(host.row.get("barred")) for host in seen.hosts.values())
+    away = len(seen.hosts) - online
+    jobs: Counter[str] = Counter(row.state for row in seen.jobs.values())
+    cells: list[Cell] = [("hosts", DIM), (f" {online} online", GOOD if online else PLAIN)]
+    cells += [(f" {away} away", WARN)] if away else []
+    cells += [(f" {barred} barred", WARN)] if barred else []
+    cells.append(("  jobs", DIM))
+    found = [(f" {jobs[state]} {state}", STYLES[state]) for state in _STATES if jobs[state]]
+    ranked = [(0, cell) for cell in cells]
+    ranked += enumerate(found, 1) if found else [(0, (" none", PLAIN))]
+    shown = _fitted(ranked, width - len(MORE))
+    return shown if len(shown) == len(ranked) else [*shown, (MORE, DIM)]
+
+
+def _fitted(ranked: Sequence[tuple[int, Cell]], width: int) -> list[Cell]:
+    """Return the cells that fit; of the others the highest rank goes first, rank 0 stays."""
+    shown = list(ranked)
+    for rank in sorted({rank for rank, _ in ranked} - {0}, reverse=True):
+        if sum(cell_len(text) for _, (text, _) in shown) <= width:
+            break
+        shown = [one for one in shown if one[0] != rank]
+    return [cell for _, cell in shown]
+
+
+def pause(seen: Snapshot) -> str:
+    """Return that the fleet is paused, and what lifts it, for a line of 58 columns; else empty."""
+    return "PAUSED: no new jobs begin; `fleet pause --off` lifts it" if seen.paused else ""
+
+
+def trouble(seen: Snapshot, link: Connection, now_s: float) -> str:
+    """Return what must not be overlooked; empty when all is well."""
+    since_s = now_s - link.since_s
+    if not link.connected:
+        if since_s < PATIENCE_S and not seen.version:
+            return ""
+        return (
+            f"NOT CONNECTED to the broker for {span(since_s)} ({link.why}); trying again."
+            " What you see is old"
+        )
+    if seen.coordinator is None:
+        waits = since_s < PATIENCE_S
+        return "" if waits else "NO COORDINATOR has been heard; start one: fleet coordinator"
+    if seen.coordinator.state == "offline":
+        how = "it was ended" if seen.coordinator.reason == "goodbye" else "its connection was lost"
+        return f"COORDINATOR OFFLINE ({how}); what runs goes on, nothing new begins"
+    if link.silent_s > SILENT_S:
+        return (
+            f"COORDINATOR SILENT for {span(link.silent_s)}, though it is online by its status;"
+            " its log says what keeps it. What you see may be old"
+        )
+    if seen.summary is not None and (lack := seen.summary.no_room) is not None:
+        words = no_room(lack.model_dump(), several=lack.jobs > 1)
+        return f"LOW DISK: {counted(lack.jobs, 'finished job')} {words}"
+    return ""

@@ -1,0 +1,1 @@
+"""What the verbs share: options, tables, live views, words."""

@@ -1,0 +1,187 @@
+"""Verbs that show something: once, or with `--watch` until Ctrl-C; for people, or as JSON.
+
+A verb says how to read what it shows and how to draw it (`View`); `viewing` does the rest, alike
+for every verb that asks the coordinator, and `watching` for the others. Watching goes on while
+broker or coordinator are away, and says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import click
+
+from coordinator.client.errors import Unreachable
+from coordinator.ui.options import client_options, json_option
+from coordinator.ui.words import print_json, print_json_line, say
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from coordinator.client.client import OperatorClient
+
+F = TypeVar("F", bound=Callable[..., Any])
+POLL_S: Final = 2.0
+CALM_S: Final = 0.3  # at least so long between two looks, however much happens
+
+watch_option = click.option(
+    "--watch", "-w", is_flag=True,
+    help="Show it again whenever it changes, until Ctrl-C; with --json an object a line.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a verb shows: `read` asks for it, `draw` makes renderables or plain lines of it.
+
+    `code` is the exit code that what was read comes to, where it is shown once.
+    """
+
+    read: Callable[[], Any]
+    draw: Callable[[Any], Iterable[RenderableType]]
+    code: Callable[[Any], int] = lambda _: 0
+
+
+def viewing(function: F) -> F:
+    """Add `--json`, `--watch` and the options of the connection to a verb that returns a `View`.
+
+    It is handed a connected client, and may return none when it has said everything itself.
+    """
+
+    @functools.wraps(function)
+    def wrapped(
+        client: OperatorClient, *args: Any, as_json: bool, watch: bool, **kwargs: Any
+    ) -> int:
+        view: View = function(client, *args, **kwargs)
+        if not watch:
+            return _show_once(view, as_json=as_json)
+        return watching(view, lambda: _hear(client), as_json=as_json)
+
+    return json_option(watch_option(client_options(wrapped)))  # type: ignore[return-value] # likewise
+
+
+def _show_once(view: View, *, as_json: bool) -> int:
+    data = view.read()
+    if as_json:
+        print_json(data)
+        return view.code(data)
+    from coordinator.ui import terminal
+
+    terminal.put(terminal.console(), view.draw(data))
+    return view.code(data)
+
+
+def watching(view: View, wait: Callable[[], None], *, as_json: bool) -> int:
+    """Show a view again and again until Ctrl-C, whose exit code is 0.
+
+    `wait` returns when something may have changed.
+    """
+    with contextlib.suppress(KeyboardInterrupt), _screen(as_json=as_json) as screen:
+        while True:
+            begun_s = time.monotonic()
+            try:
+                screen.show(view.read(), view)
+            except Unreachable as error:
+                screen.lost(str(error))
+            wait()
+            time.sleep(max(0.0, CALM_S - (time.monotonic() - begun_s)))
+    return 0
+
+
+def _hear(client: OperatorClient) -> None:
+    for _ in client.messages(POLL_S):
+        pass  # whatever it is: something has changed
+
+
+class _Screen:
+    """Where a view is shown again and again: lines of JSON, or texts one below the other."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._shown: Any = None
+        self._is_lost = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def show(self, data: Any, view: View) -> None:
+        """Show what is there now, if it is new."""
+        self._is_lost = False
+        if data == self._shown:
+            return
+        if self._as_json:
+            print_json_line(data)
+        else:
+            from coordinator.ui import terminal
+
+            if self._shown is not None:
+                click.echo()
+            terminal.put(terminal.console(), view.draw(data))
+            sys.stdout.flush()
+        self._shown = data
+
+    def lost(self, why: str) -> None:
+        """Say that nobody answers, once."""
+        if not self._is_lost:
+            say(f"{why.splitlines()[0]}; still trying", err=True)
+        self._is_lost = True
+
+
+class _Terminal(_Screen):
+    """The whole window, drawn again at every look; the last of it stays behind at the end."""
+
+    def __init__(self) -> None:
+        super().__init__(as_json=False)
+        from rich.live import Live
+
+        from coordinator.ui import terminal
+
+        self._console = terminal.console()
+        self._live = Live(console=self._console, screen=True, auto_refresh=False)
+        self._title = shlex.join(["fleet", *sys.argv[1:]])
+        self._parts: list[Any] = []
+        self._as_of = ""
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        self._draw("looking …", "dim")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from coordinator.ui import terminal
+
+        self._live.stop()
+        terminal.put(self._console, self._parts)
+
+    def show(self, data: Any, view: View) -> None:
+        """Draw it, changed or not: times that are relative go on."""
+        from coordinator.ui import terminal
+
+        drawn = list(view.draw(data))
+        self._parts = [terminal.Line(part) if isinstance(part, str) else part for part in drawn]
+        self._as_of = time.strftime("%H:%M:%S")
+        self._draw(f"{self._as_of}, Ctrl-C ends", "dim")
+
+    def lost(self, why: str) -> None:
+        """Say so above what was there last, and of when that is."""
+        old = f"; this is as of {self._as_of}" if self._as_of else ""
+        self._draw(f"{why.splitlines()[0]}{old}", "red")
+
+    def _draw(self, words: str, style: str) -> None:
+        from coordinator.ui.window import Window
+
+        self._live.update(Window(self._title, words, style, self._parts), refresh=True)
+
+
+def _screen(*, as_json: bool) -> _Screen:
+    return _Terminal() if sys.stdout.isatty() and not as_json else _Screen(as_json=as_json)

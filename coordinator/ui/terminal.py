@@ -1,0 +1,221 @@
+"""What people see: a console, tables, states in colour; JSON for scripts. Loads rich.
+
+Words that need no terminal are in `words`, and are to be had from here as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from broker.sentences import HANG, LEAST, held, printable, span
+from coordinator.jobs import host_condition
+from coordinator.ui.columns import GAP, HELD, Column, make_table
+from coordinator.ui.words import (
+    ago,
+    awaiting_cuda,
+    by,
+    done,
+    figure,
+    first_line,
+    host,
+    left,
+    local,
+    moment,
+    print_json,
+    say,
+    score,
+    short,
+    size,
+    told,
+    took,
+    unplaceable,
+    unread,
+    waiting,
+)
+
+__all__ = [
+    "Column",
+    "Line",
+    "Text",
+    "ago",
+    "awaiting_cuda",
+    "by",
+    "console",
+    "done",
+    "drawn",
+    "figure",
+    "first_line",
+    "host",
+    "left",
+    "local",
+    "moment",
+    "print_event",
+    "print_json",
+    "printable",
+    "put",
+    "say",
+    "score",
+    "short",
+    "size",
+    "span",
+    "state",
+    "table",
+    "told",
+    "took",
+    "unplaceable",
+    "unread",
+    "waiting",
+]
+
+STATE_STYLES: Final = {
+    "pending": "yellow",
+    "claimed": "cyan",
+    "running": "blue",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "dim",
+}
+_TONES: Final = {"good": "green", "busy": "cyan", "warn": "yellow", "bad": "red", "dim": "dim"}
+PIPE_WIDTH: Final = 1000  # nothing is cut for a program that reads
+
+
+class _Console(Console):
+    """Leaves to the command line what it means that nobody reads any more."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that colours terminals only and honours NO_COLOR."""
+    # No markup, no emoji: "[hosts.pi]" in a reason is text, and a style is given beside it.
+    made = _Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = PIPE_WIDTH
+    return made
+
+
+def table(
+    columns: Sequence[Column | str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    wrap: bool = False,
+    window: int | None = None,
+) -> Table:
+    """Return a plain table that fits the window, or `window` characters; see `Column`.
+
+    A column that is only named is always there; it is aligned to the right when its name starts
+    with '>'. Of such, the last gives way, then the first; `wrap`: the last goes on in the next
+    line rather than being cut.
+    """
+    made = [
+        one if isinstance(one, Column) else _column(one, index, len(columns), wrap=wrap)
+        for index, one in enumerate(columns)
+    ]
+    return make_table(made, rows, console().width if window is None else window)
+
+
+def _column(name: str, index: int, count: int, *, wrap: bool) -> Column:
+    last = index == count - 1
+    least = 4 if last else 12 if index == 0 else None
+    return Column(name.lstrip(">"), 0, least, name.startswith(">"), wrap and last)
+
+
+class Line:
+    """A line of text. In a window it goes on indented; for a program it stays one line.
+
+    It is broken between words, but not within a command that one may copy, or an amount.
+    """
+
+    def __init__(self, text: str | Text, *, indent: int | None = None, style: str = "") -> None:
+        """Take a text, which is made fit to be read unless it is a `Text`.
+
+        What does not fit goes on after `indent` blanks; unless that is said, a little further in
+        than its line begins.
+        """
+        self._text = text if isinstance(text, Text) else Text(told(text), style)
+        self._indent = indent
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines that fit."""
+        width = options.max_width
+        for line in self._text.split("\n", allow_blank=True):
+            if line.cell_len <= width or console.width >= PIPE_WIDTH:
+                yield line
+                continue
+            line.plain = held(line.plain, HELD)
+            first = line.wrap(console, width)[0]
+            rest = line[len(first.plain) :]
+            rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
+            indent = _lead(line) + HANG if self._indent is None else self._indent
+            beside = Text(" " * indent)
+            after = rest.wrap(console, max(LEAST, width - indent)) if rest else ()
+            for part in (first, *(beside + one for one in after)):
+                part.plain = part.plain.rstrip().replace(HELD, " ")
+                yield part
+
+
+def _lead(line: Text) -> int:
+    return len(line.plain) - len(line.plain.lstrip())
+
+
+def put(out: Console, parts: Iterable[Any]) -> None:
+    """Print parts of a view, each below the other; a plain string is a `Line`."""
+    for part in parts:
+        shown = Line(part) if isinstance(part, str) else part
+        # Neither wrapped nor cut: for a program, a line is a line.
+        out.print(shown, soft_wrap=isinstance(shown, Line) and out.width >= PIPE_WIDTH)
+
+
+def drawn(paint: Callable[[Console], None]) -> list[Line]:
+    """Return what a function prints on a console, as a part of a view."""
+    out = console()
+    with out.capture() as printed:
+        paint(out)
+    return [Line(Text.from_ansi(printed.get().rstrip("\n")))]
+
+
+def print_event(row: dict[str, Any]) -> None:
+    """Print one thing that happened: when, who, what; where and why beside it if they fit."""
+    out = console()
+    what = row["event"] if row["outcome"] == "done" else f"{row['event']} refused"
+    who, host = by(row), row["host"]
+    if host is None and who.startswith("host:"):  # what it had, and has no more
+        who, host = "host", who.removeprefix("host:")
+    line = Text(f"{local(row['at'])}  {printable(who)[:22]:<14}  ", overflow="ellipsis")
+    line.append(f"{what:<10}", style="" if row["outcome"] == "done" else "red")
+    place = "of" if row["event"] in {"enroll", "revoke"} else "on"  # done where the CA is
+    on = [printable(part) for part in (row["name"], host and f"{place} {host}") if part]
+    why = first_line(row["why"], 2000)
+    if len(on) > 1 and line.cell_len + GAP + cell_len(" ".join(on)) > out.width:
+        where = on.pop()
+        why = f"{where}: {why}" if why else where
+    line.append(f"  {' '.join(on)}" if on else "")
+    if why and line.cell_len + GAP + cell_len(why) <= out.width:
+        line.append(f"{' ' * GAP}{why}")
+        why = ""
+    out.print(line, no_wrap=True)
+    if why:
+        out.print(Line(Text(f"{' ' * 16}{why}"), indent=16))
+
+
+def state_of(row: Mapping[str, Any]) -> Text:
+    """Return a job's state in its colour; of a result below chance it is not that of a good one."""
+    return Text(row["state"], "yellow") if row.get("below_chance") else state(row["state"])
+
+
+def result(row: Mapping[str, Any], text: str) -> Text:
+    """Return what a job has come to, in words, marked where that is below chance."""
+    return Text(text, "red" if row.get("below_chance") else "")
+
+
+def state(name: str) -> Text:
+    """Return a job's state, or how a host is, in its colour."""
+    return Text(name, style=STATE_STYLES.get(name) or _TONES[host_condition.tone(name)])
