@@ -18,7 +18,7 @@ BELOW_CHANCE: Final = "below chance"
 _ID_CHARS: Final = 12
 _HELD: Final = ("claimed", "running")
 _RESULT: Final = "its result is set aside: "
-_WORDS: Final = re.compile(rf"{_RESULT}(?:(.+), )?artifact ([0-9a-f]{{{_ID_CHARS}}})")
+_WORDS: Final = re.compile(rf"{_RESULT}(?:(.+), )?artifact [0-9a-f]{{{_ID_CHARS}}}")
 
 
 def main_metric(metrics: Mapping[str, Any] | None) -> str | None:
@@ -87,13 +87,10 @@ def metric_words(metrics: Mapping[str, Any] | None) -> str:
     return f"{called} {rounded((metrics or {})[name])}"
 
 
-def told_of(words: str) -> tuple[str, str]:
-    """Return of words as `set_aside` makes them the metric and the start of the artifact's id.
-
-    Each is empty where they do not tell.
-    """
+def told_metric(words: str) -> str:
+    """Return the metric in words as `set_aside` makes them; empty where they name none."""
     found = _WORDS.fullmatch(words)
-    return (found[1] or "", found[2]) if found else ("", "")
+    return (found[1] or "") if found else ""
 
 
 def command(job: str, attempt: int) -> str:

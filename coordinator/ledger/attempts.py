@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from coordinator.jobs.records import GOES_ON, AttemptFilter
 from coordinator.jobs.states import Event
 from coordinator.ledger.database import Database
+from coordinator.ledger.statements import sql
 
 SPAN: Final = 20_000  # events that one page looks at, however few of them it wants
 PAGE_CHARS: Final = 150_000
@@ -31,44 +32,6 @@ ENDS: Final[dict[Event, str]] = {
     Event.CANCELLED: "cancelled",
     Event.REQUEUED: "cancelled",
 }
-_STARTS: Final = "('started', 'resumed')"
-# What was measured of an attempt that ended more than once (lost, and there again) is all of it: it
-# is told with its last end alone, even where it came later still, with a result that is kept. Where
-# nothing was, a result or a failure out of pending is late: its hours were told by that time.
-# An attempt on a host that was at the job before may go on from what was kept there, and is not
-# from the beginning for all that is known; after a requeue it is.
-_PAGE: Final = f"""
-    SELECT ended.seq, ended.at, ended.event, ended.from_state, ended.to_state, ended.job_id,
-        ended.attempt, jobs.name, jobs.model, jobs.mode,
-        json_extract(jobs.spec, '$.hyper.epochs'), coalesce(began.host, ended.host), began.at,
-        (began.event = 'started' OR ended.ran_s IS NOT NULL) AND (
-            SELECT substr(given.why, 1, length(:goes_on)) <> :goes_on FROM events AS given
-            WHERE given.job_id = ended.job_id AND given.attempt = ended.attempt
-            AND given.event = 'assigned') AND (
-            ended.attempt = 1 OR NOT EXISTS (
-                SELECT 1 FROM events AS tried WHERE tried.job_id = ended.job_id
-                AND tried.attempt < ended.attempt AND tried.event = 'started'
-                AND tried.host = coalesce(began.host, ended.host) AND NOT EXISTS (
-                    SELECT 1 FROM events AS anew WHERE anew.job_id = ended.job_id
-                    AND anew.event = 'requeued' AND anew.seq BETWEEN tried.seq AND ended.seq))),
-        coalesce(ended.ran_s, (
-            SELECT max(said.ran_s) FROM events AS said WHERE said.job_id = ended.job_id
-            AND said.seq > ended.seq AND said.attempt = ended.attempt)),
-        EXISTS (
-            SELECT 1 FROM events AS after JOIN events AS said ON said.job_id = after.job_id
-            AND said.seq >= after.seq AND said.attempt = after.attempt
-            WHERE after.job_id = ended.job_id AND after.seq > ended.seq
-            AND after.attempt = ended.attempt AND said.ran_s IS NOT NULL
-            AND after.event IN (SELECT value FROM json_each(:ends)))
-    FROM events AS ended JOIN jobs USING (job_id) LEFT JOIN events AS began ON began.seq = (
-        SELECT max(seq) FROM events AS earlier WHERE earlier.job_id = ended.job_id
-        AND earlier.seq < ended.seq AND earlier.attempt = ended.attempt
-        AND earlier.event IN {_STARTS})
-    WHERE ended.seq < :before AND ended.seq >= :first AND (:since IS NULL OR ended.at >= :since)
-        AND ended.event IN (SELECT value FROM json_each(:events))
-        AND (ended.from_state IN ('claimed', 'running')
-            OR ended.event IN ('completed', 'failed', 'cancelled') OR ended.ran_s IS NOT NULL)
-    ORDER BY ended.seq DESC LIMIT :limit"""  # noqa: S608 - our own words; every value is bound
 
 
 def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
@@ -82,7 +45,7 @@ def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
     ran, none when it never did or is told elsewhere), and `whole`: it ran from the job's beginning
     to its end in one go.
     """
-    (newest,) = database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
+    (newest,) = database.execute(sql("newest_event")).fetchone()
     before = newest + 1 if wanted.before is None else min(wanted.before, newest + 1)
     oldest = wanted.after + 1
     first = max(oldest, before - SPAN)
@@ -96,7 +59,7 @@ def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
         "goes_on": GOES_ON,
         "limit": wanted.limit,
     }
-    rows = database.execute(_PAGE, values).fetchall()
+    rows = database.execute(sql("ended_attempts"), values).fetchall()
     told: list[JsonValue] = []
     size_chars = 0
     reached = before
@@ -156,8 +119,7 @@ def _is_past(database: Database, since: str | None, seq: int) -> bool:
     """
     if since is None:
         return False
-    query = "SELECT at FROM events WHERE seq < ? ORDER BY seq DESC LIMIT 1"
-    found = database.execute(query, (seq,)).fetchone()
+    found = database.execute(sql("event_time_before"), (seq,)).fetchone()
     return found is None or found[0] < since
 
 

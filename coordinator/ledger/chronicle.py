@@ -18,51 +18,30 @@ from pydantic import JsonValue
 from broker.protocol.messages import OPERATOR_RESPONSE, OperatorResponse, decode
 from coordinator.jobs.records import Action, RequestKey, Revocation, StoryFilter
 from coordinator.ledger.database import Database
+from coordinator.ledger.statements import sql
 
 SPAN: Final = 20_000  # rows that one page looks at, however few of them it wants
 PAGE_BYTES: Final = 150_000
 
-_FILTER: Final = """
-    seq > :after AND seq <= :end AND (:since IS NULL OR at >= :since)
-    AND (:job_id IS NULL OR job_id = :job_id)
-    AND (:host IS NULL OR host = :host OR who = 'host:' || :host)
-    AND (:who IS NULL OR :who <> '' AND :who IN (
-        who, substr(who, 1, instr(who, ':') - 1), substr(who, instr(who, ':') + 1)))
-    ORDER BY seq LIMIT :limit"""
-_NAME: Final = "(SELECT name FROM jobs WHERE jobs.job_id = told.job_id)"
-# Columns alike, so that the rows of both become the same fields. What moved a job is told once.
-_EVENTS: Final = f"""
-    SELECT seq, at, who, event, 'done', job_id, {_NAME}, host, attempt, from_state, to_state, why
-    FROM events AS told WHERE {_FILTER}"""  # noqa: S608 - our own words; every value is bound
-_ACTIONS: Final = f"""
-    SELECT seq, at, who, action, outcome, job_id, {_NAME}, host, NULL, NULL, NULL, what
-    FROM actions AS told
-    WHERE NOT (outcome = 'done'
-        AND (action IN ('cancel', 'requeue') OR action = 'run' AND what = '')) AND {_FILTER}"""  # noqa: S608 - likewise
 _FIELDS: Final = (
     "at", "who", "event", "outcome", "job_id", "name", "host", "attempt", "from", "to", "why"
 )  # fmt: skip
-_TABLES: Final = (("events", _EVENTS), ("actions", _ACTIONS))
-_INSERT: Final = (
-    "INSERT INTO actions (at, who, client, request_id, action, job_id, host, outcome, what, answer)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The statements that read one of the two tables."""
+
+    rows: str
+    newest: str
+    first_since: str
+    time_up_to: str
+
+
+_TABLES: Final = (
+    _Table("story_of_events", "newest_event", "first_event_since", "event_time_up_to"),
+    _Table("story_of_actions", "newest_action", "first_action_since", "action_time_up_to"),
 )
-_ANSWERS: Final = (
-    "SELECT client, request_id, at, answer FROM actions WHERE answer IS NOT NULL"
-    " ORDER BY seq DESC LIMIT ?"
-)
-# What was done last with each host's certificate.
-_CERTIFICATES: Final = """
-    SELECT max(seq) FROM actions
-    WHERE action IN ('enroll', 'revoke') AND outcome = 'done' AND host IS NOT NULL GROUP BY host"""
-_REVOKED: Final = f"""
-    SELECT host, at, who FROM actions WHERE action = 'revoke' AND seq IN ({_CERTIFICATES})"""  # noqa: S608 - our own words
-_PRUNE: Final = f"""
-    DELETE FROM actions WHERE (at < :older_than AND seq NOT IN (
-        SELECT seq FROM actions WHERE answer IS NOT NULL ORDER BY seq DESC LIMIT :answers)
-        AND seq NOT IN ({_CERTIFICATES})
-    ) OR seq IN (
-        SELECT seq FROM actions WHERE answer IS NULL ORDER BY seq DESC LIMIT -1 OFFSET :most)"""  # noqa: S608 - our own words; every value is bound
 
 
 def record(database: Database, action: Action) -> None:
@@ -70,7 +49,7 @@ def record(database: Database, action: Action) -> None:
     client, request_id = action.key or (None, None)
     answer = None if action.answer is None else action.answer.model_dump_json()
     database.execute(
-        _INSERT,
+        sql("insert_action"),
         (action.at, action.who, client, request_id, action.action, action.job_id, action.host,
          action.outcome, action.what, answer),
     )  # fmt: skip
@@ -83,12 +62,12 @@ def prune(database: Database, older_than: str, answers: int, most_turned_away: i
     Return how many were deleted.
     """
     values = {"older_than": older_than, "answers": answers, "most": most_turned_away}
-    return database.execute(_PRUNE, values).rowcount
+    return database.execute(sql("prune_actions"), values).rowcount
 
 
 def answers(database: Database, limit: int) -> dict[RequestKey, tuple[str, OperatorResponse]]:
     """Return the newest answers to commands, oldest first: when, and what was said."""
-    rows = database.execute(_ANSWERS, (limit,)).fetchall()
+    rows = database.execute(sql("newest_answers"), (limit,)).fetchall()
     return {
         (client, request_id): (at, _answer(answer.encode()))
         for client, request_id, at, answer in reversed(rows)
@@ -102,13 +81,13 @@ def _answer(said: bytes) -> OperatorResponse:
 
 def revoked(database: Database) -> dict[str, Revocation]:
     """Return the hosts of which the last that was done with their certificates was to revoke."""
-    rows = database.execute(_REVOKED).fetchall()
+    rows = database.execute(sql("revoked_hosts")).fetchall()
     return {host: Revocation(at, who) for host, at, who in rows}
 
 
 def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:
     """Return `events` (oldest first), `next` (a place) and whether there is `more`."""
-    parts = [_part(database, *table, after, wanted) for table, after in zip(_TABLES, wanted.after)]
+    parts = [_part(database, table, after, wanted) for table, after in zip(_TABLES, wanted.after)]
     # Of tables that are not read to their ends yet, the one that is behind holds the other up.
     behind = min((part for part in parts if part.more), key=lambda part: part.ends_at, default=None)
     told: list[JsonValue] = []
@@ -161,12 +140,10 @@ def _place(one: tuple[_Part, tuple[Any, ...]]) -> tuple[str, bool]:
     return str(at), (event, outcome) != ("reload", "done")
 
 
-def _part(database: Database, table: str, query: str, after: int, wanted: StoryFilter) -> _Part:
-    # Names of our own tables only.
-    (newest,) = database.execute(f"SELECT coalesce(max(seq), 0) FROM {table}").fetchone()  # noqa: S608
+def _part(database: Database, table: _Table, after: int, wanted: StoryFilter) -> _Part:
+    (newest,) = database.execute(sql(table.newest)).fetchone()
     if wanted.since is not None:
-        first = f"SELECT min(seq) FROM {table} WHERE at >= ?"  # noqa: S608
-        (found,) = database.execute(first, (wanted.since,)).fetchone()
+        (found,) = database.execute(sql(table.first_since), (wanted.since,)).fetchone()
         after = newest if found is None else max(after, found - 1)
     end = min(after + SPAN, newest)
     values = {
@@ -178,7 +155,6 @@ def _part(database: Database, table: str, query: str, after: int, wanted: StoryF
         "who": wanted.who,
         "limit": wanted.limit,
     }
-    rows = database.execute(query, values).fetchall()
-    last = f"SELECT at FROM {table} WHERE seq <= ? ORDER BY seq DESC LIMIT 1"  # noqa: S608
-    (ends_at,) = database.execute(last, (end,)).fetchone() or ("",)
+    rows = database.execute(sql(table.rows), values).fetchall()
+    (ends_at,) = database.execute(sql(table.time_up_to), (end,)).fetchone() or ("",)
     return _Part(rows, after, end, newest, ends_at)

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from coordinator.jobs.records import FleetRecord, HostRecord
 from coordinator.ledger.database import Database
-
-_COLUMNS: Final = (
-    "host", "drained", "quarantine", "at", "who", "drained_now", "snoozed_until", "snoozed_by",
-    "snooze_s", "snooze_finish",
-)  # fmt: skip
-# Names of our own columns only; every value is bound.
-_LOAD: Final = f"SELECT {', '.join(_COLUMNS)} FROM hosts"  # noqa: S608 - see above
-_PUT: Final = (
-    f"INSERT OR REPLACE INTO hosts ({', '.join(_COLUMNS)})"  # noqa: S608 - see above
-    f" VALUES ({', '.join('?' * len(_COLUMNS))})"
-)
-_FLEET: Final = "INSERT OR REPLACE INTO fleet (only, paused, at, who) VALUES (1, ?, ?, ?)"
+from coordinator.ledger.statements import sql
 
 
 def load(database: Database) -> dict[str, HostRecord]:
     """Return what is remembered of each host."""
-    return {row[0]: _record(*row) for row in database.execute(_LOAD).fetchall()}
+    return {row[0]: _record(*row) for row in database.execute(sql("load_hosts")).fetchall()}
 
 
 def load_fleet(database: Database) -> FleetRecord:
     """Return what is remembered of the fleet as a whole."""
-    row = database.execute("SELECT paused, at, who FROM fleet").fetchone()
+    row = database.execute(sql("load_fleet")).fetchone()
     return FleetRecord() if row is None else FleetRecord(bool(row[0]), row[1], row[2])
 
 
 def remember(database: Database, record: HostRecord | FleetRecord) -> None:
     """Put a record in the place of the one before."""
     if isinstance(record, FleetRecord):
-        database.execute(_FLEET, (int(record.paused), record.at, record.who))
+        database.execute(sql("put_fleet"), (int(record.paused), record.at, record.who))
         return
     until = record.snoozed_until or None
     database.execute(
-        _PUT,
+        sql("put_host"),
         (
             record.host, int(record.drained), record.quarantine or None, record.at, record.who,
             int(record.drained_now), until, record.snoozed_by if until else None,

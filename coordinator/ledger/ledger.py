@@ -7,11 +7,9 @@ the caller reloads.
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,67 +35,11 @@ from coordinator.jobs.records import (
 )
 from coordinator.jobs.states import JobState
 from coordinator.ledger import attempts, chronicle, database, host_rows, results
-from coordinator.ledger.results import Brought, Find
+from coordinator.ledger.results import Brought
+from coordinator.ledger.statements import scripts, sql
 
 FILE_NAME: Final = "training_jobs.db"
 LIVE_FACTOR: Final = 10
-
-_COLUMNS: Final = (
-    "name",
-    "model",
-    "mode",
-    "spec",
-    "priority",
-    "in_plan",
-    "state",
-    "attempt",
-    "losses",
-    "host",
-    "instance",
-    "error",
-    "artifact_id",
-    "metrics",
-    "created_at",
-    "pending_since",
-    "started_at",
-    "finished_at",
-    "failures",
-    "not_before",
-    "checkpoint_id",
-    "checkpoint_bytes",
-    "checkpoint_attempt",
-    "submitted_by",
-    "ran_s",
-    "void_attempt",
-)
-# Names of our own columns only; every value is bound.
-_INSERT: Final = (
-    f"INSERT INTO jobs (job_id, {', '.join(_COLUMNS)})"  # noqa: S608 - see above
-    f" VALUES (:job_id, {', '.join(':' + name for name in _COLUMNS)})"
-)
-# A spec is long, and seldom changes: none leaves it as it is.
-_UPDATE: Final = (
-    f"UPDATE jobs SET {', '.join(f'{name} = :{name}' for name in _COLUMNS if name != 'spec')},"  # noqa: S608 - see above
-    " spec = COALESCE(:spec, spec)"
-    " WHERE job_id = :job_id AND state = :was_state AND attempt = :was_attempt"
-)
-_EVENT: Final = (
-    "INSERT INTO events (job_id, at, event, from_state, to_state, attempt, host, who, why, ran_s,"
-    " artifact_id, size_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-_KEEP: Final = "INSERT OR REPLACE INTO bundles (artifact_id, model, mode, data) VALUES (?, ?, ?, ?)"
-_HOSTS: Final = "SELECT host FROM hosts UNION SELECT host FROM jobs WHERE host IS NOT NULL"
-_PRUNE: Final = """
-    DELETE FROM events WHERE seq IN (
-        SELECT seq FROM (
-            SELECT seq,
-                CASE WHEN finished_at IS NULL THEN :keep_live ELSE :keep END AS kept,
-                row_number() OVER (PARTITION BY job_id ORDER BY seq DESC) AS place,
-                max(at) OVER (PARTITION BY job_id ORDER BY seq) AS newest_so_far
-            FROM (SELECT job_id FROM events GROUP BY job_id HAVING count(*) > :keep)
-            JOIN jobs USING (job_id) JOIN events USING (job_id)
-        ) WHERE place > kept AND newest_so_far < :older_than
-    )"""
 
 
 class LedgerConflict(StorageError):  # noqa: N818 - a conflict is what it is
@@ -126,7 +68,7 @@ class Ledger:
         self._path = str(path)
         self._note, self._newest = note, 0
         how = database.open_copy if copy else database.open_file
-        self._db = how(self._path, migrations())
+        self._db = how(self._path, scripts())
 
     def close(self) -> None:
         """Close the file."""
@@ -136,7 +78,7 @@ class Ledger:
         """Return every job by its id. Raises `StorageError` when a row cannot be read."""
         try:
             with database.refusals(self._path):
-                found = self._db.execute("SELECT * FROM jobs")
+                found = self._db.execute(sql("load_jobs"))
                 names = [column[0] for column in found.description]
                 jobs = (_job(dict(zip(names, row))) for row in found)
                 return {job.job_id: job for job in jobs}
@@ -151,7 +93,7 @@ class Ledger:
     def hosts(self) -> set[str]:
         """Return the names of all hosts that it has something of. Raises `StorageError`."""
         with database.refusals(self._path):
-            return {row[0] for row in self._db.execute(_HOSTS)}
+            return {row[0] for row in self._db.execute(sql("host_names"))}
 
     def load_fleet(self) -> FleetRecord:
         """Return what is remembered of the fleet as a whole. Raises `StorageError`."""
@@ -181,31 +123,24 @@ class Ledger:
         It only grows: the newest event of a job is never deleted.
         """
         with database.refusals(self._path):
-            (newest,) = self._db.execute("SELECT max(seq) FROM events").fetchone()
-        return int(newest or 0)
+            (newest,) = self._db.execute(sql("newest_event")).fetchone()
+        return int(newest)
 
     def bundle_sizes(self) -> dict[str, int]:
         """Return the size in bytes of each artifact that is kept here. Raises `StorageError`."""
         with database.refusals(self._path):
-            return dict(self._db.execute("SELECT artifact_id, length(data) FROM bundles"))
+            return dict(self._db.execute(sql("bundle_sizes")))
 
     def bundle(self, artifact_id: str) -> BundleKept | None:
         """Return an artifact that is kept here, or none. Raises `StorageError`."""
         with database.refusals(self._path):
-            row = self._db.execute(
-                "SELECT artifact_id, data, model, mode FROM bundles WHERE artifact_id = ?",
-                (artifact_id,),
-            ).fetchone()
+            row = self._db.execute(sql("load_bundle"), (artifact_id,)).fetchone()
         return None if row is None else BundleKept(*row)
 
     def events(self, job_id: str, limit: int = 200) -> list[dict[str, JsonValue]]:
         """Return the newest `limit` events of a job, oldest first. Raises `StorageError`."""
         with database.refusals(self._path):
-            rows = self._db.execute(
-                "SELECT at, event, from_state, to_state, attempt, host, who, why, ran_s FROM events"
-                " WHERE job_id = ? ORDER BY seq DESC LIMIT ?",
-                (job_id, limit),
-            ).fetchall()
+            rows = self._db.execute(sql("events_of_job"), (job_id, limit)).fetchall()
         keys = ("at", "event", "from", "to", "attempt", "host", "who", "why", "ran_s")
         return [dict(zip(keys, row, strict=True)) for row in reversed(rows)]
 
@@ -235,10 +170,10 @@ class Ledger:
         with database.refusals(self._path):
             return attempts.page(self._db, wanted)
 
-    def results(self, job_id: str, find: Find) -> list[Result]:
+    def results(self, job_id: str) -> list[Result]:
         """Return what a job's attempts have brought, see `results`. Raises `StorageError`."""
         with database.refusals(self._path):
-            return results.of_job(self._db, job_id, find)
+            return results.of_job(self._db, job_id)
 
     def brought(self) -> Brought:
         """Return the results that all attempts have brought, see `results`.
@@ -248,10 +183,10 @@ class Ledger:
         with database.refusals(self._path):
             return results.brought(self._db)
 
-    def set_aside_since(self, at: str, find: Find) -> frozenset[str]:
+    def set_aside_since(self, at: str) -> frozenset[str]:
         """Return what was set aside lately, see `results`. Raises `StorageError`."""
         with database.refusals(self._path):
-            return results.set_aside_since(self._db, at, find)
+            return results.set_aside_since(self._db, at)
 
     def prune_actions(self, older_than: str, answers: int, most_turned_away: int) -> int:
         """Delete old actions, durably; return how many, see `chronicle.prune`.
@@ -277,31 +212,31 @@ class Ledger:
             "older_than": older_than,
         }
         with database.refusals(self._path), database.transaction(self._db):
-            return self._db.execute(_PRUNE, values).rowcount
+            return self._db.execute(sql("prune_events"), values).rowcount
 
     def _remember(self, record: Record) -> None:
         match record:
             case HostRecord() | FleetRecord():
                 host_rows.remember(self._db, record)
             case HostForgotten(host):
-                self._db.execute("DELETE FROM hosts WHERE host = ?", (host,))
+                self._db.execute(sql("delete_host"), (host,))
             case Action():
                 chronicle.record(self._db, record)
             case BundleKept(artifact_id, data, model, mode):
-                self._db.execute(_KEEP, (artifact_id, model, mode, data))
+                self._db.execute(sql("keep_bundle"), (artifact_id, model, mode, data))
             case BundlesFiled(artifact_ids):
                 gone = [(artifact_id,) for artifact_id in artifact_ids]
-                self._db.executemany("DELETE FROM bundles WHERE artifact_id = ?", gone)
+                self._db.executemany(sql("delete_bundle"), gone)
 
     def _apply(self, change: Change) -> None:
         before = change.before
         same_spec = before is not None and before.spec is change.after.spec
         values = _values(change.after, spec_too=not same_spec)
         if before is None:
-            self._db.execute(_INSERT, values)
+            self._db.execute(sql("insert_job"), values)
         else:
             values |= {"was_state": before.state.value, "was_attempt": before.attempt}
-            if self._db.execute(_UPDATE, values).rowcount != 1:
+            if self._db.execute(sql("update_job"), values).rowcount != 1:
                 raise LedgerConflict(
                     f"ledger {self._path}: job {before.job_id} is no longer "
                     f"{before.state.value} with attempt {before.attempt}"
@@ -309,7 +244,7 @@ class Ledger:
         after = change.after
         result = after.artifact_id if change.event in results.BRINGS else None
         added = self._db.execute(
-            _EVENT,
+            sql("insert_event"),
             (
                 after.job_id,
                 change.at,
@@ -326,14 +261,6 @@ class Ledger:
             ),
         )
         self._newest = added.lastrowid or 0
-
-
-@functools.cache
-def migrations() -> tuple[str, ...]:
-    """Return the scripts that make the schema, in order; the n-th leads to version n."""
-    folder = resources.files("coordinator.ledger").joinpath("migrations")
-    scripts = sorted((one.name, one) for one in folder.iterdir() if one.name.endswith(".sql"))
-    return tuple(script.read_text("utf-8") for _, script in scripts)
 
 
 def _values(job: Job, *, spec_too: bool) -> dict[str, Any]:

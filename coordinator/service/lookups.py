@@ -82,7 +82,7 @@ class Lookups:
 
     def results(self, job_id: str, held: str | None) -> list[Result]:
         """Return what a job's attempts have brought; `held` is what it has now."""
-        found = self._ledger.results(job_id, self._store.find)
+        found = self._ledger.results(job_id)
         return [self._judged(one, held) for one in found]
 
     def piece(self, wanted: SendChunk) -> bytes | None:

@@ -433,7 +433,7 @@ class Shell:
             self._store.collect_artifacts(
                 unreferenced, unfiled, results_s, wall_s,
                 # A result is kept so long from the requeue, however old it was by then.
-                spared=lambda: self._ledger.set_aside_since(lately, self._store.find),
+                spared=lambda: self._ledger.set_aside_since(lately),
             )  # fmt: skip
             older_than = rfc3339(wall_s - keep.events_s)
             events = self._ledger.prune_events(keep.events_per_job, older_than)

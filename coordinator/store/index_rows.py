@@ -36,11 +36,6 @@ class IndexRows:
                 write_atomically(disk, self._path, whole)
         self._keys = {key for line in whole.splitlines() if (key := _key_in(line))}
 
-    def artifact_of(self, job_id: str, attempt: int) -> str | None:
-        """Return the artifact that an attempt has brought, be it in the store or not; or none."""
-        wanted = (job_id, str(attempt))
-        return next((key[2] for key in list(self._keys) if key[:2] == wanted), None)
-
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row, not durably; one that is there already is not repeated."""
         key = row_key(row)

@@ -110,16 +110,6 @@ class Store:
             return None if path is None else self._disk.size_bytes(path)
         return None
 
-    def find(self, job_id: str, attempt: int, start: str) -> str | None:
-        """Return the artifact whose id begins so, if `start` says anything and it is in the store.
-
-        Else the one that the index has of this attempt, be it there or not.
-        """
-        begun = [one for one in list(self._paths) if start and one.startswith(start)]
-        if len(begun) == 1:
-            return begun[0]
-        return self.index.artifact_of(job_id, attempt)
-
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of every artifact in the store."""
         sizes = {}

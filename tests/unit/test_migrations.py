@@ -1,24 +1,23 @@
-"""An old ledger becomes a new one: every row comes along, or nothing is changed at all."""
+"""Migrations: every row of an older file comes along, or nothing is changed; the named SQL."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from broker.errors import StorageError
-from coordinator.jobs.states import JobState
 from coordinator.ledger import database
-from coordinator.ledger.ledger import Ledger, migrations
-from coordinator.ledger.replay import contradiction
+from coordinator.ledger.ledger import Ledger
+from coordinator.ledger.statements import scripts, sql
+from tests.system.test_ledger_kill import batches
 
-DATA = Path(__file__).resolve().parents[1] / "data"
-NEWEST = len(migrations())
-EARLIER = range(1, NEWEST)
+LEDGER = Path(database.__file__).parent
+# What a later version might bring.
+STEP = "ALTER TABLE hosts ADD COLUMN note TEXT"
 
 
 def rows(path: Path, table: str) -> list[dict[str, object]]:
@@ -34,75 +33,52 @@ def dump(path: Path) -> list[str]:
         return [*file.iterdump(), str(file.execute("PRAGMA user_version").fetchone())]
 
 
-def schema(path: Path) -> set[tuple[str, str]]:
-    """Every table and index as it was made, without the comments."""
-    made = rows(path, "sqlite_master")
-    return {(str(row["name"]), re.sub(r" *--.*", "", str(row["sql"]))) for row in made}
-
-
 @pytest.fixture
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A ledger as an earlier version of the program wrote it."""
+def old(tmp_path: Path) -> Path:
+    """A ledger of today's schema with jobs in several states, which later ones migrate."""
     path = tmp_path / "training_jobs.db"
-    with closing(sqlite3.connect(path)) as file:
-        file.executescript((DATA / f"ledger_v{request.param}.sql").read_text("utf-8"))
+    ledger = Ledger(path)
+    for batch in batches():
+        ledger.commit(batch)
+    ledger.close()
     return path
 
 
-each_earlier = pytest.mark.parametrize("old", EARLIER, indirect=True)
-oldest = pytest.mark.parametrize("old", [1], indirect=True)
+def test_a_file_is_migrated_with_every_row(old: Path) -> None:
+    """Each script runs once, in order, and the rows stay."""
+    before = {table: rows(old, table) for table in ("jobs", "events", "hosts")}
+    assert all(before.values())
+    later = "UPDATE hosts SET note = 'seen'"
+    database.open_file(str(old), (*scripts(), STEP, later)).close()
+    after = {table: rows(old, table) for table in before}
+    assert after == before | {"hosts": [row | {"note": "seen"} for row in before["hosts"]]}
+    database.open_file(str(old), (*scripts(), STEP, later)).close()
+    assert rows(old, "hosts") == after["hosts"]
 
 
-@each_earlier
-def test_an_earlier_ledger_loads_with_every_row(old: Path) -> None:
-    """Whatever was in the file is there afterwards, jobs in each state and all their history."""
-    before = {table: rows(old, table) for table in ("jobs", "events")}
-    assert {row["state"] for row in before["jobs"]} == {state.value for state in JobState}
-    ledger = Ledger(old)
-    jobs = ledger.load()
-    assert len(jobs) == len(before["jobs"])
-    assert all(not contradiction(job, ledger.events(job.job_id)) for job in jobs.values())
-    ledger.close()
-    for table, earlier in before.items():
-        after = rows(old, table)
-        assert [{name: row[name] for name in was} for row, was in zip(after, earlier)] == earlier
-        assert len(after) == len(earlier)
+def test_a_newer_file_is_refused(old: Path) -> None:
+    """An older program would not know what is in it; the file stays as it is."""
+    database.open_file(str(old), (*scripts(), STEP)).close()
+    before = dump(old)
+    with pytest.raises(StorageError, match="install the version that wrote it"):
+        Ledger(old)
+    assert dump(old) == before
 
 
-@oldest
-def test_what_a_ledger_did_not_know_yet_begins_empty(old: Path) -> None:
-    """No job of version 1 has failed and been tried again, no host of it is drained."""
-    ledger = Ledger(old)
-    assert {(job.failures, job.not_before) for job in ledger.load().values()} == {(0, None)}
-    assert ledger.load_hosts() == {}
-    ledger.close()
-
-
-@each_earlier
-def test_a_migrated_ledger_has_the_schema_of_a_new_one(old: Path, tmp_path: Path) -> None:
-    """No difference is left by which a later program could be surprised."""
-    for path in (old, tmp_path / "new.db"):
-        Ledger(path).close()
-    assert schema(old) == schema(tmp_path / "new.db")
-    Ledger(old).close()  # and it opens again as what it now is
-
-
-@each_earlier
 def test_a_copy_of_the_old_file_is_kept(old: Path) -> None:
     """`training_jobs.db.v<N>` is the file as it was, for whoever goes back to that version."""
     before = dump(old)
-    Ledger(old).close()
+    database.open_file(str(old), (*scripts(), STEP)).close()
     (copy,) = old.parent.glob(f"{old.name}.v*")
     assert dump(copy) == before
     assert dump(old) != before
 
 
-@oldest
 @pytest.mark.parametrize(
     ("then", "words"),
     [
         ("INSERT INTO none VALUES (1)", "none"),
-        ("DELETE FROM jobs WHERE name = 'gbt-oracle'", "belongs to no row"),
+        ("DELETE FROM jobs WHERE name = 'one'", "belongs to no row"),
         ("nonsense", "syntax"),
     ],
 )
@@ -111,27 +87,36 @@ def test_a_migration_that_fails_changes_nothing(old: Path, then: str, words: str
     before = dump(old)
     script = f"CREATE TABLE more (x); UPDATE jobs SET priority = 9; {then}"  # noqa: S608 - ours
     with pytest.raises(StorageError, match=words):
-        database.open_file(str(old), (migrations()[0], script))
+        database.open_file(str(old), (*scripts(), script))
     assert dump(old) == before
-    ledger = Ledger(old)  # the right migration still goes well
-    assert len(ledger.load()) == 10
-    ledger.close()
+    database.open_file(str(old), (*scripts(), STEP)).close()  # the right one still goes well
 
 
-@oldest
 def test_steps_before_the_one_that_fails_stay(old: Path) -> None:
     """Each step is a version of its own; the next start goes on from there."""
     with pytest.raises(StorageError):
-        database.open_file(str(old), (*migrations(), "nonsense"))
+        database.open_file(str(old), (*scripts(), STEP, "nonsense"))
     with closing(sqlite3.connect(old)) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (NEWEST,)
+        assert file.execute("PRAGMA user_version").fetchone() == (len(scripts()) + 1,)
 
 
-@oldest
 def test_a_copy_in_memory_leaves_an_old_file_as_it_is(old: Path) -> None:
     """Whoever only looks migrates nothing."""
-    before, files = old.read_bytes(), set(old.parent.iterdir())
-    ledger = Ledger(old, copy=True)
-    assert len(ledger.load()) == 10
-    ledger.close()
-    assert (old.read_bytes(), set(old.parent.iterdir())) == (before, files)
+    before = old.read_bytes()
+    database.open_copy(str(old), (*scripts(), STEP)).close()
+    assert old.read_bytes() == before
+    assert not list(old.parent.glob("*.v*"))
+
+
+def test_every_named_statement_fits_the_schema() -> None:
+    """SQLite prepares each; none is named twice, and none is left that nobody uses."""
+    text = (LEDGER / "queries.sql").read_text("utf-8")
+    names = re.findall(r"^-- name: (\w+)$", text, re.MULTILINE)
+    assert len(names) == len(set(names)) > 30
+    used = "".join(path.read_text("utf-8") for path in LEDGER.glob("*.py"))
+    with closing(sqlite3.connect(":memory:")) as file:
+        file.executescript(scripts()[0])
+        for name in names:
+            assert f'"{name}"' in used
+            named = dict.fromkeys(re.findall(r":(\w+)", sql(name)))
+            file.execute(f"EXPLAIN {sql(name)}", named or (None,) * sql(name).count("?"))

@@ -16,7 +16,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from broker.protocol.topics import Kind
-from coordinator.jobs.set_aside import command, kept_words, set_aside, told_of
+from coordinator.jobs.set_aside import command, kept_words, set_aside, told_metric
 from coordinator.ledger.database import back_up
 from coordinator.ledger.ledger import FILE_NAME
 from tests.harness.coordinator import OPERATOR
@@ -175,29 +175,6 @@ def test_a_job_without_a_result_says_what_it_had(scene: Scene) -> None:
     assert scene.fetches(None) == f"{said}`fleet get job --attempt 1`"
 
 
-@pytest.mark.parametrize("words", [True, False])
-def test_a_ledger_of_old_tells_what_it_can(scene: Scene, *, words: bool) -> None:
-    """Its events name no artifact: a requeue's words do, or the store's index."""
-    scene.brings(FIRST, 0.945)
-    scene.requeues()
-    scene.brings(SECOND)
-    scene.coordinator.ledger.close()
-    with closing(sqlite3.connect(scene.folder / FILE_NAME)) as file:
-        file.execute("UPDATE events SET artifact_id = NULL, size_bytes = NULL")
-        if words:
-            (scene.folder / "models" / "index.jsonl").unlink()
-        else:
-            file.execute("UPDATE events SET why = '' WHERE event = 'requeued'")
-        file.commit()
-    scene.coordinator = Coordinator(scene.folder)
-    assert [(one["artifact_id"], one["metric"]) for one in scene.results()] == [
-        (hex_of(FIRST), "AUROC 0.945" if words else ""), (hex_of(SECOND), ""),
-    ]  # fmt: skip
-    assert (scene.fetches(1), scene.fetches(2)) == (FIRST, SECOND)
-    scene.passes(29)
-    assert scene.fetches(1) == FIRST
-
-
 def test_the_index_agrees_with_a_ledger_that_was_restored(scene: Scene) -> None:
     """It tells of the results that the copy knows, and of those that have come since."""
     copy, index = scene.folder / "copy.db", scene.folder / "models" / "index.jsonl"
@@ -244,14 +221,12 @@ def test_a_result_that_came_too_late_is_one_of_its_attempt(scene: Scene) -> None
 
 @pytest.mark.parametrize("metrics", [{"auroc": 0.9451}, {"macro_f1": 0.5}, {"other": 1.0}, None])
 def test_words_of_a_requeue_can_be_read_again(metrics: dict[str, Any] | None) -> None:
-    """The metric and the start of the artifact's id, as they were put in."""
+    """The metric, as it was put in."""
     words = set_aside("completed", "pi", None, metrics, hex_of(FIRST))
-    metric, start = told_of(words)
-    assert start == hex_of(FIRST)[:12]
-    assert metric == (
+    assert told_metric(words) == (
         "" if not metrics or "other" in metrics else words.split(": ")[1].split(",")[0]
     )
-    assert told_of("it is stopped at 37 % on lap, and begins again") == ("", "")
+    assert told_metric("it is stopped at 37 % on lap, and begins again") == ""
 
 
 def test_how_long_and_how_is_said_in_words() -> None:
