@@ -10,7 +10,8 @@ from broker.client.link import Link, LinkSettings, feed
 from broker.client.mailbox import Mailbox
 from broker.protocol.events import Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import AskShow, Cancel, encode
-from broker.protocol.topics import LOCAL_USER, Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import LOCAL_USER, Topics
 from broker.system.address import parse_addresses
 from broker.system.machine import new_id
 from tests.harness.fleet import Fleet

@@ -19,7 +19,7 @@ from typing import Final, Self
 import psutil
 
 from broker.protocol.messages import JOB_ROW, Finished, decode, encode
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient

@@ -58,7 +58,8 @@ from broker.protocol.messages import (
     Status,
     decode,
 )
-from broker.protocol.topics import Kind, Topic, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topic, Topics
 
 BIRTH_JITTER_S = 0.5
 _OF_THE_JOB = "the job is "  # how the coordinator says why an attempt is none of its own any more

@@ -14,7 +14,8 @@ from typing import Final
 
 from broker.errors import ConfigError
 from broker.pki.identity import Identity, broker_of, find_identity, load_identity
-from broker.protocol.acl import Principal, Role
+from broker.protocol.acl import Principal
+from broker.protocol.topic_table import Role
 from broker.protocol.topics import LOCAL_USER
 from broker.system.address import Address, parse_addresses, text_of
 from broker.system.settings import BrokerSettings, config_home

@@ -11,7 +11,8 @@ from typing import Final
 
 from broker.deploy.site import HEAD, MAX_PACKET_BYTES, Site
 from broker.errors import ConfigError
-from broker.protocol.acl import NAME, TABLE, Rights, Role, rights_of
+from broker.protocol.acl import NAME, TABLE, Rights, rights_of
+from broker.protocol.topic_table import Role
 from broker.protocol.topics import CLIENT_PREFIX
 
 MAX_QUEUED_MESSAGES: Final = 100_000  # above the number of retained messages of a large fleet

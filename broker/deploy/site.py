@@ -8,8 +8,9 @@ from pathlib import PurePath
 from typing import Final
 
 from broker.errors import ConfigError
-from broker.protocol.acl import Principal, Role
+from broker.protocol.acl import Principal
 from broker.protocol.messages import MAX_CHUNK_BYTES
+from broker.protocol.topic_table import Role
 from broker.protocol.topics import MAX_TOPIC_CHARS, Topics, is_host, is_user
 
 MADE_BY: Final = "Made by `fleet broker config`"

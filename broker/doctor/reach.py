@@ -27,7 +27,8 @@ from broker.protocol.acl import REWRITE_RIGHTS
 from broker.protocol.broker_load import Strain, strain
 from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import BROKER_LOAD, STATUS, decode
-from broker.protocol.topics import Kind, Topics, is_host
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics, is_host
 from broker.system.address import Address
 from broker.system.deadline import within
 from broker.system.machine import new_id

@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.embedded.packets import Message
 from broker.embedded.subscriptions import TopicTree
-from broker.protocol.acl import Role
+from broker.protocol.topic_table import Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from typing import Any, Final
 from broker.errors import ConfigError
 from broker.file_names import is_plain
 from broker.pki import keyfiles
-from broker.protocol.acl import Principal, Role
+from broker.protocol.acl import Principal
+from broker.protocol.topic_table import Role
 from broker.system.address import parse_address
 
 CA_FILE: Final = "ca.crt"

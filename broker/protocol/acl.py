@@ -1,4 +1,4 @@
-"""The one table of rights: which role may publish and subscribe where.
+"""Rights: which role may publish and subscribe where, made from the table of topics.
 
 Everything that enforces it is made from it: the embedded broker's own check, the files for
 mosquitto, the permissions for RabbitMQ and the accounts for NATS (`fleet broker config`).
@@ -10,24 +10,25 @@ else. The name tells the role: a host's name is an agent's; `coordinator`; `oper
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from broker.errors import ConfigError
-from broker.protocol.topics import CLIENT_PREFIX, MAX_NAME_CHARS, RESERVED, Topics, is_host, is_user
+from broker.protocol.topic_table import TABLE as TOPICS
+from broker.protocol.topic_table import Role
+from broker.protocol.topics import (
+    CLIENT_PREFIX,
+    HOME_STATUS,
+    MAX_NAME_CHARS,
+    RESERVED,
+    Topics,
+    filter_of,
+    is_host,
+    is_user,
+)
 
 NAME: Final = "{name}"  # in a filter: the principal's own name
-
-
-class Role(StrEnum):
-    """What somebody is to the fleet."""
-
-    AGENT = "agent"
-    COORDINATOR = "coordinator"
-    OPERATOR = "operator"
-    OBSERVER = "observer"
-    HOMEASSISTANT = "homeassistant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,85 +91,31 @@ class Rights:
         return any(covers(one, filter_) for one in self.subscribe)
 
 
-_READ: Final = ("{root}/#",)
-_ASK: Final = ("{root}/operator/{name}/+/request", "{root}/operator/{name}/+/grant")
-
-# Under `{root}`, with `{name}` for the own name. Observers may ask the coordinator, too: it goes by
-# the name in the topic, which nobody else can use, and has them change nothing. What the embedded
-# broker tells of itself, in `{root}/broker`, nobody may publish. The coordinator clears what is
-# retained of a host that is forgotten: hence its status, capability.
-TABLE: Final[dict[Role, Rights]] = {
-    Role.AGENT: Rights(
-        publish=(
-            "{root}/{name}/status",
-            "{root}/{name}/capability",
-            "{root}/{name}/heartbeat",
-            "{root}/{name}/echo",
-            "{root}/{name}/job/response",
-            "{root}/{name}/job/+/log",
-            "{root}/{name}/job/+/progress",
-            "{root}/{name}/artifact/+/offer",
-            "{root}/{name}/artifact/+/chunk/+",
-            "{root}/{name}/checkpoint/+/grant",
-            "{root}/{name}/identity/request",
-        ),
-        subscribe=(
-            "{root}/{name}/status",
-            "{root}/{name}/echo",
-            "{root}/{name}/job/request",
-            "{root}/{name}/artifact/+/grant",
-            "{root}/{name}/checkpoint/+/chunk/+",
-            "{root}/{name}/identity/response",
-            "{root}/coordinator/status",
-        ),
-    ),
-    Role.COORDINATOR: Rights(
-        publish=(
-            "{root}/coordinator/status",
-            "{root}/coordinator/summary",
-            "{root}/coordinator/holder",
-            "{root}/coordinator/echo",
-            "{root}/jobs/+",
-            "{root}/+/status",
-            "{root}/+/capability",
-            "{root}/+/job/request",
-            "{root}/+/artifact/+/grant",
-            "{root}/+/checkpoint/+/chunk/+",
-            "{root}/+/identity/response",
-            "{root}/operator/+/+/response",
-            "{root}/operator/+/+/chunk/+",
-            "homeassistant/+/+/+/config",
-            "{root}/homeassistant/+/state",
-            "{root}/homeassistant/+/event",
-        ),
-        subscribe=(
-            "{root}/+/status",
-            "{root}/+/capability",
-            "{root}/+/heartbeat",
-            "{root}/coordinator/holder",
-            "{root}/coordinator/echo",
-            "{root}/+/job/response",
-            "{root}/+/job/+/log",
-            "{root}/+/job/+/progress",
-            "{root}/+/artifact/+/offer",
-            "{root}/+/artifact/+/chunk/+",
-            "{root}/+/checkpoint/+/grant",
-            "{root}/+/identity/request",
-            "{root}/operator/+/+/request",
-            "{root}/operator/+/+/grant",
-            "{root}/broker/load",
-            "{root}/broker/refused",
-            "{root}/homeassistant/+/set",
-            "homeassistant/status",
-        ),
-    ),
-    Role.OPERATOR: Rights(publish=_ASK, subscribe=_READ),
-    Role.OBSERVER: Rights(publish=_ASK, subscribe=_READ),
-    Role.HOMEASSISTANT: Rights(
-        publish=(*_ASK, "{root}/homeassistant/+/set", "homeassistant/status"),
-        subscribe=(*_READ, "homeassistant/#"),
-    ),
+_READERS: Final = frozenset({Role.OPERATOR, Role.OBSERVER, Role.HOMEASSISTANT})
+# Home Assistant's own topics, outside the root: what each role may publish and subscribe to there.
+_OUTSIDE: Final = {
+    Role.COORDINATOR: Rights(("homeassistant/+/+/+/config",), (HOME_STATUS,)),
+    Role.HOMEASSISTANT: Rights((HOME_STATUS,), ("homeassistant/#",)),
 }
+# Whose own name stands where in the topics that they publish.
+_OWN: Final = {Role.AGENT: {"host": NAME}} | {role: {"user": NAME} for role in _READERS}
+
+
+def _rights(role: Role) -> Rights:
+    outside, own = _OUTSIDE.get(role, Rights((), ())), _OWN.get(role, {})
+
+    def below_root(patterns: Iterable[str]) -> tuple[str, ...]:
+        return tuple("{root}/" + filter_of(pattern, **own) for pattern in patterns)
+
+    publish = below_root(row.pattern for row in TOPICS.values() if role in row.senders)
+    subscribe = below_root(row.pattern for row in TOPICS.values() if role in row.receivers)
+    if role in _READERS:
+        subscribe = ("{root}/#",)
+    return Rights(publish + outside.publish, subscribe + outside.subscribe)
+
+
+# Under `{root}`, with `{name}` for the own name.
+TABLE: Final[dict[Role, Rights]] = {role: _rights(role) for role in Role}
 REWRITE_RIGHTS: Final = (
     "`fleet broker` gives rights below its own topic root alone: see that --root names it; after "
     "an update another broker may need its files written anew: `fleet broker config mosquitto`, "

@@ -14,7 +14,8 @@ import yaml
 from pydantic import TypeAdapter
 
 from broker.protocol import messages as m
-from broker.protocol.topics import HEX_PATTERN, HOST_PATTERN, USER_PATTERN, Kind, Topics
+from broker.protocol.topic_table import TABLE, Kind
+from broker.protocol.topics import HEX_PATTERN, HOST_PATTERN, USER_PATTERN
 
 _RAW: Final = "raw"
 _TEXT: Final = "text"
@@ -22,128 +23,61 @@ _LINES: Final = "lines"
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
-    """How one kind of topic is used. `payload` is a model, or what raw bytes mean."""
+class Content:
+    """What a kind of topic carries. `payload` is a model, or what raw bytes mean."""
 
-    address: str
-    sender: str
-    receiver: str
-    qos: int
-    retained: bool
     payload: TypeAdapter[Any] | str
     summary: str
 
 
-_T: Final = Topics("fleet")
-CHANNELS: Final[dict[Kind, Channel]] = {
-    Kind.STATUS: Channel(
-        _T.status("{host}"), "agent", "coordinator", 1, True, m.STATUS, "Presence; also the will."
+CONTENTS: Final[dict[Kind, Content]] = {
+    Kind.STATUS: Content(m.STATUS, "Presence; also the will."),
+    Kind.CAPABILITY: Content(m.CAPABILITY, "What a host is."),
+    Kind.HEARTBEAT: Content(
+        m.HEARTBEAT, "What a host is doing; renews the leases of the jobs that it lists.",
     ),
-    Kind.CAPABILITY: Channel(
-        _T.capability("{host}"), "agent", "coordinator", 1, True, m.CAPABILITY, "What a host is."
+    Kind.ECHO: Content(_TEXT, "A word to itself, to see whether it gets through."),
+    Kind.REQUEST: Content(m.AGENT_REQUEST, "What an agent is asked to do."),
+    Kind.RESPONSE: Content(m.AGENT_RESPONSE, "What became of a job on a host."),
+    Kind.LOG: Content(
+        _LINES, "`ATTEMPT.NUMBER LINE`, a line of a trainer's output; more after line ends.",
     ),
-    Kind.HEARTBEAT: Channel(
-        _T.heartbeat("{host}"), "agent", "coordinator", 0, False, m.HEARTBEAT,
-        "What a host is doing; renews the leases of the jobs that it lists.",
+    Kind.PROGRESS: Content(m.PROGRESS, "Progress of a running job; cleared when it ends."),
+    Kind.IDENTITY_REQUEST: Content(
+        m.CERTIFICATE_REQUEST, "A host's certificate nears its end; it asks for the next one.",
     ),
-    Kind.ECHO: Channel(
-        _T.echo("{host}"), "agent", "agent", 0, False, _TEXT,
-        "A word to itself, to see whether it gets through; a coordinator's is coordinator/echo.",
+    Kind.IDENTITY_RESPONSE: Content(
+        m.CERTIFICATE_RESPONSE, "The next certificate, where the coordinator has the CA.",
     ),
-    Kind.REQUEST: Channel(
-        _T.request("{host}"), "coordinator", "agent", 1, False, m.AGENT_REQUEST,
-        "What an agent is asked to do.",
+    Kind.OFFER: Content(m.OFFER, "An artifact that waits on the agent's disk."),
+    Kind.CHUNK: Content(_RAW, "A span of chunks of an artifact."),
+    Kind.GRANT: Content(
+        m.GRANT, "What is still missing of an artifact, or that it is stored, or rejected.",
     ),
-    Kind.RESPONSE: Channel(
-        _T.response("{host}"), "agent", "coordinator", 1, False, m.AGENT_RESPONSE,
-        "What became of a job on a host.",
+    Kind.CHECKPOINT_CHUNK: Content(_RAW, "A span of chunks of a checkpoint that a host fetches."),
+    Kind.CHECKPOINT_GRANT: Content(m.GRANT, "What that host still misses."),
+    Kind.COORDINATOR_STATUS: Content(m.STATUS, "Presence of the coordinator; also its will."),
+    Kind.COORDINATOR_ECHO: Content(_TEXT, "The same, by the coordinator."),
+    Kind.SUMMARY: Content(m.SUMMARY, "Counts by state."),
+    Kind.HOLDER: Content(
+        m.HOLDER, "Which ledger the fleet's jobs are in; another coordinator yields to it.",
     ),
-    Kind.LOG: Channel(
-        _T.log("{host}", "{job_id}"), "agent", "coordinator", 0, False, _LINES,
-        "`ATTEMPT.NUMBER LINE`, a line of a trainer's output; further ones after line ends.",
+    Kind.BROKER_REFUSED: Content(
+        m.BROKER_REFUSED, "What the embedded broker has refused; brokers of others do not tell.",
     ),
-    Kind.PROGRESS: Channel(
-        _T.progress("{host}", "{job_id}"), "agent", "coordinator", 0, True, m.PROGRESS,
-        "Progress of a running job; cleared when it ends.",
+    Kind.BROKER_LOAD: Content(
+        m.BROKER_LOAD, "What the embedded broker has to do; brokers of others do not tell.",
     ),
-    Kind.IDENTITY_REQUEST: Channel(
-        _T.identity_request("{host}"), "agent", "coordinator", 1, False, m.CERTIFICATE_REQUEST,
-        "A host's certificate nears its end; it asks for the next one.",
+    Kind.JOB: Content(m.JOB_ROW, "One job's row."),
+    Kind.OPERATOR_REQUEST: Content(m.OPERATOR_REQUEST, "What an operator asks."),
+    Kind.OPERATOR_RESPONSE: Content(m.OPERATOR_RESPONSE, "The answer."),
+    Kind.DOWNLOAD_CHUNK: Content(_RAW, "A span of chunks of an artifact that a client fetches."),
+    Kind.DOWNLOAD_GRANT: Content(m.GRANT, "What the client still misses."),
+    Kind.HOME_STATE: Content(
+        m.HOME_STATE, "What Home Assistant shows of a host or the coordinator, where that is on.",
     ),
-    Kind.IDENTITY_RESPONSE: Channel(
-        _T.identity_response("{host}"), "coordinator", "agent", 1, False, m.CERTIFICATE_RESPONSE,
-        "The next certificate, where the coordinator has the CA.",
-    ),
-    Kind.OFFER: Channel(
-        _T.offer("{host}", "{artifact_id}"), "agent", "coordinator", 1, False, m.OFFER,
-        "An artifact that waits on the agent's disk.",
-    ),
-    Kind.CHUNK: Channel(
-        _T.chunk("{host}", "{artifact_id}", 0)[:-1] + "{index}", "agent", "coordinator", 0, False,
-        _RAW, "A span of chunks of an artifact.",
-    ),
-    Kind.GRANT: Channel(
-        _T.grant("{host}", "{artifact_id}"), "coordinator", "agent", 1, False, m.GRANT,
-        "What is still missing of an artifact, or that it is stored, or rejected.",
-    ),
-    Kind.CHECKPOINT_CHUNK: Channel(
-        _T.checkpoint_chunk("{host}", "{artifact_id}", 0)[:-1] + "{index}", "coordinator", "agent",
-        0, False, _RAW, "A span of chunks of a checkpoint that a host fetches.",
-    ),
-    Kind.CHECKPOINT_GRANT: Channel(
-        _T.checkpoint_grant("{host}", "{artifact_id}"), "agent", "coordinator", 1, False, m.GRANT,
-        "What that host still misses.",
-    ),
-    Kind.COORDINATOR_STATUS: Channel(
-        _T.coordinator_status(), "coordinator", "agent", 1, True, m.STATUS,
-        "Presence of the coordinator; also its will.",
-    ),
-    Kind.SUMMARY: Channel(
-        _T.summary(), "coordinator", "observer", 1, True, m.SUMMARY, "Counts by state."
-    ),
-    Kind.HOLDER: Channel(
-        _T.holder(), "coordinator", "coordinator", 1, True, m.HOLDER,
-        "Which ledger the fleet's jobs are in; another coordinator yields to it.",
-    ),
-    Kind.BROKER_REFUSED: Channel(
-        _T.broker_refused(), "broker", "coordinator", 1, True, m.BROKER_REFUSED,
-        "What the embedded broker has refused; brokers of others do not tell.",
-    ),
-    Kind.BROKER_LOAD: Channel(
-        _T.broker_load(), "broker", "coordinator", 0, True, m.BROKER_LOAD,
-        "What the embedded broker has to do; brokers of others do not tell.",
-    ),
-    Kind.JOB: Channel(
-        _T.job("{job_id}"), "coordinator", "observer", 1, True, m.JOB_ROW, "One job's row."
-    ),
-    Kind.OPERATOR_REQUEST: Channel(
-        _T.operator_request("{user}/{client}"), "operator", "coordinator", 1, False,
-        m.OPERATOR_REQUEST, "What an operator asks.",
-    ),
-    Kind.OPERATOR_RESPONSE: Channel(
-        _T.operator_response("{user}/{client}"), "coordinator", "operator", 1, False,
-        m.OPERATOR_RESPONSE, "The answer.",
-    ),
-    Kind.DOWNLOAD_CHUNK: Channel(
-        _T.download_chunk("{user}/{client}", 0)[:-1] + "{index}", "coordinator", "operator", 0,
-        False, _RAW, "A span of chunks of an artifact that a client fetches.",
-    ),
-    Kind.DOWNLOAD_GRANT: Channel(
-        _T.download_grant("{user}/{client}"), "operator", "coordinator", 1, False, m.GRANT,
-        "What the client still misses.",
-    ),
-    Kind.HOME_STATE: Channel(
-        _T.home_state("{node}"), "coordinator", "homeassistant", 1, True, m.HOME_STATE,
-        "What Home Assistant shows of a host, or of the coordinator; where that is switched on.",
-    ),
-    Kind.HOME_EVENT: Channel(
-        _T.home_event("{node}"), "coordinator", "homeassistant", 1, False, m.HOME_EVENT,
-        "What happened, for Home Assistant's event entity.",
-    ),
-    Kind.HOME_COMMAND: Channel(
-        _T.home_command("{node}"), "homeassistant", "coordinator", 1, False, m.HOME_COMMAND,
-        "A switch or a button of Home Assistant.",
-    ),
+    Kind.HOME_EVENT: Content(m.HOME_EVENT, "What happened, for Home Assistant's event entity."),
+    Kind.HOME_COMMAND: Content(m.HOME_COMMAND, "A switch or a button of Home Assistant."),
 }  # fmt: skip
 
 _PARAMETERS: Final = {
@@ -169,8 +103,8 @@ _RAW_PAYLOADS: Final[dict[str, dict[str, Any]]] = {
 def document() -> dict[str, Any]:
     """Return the AsyncAPI document."""
     schemas: dict[str, Any] = {}
-    channels = {_key(kind): _channel(kind, channel) for kind, channel in CHANNELS.items()}
-    messages = {_key(kind): _message(channel, schemas) for kind, channel in CHANNELS.items()}
+    channels = {_key(kind): _channel(kind) for kind in CONTENTS}
+    messages = {_key(kind): _message(CONTENTS[kind], schemas) for kind in CONTENTS}
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -185,8 +119,8 @@ def document() -> dict[str, Any]:
         "defaultContentType": "application/json",
         "channels": channels,
         "operations": {
-            f"{_key(kind)}.{action}": _operation(kind, channel, action)
-            for kind, channel in CHANNELS.items()
+            f"{_key(kind)}.{action}": _operation(kind, action)
+            for kind in CONTENTS
             for action in ("send", "receive")
         },
         "components": {"messages": messages, "schemas": dict(sorted(schemas.items()))},
@@ -197,11 +131,12 @@ def _key(kind: Kind) -> str:
     return kind.value.replace("/", ".")
 
 
-def _channel(kind: Kind, channel: Channel) -> dict[str, Any]:
-    names = [name for name in _PARAMETERS if "{" + name + "}" in channel.address]
+def _channel(kind: Kind) -> dict[str, Any]:
+    address = f"fleet/{TABLE[kind].pattern}"
+    names = [name for name in _PARAMETERS if "{" + name + "}" in address]
     found: dict[str, Any] = {
-        "address": channel.address,
-        "description": channel.summary,
+        "address": address,
+        "description": CONTENTS[kind].summary,
         "messages": {_key(kind): {"$ref": f"#/components/messages/{_key(kind)}"}},
     }
     if names:
@@ -209,24 +144,25 @@ def _channel(kind: Kind, channel: Channel) -> dict[str, Any]:
     return found
 
 
-def _operation(kind: Kind, channel: Channel, action: str) -> dict[str, Any]:
-    role = channel.sender if action == "send" else channel.receiver
+def _operation(kind: Kind, action: str) -> dict[str, Any]:
+    row = TABLE[kind]
+    role = next(iter(row.senders if action == "send" else row.receivers), "broker")
     verb = "sends" if action == "send" else "receives"
     article = "An" if role[0] in "aeiou" else "The"
     return {
         "action": action,
         "channel": {"$ref": f"#/channels/{_key(kind)}"},
         "summary": f"{article} {role} {verb} it.",
-        "bindings": {"mqtt": {"qos": channel.qos, "retain": channel.retained}},
+        "bindings": {"mqtt": {"qos": row.qos, "retain": row.retained}},
     }
 
 
-def _message(channel: Channel, schemas: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(channel.payload, str):
-        content = "application/octet-stream" if channel.payload == _RAW else "text/plain"
-        payload = _RAW_PAYLOADS[channel.payload]
-        return {"contentType": content, "summary": channel.summary, "payload": payload}
-    schema = channel.payload.json_schema(
+def _message(content: Content, schemas: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(content.payload, str):
+        type_ = "application/octet-stream" if content.payload == _RAW else "text/plain"
+        payload = _RAW_PAYLOADS[content.payload]
+        return {"contentType": type_, "summary": content.summary, "payload": payload}
+    schema = content.payload.json_schema(
         mode="serialization", ref_template="#/components/schemas/{model}"
     )
     schemas.update(schema.pop("$defs", {}))
@@ -235,7 +171,7 @@ def _message(channel: Channel, schemas: dict[str, Any]) -> dict[str, Any]:
         schemas[name] = schema
         schema = {"$ref": f"#/components/schemas/{name}"}
     schema.pop("discriminator", None)  # its mapping is an OpenAPI notion
-    return {"summary": channel.summary, "payload": schema}
+    return {"summary": content.summary, "payload": schema}
 
 
 def text() -> str:

@@ -1,4 +1,4 @@
-"""Builds and parses every topic of the fleet; nothing else in the project spells one.
+"""Builds and parses every topic of the fleet by `topic_table`; nothing else spells one.
 
 `parse` is the inverse of the builders: it returns what kind of topic it is and the names in it, or
 raises `BadTopic`. The tree is in docs/protocol.md.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker.errors import BadTopic, ConfigError
+from broker.protocol.topic_table import TABLE, Kind, Role
 
 HOST_PATTERN: Final = r"[a-z0-9][a-z0-9._-]{0,62}"
 HEX_PATTERN: Final = r"[0-9a-f]{64}"
@@ -32,48 +33,16 @@ _HOST = re.compile(HOST_PATTERN)
 _HEX = re.compile(HEX_PATTERN)
 _USER = re.compile(USER_PATTERN)
 _INDEX = re.compile(r"0|[1-9][0-9]{0,7}")
+_VARIABLE = re.compile(r"\{\w+\}")
 _ROOT_LEVEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
-class Kind(StrEnum):
-    """What a topic is for; the value is how docs and counters name it."""
-
-    STATUS = "status"
-    CAPABILITY = "capability"
-    HEARTBEAT = "heartbeat"
-    ECHO = "echo"
-    REQUEST = "job/request"
-    RESPONSE = "job/response"
-    LOG = "job/log"
-    PROGRESS = "job/progress"
-    IDENTITY_REQUEST = "identity/request"
-    IDENTITY_RESPONSE = "identity/response"
-    OFFER = "artifact/offer"
-    CHUNK = "artifact/chunk"
-    GRANT = "artifact/grant"
-    CHECKPOINT_CHUNK = "checkpoint/chunk"
-    CHECKPOINT_GRANT = "checkpoint/grant"
-    COORDINATOR_STATUS = "coordinator/status"
-    SUMMARY = "coordinator/summary"
-    HOLDER = "coordinator/holder"
-    BROKER_LOAD = "broker/load"
-    BROKER_REFUSED = "broker/refused"
-    JOB = "jobs"
-    OPERATOR_REQUEST = "operator/request"
-    OPERATOR_RESPONSE = "operator/response"
-    DOWNLOAD_CHUNK = "operator/chunk"
-    DOWNLOAD_GRANT = "operator/grant"
-    HOME_STATE = "homeassistant/state"
-    HOME_EVENT = "homeassistant/event"
-    HOME_COMMAND = "homeassistant/set"
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A parsed topic.
 
-    `host` is the agent's host, in operator topics `user/client`, in the echo's who it is, and in
-    Home Assistant's a host or `coordinator`.
+    `host` is the agent's host, in operator topics `user/client`, and in Home Assistant's a host or
+    `coordinator`.
     """
 
     kind: Kind
@@ -117,6 +86,9 @@ class Topics:
             )
         self.root = root
         self._depth = len(levels)
+        self._forms = {
+            kind: f"{root}/{_VARIABLE.sub('{}', row.pattern)}" for kind, row in TABLE.items()
+        }
 
     def client_id(self, name: str) -> str:
         """Return the MQTT client id of a program: `coordinator`, a host's agent, or one run.
@@ -131,115 +103,117 @@ class Topics:
 
     def status(self, host: str) -> str:
         """Presence of one host."""
-        return f"{self.root}/{host}/status"
+        return self._forms[Kind.STATUS].format(host)
 
     def capability(self, host: str) -> str:
         """What one host is."""
-        return f"{self.root}/{host}/capability"
+        return self._forms[Kind.CAPABILITY].format(host)
 
     def heartbeat(self, host: str) -> str:
         """What one host is doing now."""
-        return f"{self.root}/{host}/heartbeat"
+        return self._forms[Kind.HEARTBEAT].format(host)
 
     def echo(self, name: str) -> str:
         """What a host, or `coordinator`, says to itself, to see whether it gets through."""
-        return f"{self.root}/{name}/echo"
+        if name == "coordinator":
+            return self._forms[Kind.COORDINATOR_ECHO]
+        return self._forms[Kind.ECHO].format(name)
 
     def request(self, host: str) -> str:
         """Coordinator to agent."""
-        return f"{self.root}/{host}/job/request"
+        return self._forms[Kind.REQUEST].format(host)
 
     def response(self, host: str) -> str:
         """Agent to coordinator."""
-        return f"{self.root}/{host}/job/response"
+        return self._forms[Kind.RESPONSE].format(host)
 
     def log(self, host: str, job_id: str) -> str:
         """Output of a trainer, a line a message."""
-        return f"{self.root}/{host}/job/{job_id}/log"
+        return self._forms[Kind.LOG].format(host, job_id)
 
     def progress(self, host: str, job_id: str) -> str:
         """Progress of a trainer."""
-        return f"{self.root}/{host}/job/{job_id}/progress"
+        return self._forms[Kind.PROGRESS].format(host, job_id)
 
     def identity_request(self, host: str) -> str:
         """A host asks for its next certificate."""
-        return f"{self.root}/{host}/identity/request"
+        return self._forms[Kind.IDENTITY_REQUEST].format(host)
 
     def identity_response(self, host: str) -> str:
         """The coordinator gives it."""
-        return f"{self.root}/{host}/identity/response"
+        return self._forms[Kind.IDENTITY_RESPONSE].format(host)
 
     def offer(self, host: str, artifact_id: str) -> str:
         """An agent offers an artifact."""
-        return f"{self.root}/{host}/artifact/{artifact_id}/offer"
+        return self._forms[Kind.OFFER].format(host, artifact_id)
 
     def chunk(self, host: str, artifact_id: str, index: int) -> str:
         """One chunk of an artifact."""
-        return f"{self.root}/{host}/artifact/{artifact_id}/chunk/{index}"
+        return self._forms[Kind.CHUNK].format(host, artifact_id, index)
 
     def grant(self, host: str, artifact_id: str) -> str:
         """The receiver says what is missing."""
-        return f"{self.root}/{host}/artifact/{artifact_id}/grant"
+        return self._forms[Kind.GRANT].format(host, artifact_id)
 
     def checkpoint_chunk(self, host: str, artifact_id: str, index: int) -> str:
         """One chunk of a checkpoint that a host fetches."""
-        return f"{self.root}/{host}/checkpoint/{artifact_id}/chunk/{index}"
+        return self._forms[Kind.CHECKPOINT_CHUNK].format(host, artifact_id, index)
 
     def checkpoint_grant(self, host: str, artifact_id: str) -> str:
         """What that host still misses."""
-        return f"{self.root}/{host}/checkpoint/{artifact_id}/grant"
+        return self._forms[Kind.CHECKPOINT_GRANT].format(host, artifact_id)
 
     def coordinator_status(self) -> str:
         """Presence of the coordinator."""
-        return f"{self.root}/coordinator/status"
+        return self._forms[Kind.COORDINATOR_STATUS]
 
     def summary(self) -> str:
         """Counts by state."""
-        return f"{self.root}/coordinator/summary"
+        return self._forms[Kind.SUMMARY]
 
     def holder(self) -> str:
         """Which ledger the fleet's jobs are in: who serves says so."""
-        return f"{self.root}/coordinator/holder"
+        return self._forms[Kind.HOLDER]
 
     def broker_refused(self) -> str:
         """What the embedded broker has refused; nobody else may publish there."""
-        return f"{self.root}/broker/refused"
+        return self._forms[Kind.BROKER_REFUSED]
 
     def broker_load(self) -> str:
         """What the embedded broker has to do; nobody else may publish there."""
-        return f"{self.root}/broker/load"
+        return self._forms[Kind.BROKER_LOAD]
 
     def job(self, job_id: str) -> str:
         """One job's row."""
-        return f"{self.root}/jobs/{job_id}"
+        return self._forms[Kind.JOB].format(job_id)
 
     def operator_request(self, client: str) -> str:
         """An operator asks; `client` is `user/client`."""
-        return f"{self.root}/operator/{client}/request"
+        return self._forms[Kind.OPERATOR_REQUEST].format(*client.split("/"))
 
     def operator_response(self, client: str) -> str:
         """The coordinator answers an operator."""
-        return f"{self.root}/operator/{client}/response"
+        return self._forms[Kind.OPERATOR_RESPONSE].format(*client.split("/"))
 
     def download_chunk(self, client: str, index: int) -> str:
         """One chunk of the artifact that an operator's client downloads."""
-        return f"{self.root}/operator/{client}/chunk/{index}"
+        return self._forms[Kind.DOWNLOAD_CHUNK].format(*client.split("/"), index)
 
     def download_grant(self, client: str) -> str:
         """What that client still misses."""
-        return f"{self.root}/operator/{client}/grant"
+        return self._forms[Kind.DOWNLOAD_GRANT].format(*client.split("/"))
 
     def home_state(self, node: str) -> str:
         """What Home Assistant shows of `node`: a host, or `coordinator`."""
-        return f"{self.root}/homeassistant/{node}/state"
+        return self._forms[Kind.HOME_STATE].format(node)
 
     def home_event(self, node: str) -> str:
         """What happens to jobs, for Home Assistant."""
-        return f"{self.root}/homeassistant/{node}/event"
+        return self._forms[Kind.HOME_EVENT].format(node)
 
     def home_command(self, node: str) -> str:
         """Home Assistant has something done."""
-        return f"{self.root}/homeassistant/{node}/set"
+        return self._forms[Kind.HOME_COMMAND].format(node)
 
     def for_homeassistant(self) -> tuple[tuple[str, int], ...]:
         """Return what a coordinator subscribes to besides, where it serves Home Assistant."""
@@ -255,147 +229,119 @@ class Topics:
 
     def for_coordinator(self) -> tuple[tuple[str, int], ...]:
         """Return the (filter, QoS) pairs that a coordinator which serves subscribes to."""
-        root = self.root
-        return (
-            (f"{root}/+/status", 1),
-            (f"{root}/+/capability", 1),
-            (f"{root}/+/heartbeat", 0),
-            (f"{root}/+/job/response", 1),
-            (f"{root}/+/job/+/log", 0),
-            (f"{root}/+/job/+/progress", 0),
-            (f"{root}/+/artifact/+/offer", 1),
-            (f"{root}/+/artifact/+/chunk/+", 0),
-            (f"{root}/+/checkpoint/+/grant", 1),
-            (f"{root}/+/identity/request", 1),
-            (f"{root}/operator/+/+/request", 1),
-            (f"{root}/operator/+/+/grant", 1),
-            (f"{root}/broker/refused", 1),
-            (f"{root}/broker/load", 0),
-        )
+        return self._subscriptions(
+            kind for kind, row in TABLE.items()
+            if Role.COORDINATOR in row.receivers and kind not in _COORDINATORS_OWN
+        )  # fmt: skip
 
     def for_agent(self, host: str) -> tuple[tuple[str, int], ...]:
         """Return the (filter, QoS) pairs that the agent of `host` subscribes to."""
-        root = self.root
-        return (
-            (f"{root}/{host}/job/request", 1),
-            (f"{root}/{host}/artifact/+/grant", 1),
-            (f"{root}/{host}/checkpoint/+/chunk/+", 0),
-            (f"{root}/{host}/identity/response", 1),
-            (f"{root}/coordinator/status", 1),
-        )
+        kinds = (
+            kind for kind, row in TABLE.items()
+            if Role.AGENT in row.receivers and kind not in {Kind.STATUS, Kind.ECHO}
+        )  # fmt: skip
+        return self._subscriptions(kinds, host=host)
 
     def for_operator(self, client: str) -> tuple[tuple[str, int], ...]:
         """Return the (filter, QoS) pairs that an operator's client subscribes to."""
-        root = self.root
-        return (
-            (f"{root}/operator/{client}/response", 1),
-            (f"{root}/operator/{client}/chunk/+", 0),
-        )
+        user, _, own = client.partition("/")
+        kinds = (Kind.OPERATOR_RESPONSE, Kind.DOWNLOAD_CHUNK)
+        return self._subscriptions(kinds, user=user, client=own)
 
     def for_watcher(self) -> tuple[tuple[str, int], ...]:
         """Return the (filter, QoS) pairs that a live view of the fleet subscribes to."""
-        root = self.root
-        return (
-            (f"{root}/+/status", 1),
-            (f"{root}/+/capability", 1),
-            (f"{root}/+/heartbeat", 0),
-            (f"{root}/+/job/+/progress", 0),
-            (f"{root}/coordinator/summary", 1),
-            (f"{root}/jobs/+", 1),
+        return self._subscriptions((
+            Kind.STATUS, Kind.CAPABILITY, Kind.HEARTBEAT, Kind.PROGRESS, Kind.SUMMARY, Kind.JOB,
+        ))  # fmt: skip
+
+    def _subscriptions(self, kinds: Iterable[Kind], **own: str) -> tuple[tuple[str, int], ...]:
+        return tuple(
+            (f"{self.root}/{filter_of(TABLE[kind].pattern, **own)}", TABLE[kind].qos)
+            for kind in kinds
         )
 
     def parse(self, topic: str) -> Topic:
         """Return what `topic` is. Raises `BadTopic` for anything outside the tree."""
         if len(topic) > MAX_TOPIC_CHARS or not topic.startswith(self.root + "/"):
             raise BadTopic(f"not under {self.root}/: {topic[:80]!r}")
-        levels = topic.split("/")[self._depth :]
-        parsed = _parse_fixed(levels) or _parse_host(levels)
+        parsed = _parsed(topic.split("/")[self._depth :])
         if parsed is None:
             raise BadTopic(f"no such topic: {topic[:120]!r}")
         return parsed
 
 
-_FIXED: Final = {
-    ("coordinator", "status"): Kind.COORDINATOR_STATUS,
-    ("coordinator", "summary"): Kind.SUMMARY,
-    ("coordinator", "holder"): Kind.HOLDER,
-    ("broker", "load"): Kind.BROKER_LOAD,
-    ("broker", "refused"): Kind.BROKER_REFUSED,
-}
-_OPERATOR: Final = {
-    "request": Kind.OPERATOR_REQUEST,
-    "response": Kind.OPERATOR_RESPONSE,
-    "grant": Kind.DOWNLOAD_GRANT,
-}
-_HOME: Final = {
-    "state": Kind.HOME_STATE,
-    "event": Kind.HOME_EVENT,
-    "set": Kind.HOME_COMMAND,
-}
-_PLAIN: Final = {
-    ("status",): Kind.STATUS,
-    ("capability",): Kind.CAPABILITY,
-    ("heartbeat",): Kind.HEARTBEAT,
-    ("echo",): Kind.ECHO,
-    ("job", "request"): Kind.REQUEST,
-    ("job", "response"): Kind.RESPONSE,
-    ("identity", "request"): Kind.IDENTITY_REQUEST,
-    ("identity", "response"): Kind.IDENTITY_RESPONSE,
-}
-_JOB: Final = {"log": Kind.LOG, "progress": Kind.PROGRESS}
-_ARTIFACT: Final = {"offer": Kind.OFFER, "grant": Kind.GRANT}
+# What a coordinator hears of itself; it subscribes to these before it serves, or needs no answer.
+_COORDINATORS_OWN: Final = frozenset(
+    {Kind.COORDINATOR_STATUS, Kind.COORDINATOR_ECHO, Kind.HOLDER, Kind.HOME_COMMAND}
+)
 
 
-def _parse_fixed(levels: list[str]) -> Topic | None:
-    match levels:
-        case ["coordinator", "echo"]:
-            return Topic(Kind.ECHO, "coordinator")
-        case ["coordinator" | "broker", _]:
-            kind = _FIXED.get((levels[0], levels[1]))
-            return Topic(kind) if kind else None
-        case ["jobs", job_id] if _HEX.fullmatch(job_id):
-            return Topic(Kind.JOB, job_id=job_id)
-        case ["operator", user, client, *rest] if is_user(user) and _HOST.fullmatch(client):
-            return _parse_operator(f"{user}/{client}", rest)
-        case ["homeassistant", node, leaf] if leaf in _HOME and _is_node(node):
-            return Topic(_HOME[leaf], node)
-    return None
+def filter_of(pattern: str, **own: str) -> str:
+    """Return a pattern of the table as a topic filter: names given in `own`, `+` for all others."""
+    return _VARIABLE.sub(lambda found: own.get(found[0][1:-1], "+"), pattern)
+
+
+@dataclass(slots=True)
+class _Level:
+    """One level of the tree: what may come next, and the kind of a topic that ends here."""
+
+    literals: dict[str, _Level] = field(default_factory=dict)
+    variable: str = ""
+    below: _Level | None = None
+    kind: Kind | None = None
+
+
+def _grown() -> _Level:
+    top = _Level()
+    for kind, row in TABLE.items():
+        at = top
+        for level in row.pattern.split("/"):
+            if _VARIABLE.fullmatch(level):
+                at.variable = level[1:-1]
+                below = at.below = at.below or _Level()
+                at = below
+            else:
+                at = at.literals.setdefault(level, _Level())
+        at.kind = kind
+    return top
 
 
 def _is_node(name: str) -> bool:
     return name == "coordinator" or is_host(name)
 
 
-def _parse_operator(client: str, levels: list[str]) -> Topic | None:
-    match levels:
-        case ["chunk", index]:
-            return _indexed(Topic(Kind.DOWNLOAD_CHUNK, host=client), index)
-        case [verb] if verb in _OPERATOR:
-            return Topic(_OPERATOR[verb], host=client)
-    return None
+def _is_index(text: str) -> bool:
+    return _INDEX.fullmatch(text) is not None and int(text) < MAX_CHUNKS
 
 
-def _parse_host(levels: list[str]) -> Topic | None:
-    if not levels or not is_host(levels[0]):
+_TREE: Final = _grown()
+_MAY_BE: Final[dict[str, Callable[[str], object]]] = {
+    "host": is_host,
+    "node": _is_node,
+    "user": is_user,
+    "client": _HOST.fullmatch,
+    "job_id": _HEX.fullmatch,
+    "artifact_id": _HEX.fullmatch,
+    "index": _is_index,
+}
+
+
+def _parsed(levels: list[str]) -> Topic | None:
+    at, found = _TREE, {}
+    for level in levels:
+        below = at.literals.get(level)
+        if below is None:
+            below = at.below
+            if below is None or not _MAY_BE[at.variable](level):
+                return None
+            found[at.variable] = level
+        at = below
+    if at.kind is None:
         return None
-    host = levels[0]
-    match levels[1:]:
-        case ["job", job_id, leaf] if leaf in _JOB and _HEX.fullmatch(job_id):
-            return Topic(_JOB[leaf], host, job_id=job_id)
-        case ["artifact", artifact_id, leaf] if leaf in _ARTIFACT and _HEX.fullmatch(artifact_id):
-            return Topic(_ARTIFACT[leaf], host, artifact_id=artifact_id)
-        case ["artifact", artifact_id, "chunk", index] if _HEX.fullmatch(artifact_id):
-            return _indexed(Topic(Kind.CHUNK, host, artifact_id=artifact_id), index)
-        case ["checkpoint", artifact_id, "grant"] if _HEX.fullmatch(artifact_id):
-            return Topic(Kind.CHECKPOINT_GRANT, host, artifact_id=artifact_id)
-        case ["checkpoint", artifact_id, "chunk", index] if _HEX.fullmatch(artifact_id):
-            return _indexed(Topic(Kind.CHECKPOINT_CHUNK, host, artifact_id=artifact_id), index)
-        case rest:
-            kind = _PLAIN.get(tuple(rest))
-            return Topic(kind, host) if kind else None
-
-
-def _indexed(topic: Topic, text: str) -> Topic | None:
-    if not _INDEX.fullmatch(text) or int(text) >= MAX_CHUNKS:
-        return None
-    return Topic(topic.kind, topic.host, topic.job_id, topic.artifact_id, int(text))
+    host = found.get("host") or found.get("node") or ""
+    if "user" in found:
+        host = f"{found['user']}/{found['client']}"
+    return Topic(
+        at.kind, host, found.get("job_id", ""), found.get("artifact_id", ""),
+        int(found.get("index", 0)),
+    )  # fmt: skip

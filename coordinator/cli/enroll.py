@@ -16,7 +16,8 @@ from broker.errors import ConfigError
 from broker.pki import certificates as certs
 from broker.pki import identity as ids
 from broker.pki import keyfiles
-from broker.protocol.acl import Principal, Role
+from broker.protocol.acl import Principal
+from broker.protocol.topic_table import Role
 from broker.sentences import span
 from broker.system.address import parse_addresses, text_of
 from broker.system.machine import system_clock

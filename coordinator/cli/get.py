@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from broker.errors import BadMessage, BadStream, ConfigError, LocalError
 from broker.file_names import is_plain
 from broker.protocol.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored, Word
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from broker.sentences import span
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import Complete, Receiver, SendGrant, WriteChunk

@@ -12,7 +12,8 @@ import click
 
 from broker.errors import ConfigError, LocalError, plain
 from broker.pki import identity as ids
-from broker.protocol.acl import Principal, Role
+from broker.protocol.acl import Principal
+from broker.protocol.topic_table import Role
 from broker.system.machine import system_clock
 from broker.system.settings import config_home, expanded
 from coordinator.ui.options import json_option

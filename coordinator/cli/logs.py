@@ -13,7 +13,8 @@ from broker.clock import rfc3339
 from broker.errors import BadMessage
 from broker.protocol.loglines import decode_lines, missing
 from broker.protocol.messages import JOB_ROW, AskLogs, decode
-from broker.protocol.topics import Kind, Topic, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topic, Topics
 from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.ui.follow import FINAL

@@ -11,7 +11,8 @@ import click
 from broker.clock import rfc3339
 from broker.errors import ConfigError
 from broker.pki import identity as ids
-from broker.protocol.acl import Principal, Role
+from broker.protocol.acl import Principal
+from broker.protocol.topic_table import Role
 from broker.protocol.topics import Topics
 from broker.sentences import printable
 from broker.system.address import Address, parse_addresses, text_of

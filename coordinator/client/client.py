@@ -28,7 +28,8 @@ from broker.protocol.messages import (
     encode,
 )
 from broker.protocol.signing import OperatorKey, is_answer, signed_by
-from broker.protocol.topics import Kind, Topic, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topic, Topics
 from broker.sentences import span
 from broker.system.address import IS_IT_THERE, Address, text_of
 from broker.system.machine import new_id, system_clock

@@ -30,7 +30,8 @@ from broker.protocol.messages import (
     WaitsFor,
     decode,
 )
-from broker.protocol.topics import Kind, Topic
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topic
 from coordinator.client.seen import HostSeen, Snapshot
 from coordinator.jobs import job_progress
 from coordinator.jobs.curve import Curve, curves_of, extended, joined

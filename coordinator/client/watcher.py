@@ -33,7 +33,8 @@ from broker.protocol.messages import (
     encode,
 )
 from broker.protocol.signing import is_answer, signed_by
-from broker.protocol.topics import Kind, Topic, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topic, Topics
 from broker.system.address import text_of
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings

@@ -30,7 +30,8 @@ from broker.protocol.messages import (
     Stopped,
     decode,
 )
-from broker.protocol.topics import Kind, Topic
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topic
 from coordinator.core import assignment, downloads, presence, stopping, uploads
 from coordinator.core.commands import homeassistant_commands, job_commands
 from coordinator.core.effects import AppendLog

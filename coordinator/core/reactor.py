@@ -19,7 +19,8 @@ from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.protocol.events import Connected, Disconnected, Incoming
 from broker.protocol.messages import STATUS, OperatorResponse, Status, Summary, decode
-from broker.protocol.topics import Kind, Topics, user_of
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics, user_of
 from coordinator.core import (
     assignment,
     authority,

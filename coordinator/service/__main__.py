@@ -27,10 +27,10 @@ from broker.client.mailbox import Lane, Mailbox
 from broker.client.options import add_options
 from broker.clock import Now, Randomness
 from broker.errors import ConfigError, StorageError, plain
-from broker.protocol.acl import Role
 from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import Holder
 from broker.protocol.signing import OperatorKey
+from broker.protocol.topic_table import Role
 from broker.protocol.topics import Topics
 from broker.sentences import complain
 from broker.system.address import text_of

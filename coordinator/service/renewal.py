@@ -23,7 +23,8 @@ from broker.protocol.messages import (
     decode,
 )
 from broker.protocol.messages import encode as encode_message
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from broker.system.deadline import SOON_S, Aside, Looks
 from coordinator.core.effects import JournalRead
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.errors import BadMessage
 from broker.protocol.messages import JOB_ROW, PROGRESS, AskShow, AskWhy, Progress, decode
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from broker.sentences import printable, span
 from broker.system.machine import new_id
 from coordinator.client.errors import Unreachable

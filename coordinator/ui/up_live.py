@@ -13,7 +13,8 @@ from rich.live import Live
 
 from broker.errors import BadMessage, LocalError
 from broker.protocol.messages import PROGRESS, AskStatus, Progress, decode
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from broker.sentences import HANG, counted
 from broker.system.address import parse_addresses, text_of
 from broker.system.machine import new_id

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from broker.clock import Clock
 from broker.errors import ConfigError
-from broker.protocol.acl import Principal, Role
+from broker.protocol.acl import Principal
 from broker.protocol.messages import Command, Heartbeat, OperatorRequest
+from broker.protocol.topic_table import Role
 from coordinator.client.contact import Outage
 from coordinator.client.seen import Snapshot
 from coordinator.client.watcher import TIMEOUT_S, Watcher

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.protocol.topics import Kind, Topic, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topic, Topics
 from tests.harness.brokers import embedded
 from tests.harness.fleet import LONG, ROOT, SHORT, Fleet
 
@@ -282,7 +283,7 @@ def _job(state: str) -> Callable[[Heard], bool]:
 
 def _cut(heard: list[Heard]) -> list[Heard]:
     """Leave out what is of another story: rows of jobs that were told before."""
-    return [one for one in heard if one.parsed.kind is not Kind.ECHO]
+    return [one for one in heard if one.parsed.kind not in {Kind.ECHO, Kind.COORDINATOR_ECHO}]
 
 
 def write(page: str, traces: dict[str, list[Heard]]) -> str:

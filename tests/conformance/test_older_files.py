@@ -23,9 +23,10 @@ from broker.client.link import Link, LinkSettings
 from broker.errors import ConfigError
 from broker.pki import identity as ids
 from broker.protocol import acl
-from broker.protocol.acl import Rights, Role
+from broker.protocol.acl import Rights
 from broker.protocol.events import Disconnected, LinkEvent
 from broker.protocol.messages import Holder
+from broker.protocol.topic_table import Role
 from broker.protocol.topics import Topics
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings

@@ -17,7 +17,8 @@ from agent.core.effects import Warn as AgentWarn
 from broker.errors import BadMessage
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from coordinator.core.effects import Warn
 from tests.harness.agent import Agent
 from tests.harness.coordinator import HEX, Fleet, spec

@@ -29,7 +29,8 @@ from agent.core.state import CoreSettings, OwnerSettings
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, Outgoing
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 
 JOB, HEX = "1b" * 32, "5a" * 32
 GIB = 1024**3

@@ -9,7 +9,8 @@ from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, Outgoing
 from broker.protocol.signing import OperatorKey, signed_by
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from broker.stream.ranges import RangeSet
 from coordinator.core.effects import (
     FindResults,

@@ -29,7 +29,7 @@ from broker.protocol.messages import (
     AskWhy,
     decode,
 )
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator import cli

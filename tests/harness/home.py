@@ -14,7 +14,8 @@ from typing import Any
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, Outgoing
-from broker.protocol.topics import HOME_STATUS, Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import HOME_STATUS, Topics
 from broker.system.files import RealDisk
 from coordinator.core.effects import ManifestRead
 from coordinator.core.reactor import Core

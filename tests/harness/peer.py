@@ -11,7 +11,8 @@ from broker.client.link import Link, LinkSettings, feed
 from broker.client.mailbox import Mailbox
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import GRANT, OPERATOR_REQUEST, decode
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
 from broker.system.machine import new_id
 

@@ -21,7 +21,8 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from broker.deploy import RENDERERS, Ports, Site, write
-from broker.protocol.acl import Principal, Role
+from broker.protocol.acl import Principal
+from broker.protocol.topic_table import Role
 from tests.harness.brokers import free_port
 from tests.harness.certificates import Authority
 

@@ -28,7 +28,8 @@ from broker.errors import BadMessage, BadTopic
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
 from broker.protocol.loglines import encode_lines
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
 from broker.system.machine import new_id
 from coordinator.manifest.builtin import builtin_trainers

@@ -6,8 +6,8 @@ import itertools
 from typing import Final
 
 from broker.protocol.acl import Principal
-from broker.protocol.asyncapi import CHANNELS
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import TABLE, Kind
+from broker.protocol.topics import Topics
 
 JOB: Final = "1" * 64
 ARTIFACT: Final = "a" * 64
@@ -32,7 +32,7 @@ def tree(topics: Topics) -> list[tuple[Kind, str, str]]:
 
 
 def _address(topics: Topics, kind: Kind, host: str, user: str) -> str:
-    filled = CHANNELS[kind].address.format(
+    filled = f"fleet/{TABLE[kind].pattern}".format(
         host=host, node=host, user=user, client="cli-1", job_id=JOB, artifact_id=ARTIFACT, index=3
     )
     topic = filled.replace("fleet", topics.root, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 
 ROOT = Path(__file__).resolve().parents[2]
 

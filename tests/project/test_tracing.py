@@ -11,7 +11,8 @@ import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.acl import matches
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/tracing.md").read_text("utf-8")

@@ -28,7 +28,7 @@ from broker.protocol.messages import (
     Wire,
     encode,
 )
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 
 from .agentnode import AgentNode
 from .checks import Checker, Violation

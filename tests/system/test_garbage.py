@@ -10,7 +10,8 @@ import pytest
 
 from broker.client.link import Link, LinkSettings
 from broker.protocol.events import LinkEvent, Outgoing
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
 from broker.system.machine import new_id
 

@@ -20,7 +20,8 @@ from broker.client.link import Link, LinkSettings, feed
 from broker.client.mailbox import Mailbox
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import GRANT, Finished, Offer, decode, encode
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from broker.stream.stream import Done, SendChunk, Sender, SendOffer
 from broker.system.address import parse_addresses
 from broker.system.machine import new_id

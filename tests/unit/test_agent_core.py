@@ -30,7 +30,8 @@ from agent.core.state import CoreSettings
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from tests.harness.agent import GIB, HEX, JOB, Agent
 
 

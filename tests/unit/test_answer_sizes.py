@@ -9,7 +9,7 @@ import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from tests.harness.coordinator import OPERATOR, Fleet, spec
 from tests.unit.test_filing import Coordinator, ledgers_closed
 

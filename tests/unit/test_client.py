@@ -23,7 +23,8 @@ from broker.protocol.messages import (
     encode,
 )
 from broker.protocol.signing import OperatorKey, answered_by
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from broker.sentences import json_text
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings

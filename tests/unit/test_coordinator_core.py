@@ -9,7 +9,7 @@ import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from coordinator.core.effects import ManifestRead, ManifestRefused, PartStored
 from coordinator.jobs.jobs import Change
 from coordinator.jobs.plan_entries import HostPolicy, Plan

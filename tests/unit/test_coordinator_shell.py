@@ -15,7 +15,8 @@ from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, Outgoing
 from broker.protocol.signing import OperatorKey, signed_by
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from broker.system.files import RealDisk
 from coordinator.core.effects import ManifestRead
 from coordinator.core.state import CoreSettings

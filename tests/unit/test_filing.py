@@ -17,7 +17,8 @@ import pytest
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, Outgoing
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from coordinator.admin import __main__ as maintenance
 from coordinator.core.effects import BundleRefused, ManifestRead
 from coordinator.core.filing import AT_ONCE, HANGS_S, LET_GO_S, RETRY_S

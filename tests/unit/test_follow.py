@@ -8,7 +8,8 @@ import pytest
 
 from broker.protocol.loglines import encode_lines
 from broker.protocol.messages import JobRow, Progress, encode
-from broker.protocol.topics import Kind, Topic, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topic, Topics
 from coordinator.cli.logs import Follower
 from coordinator.ui.follow import _heard, _Screen, in_fields, outcome
 

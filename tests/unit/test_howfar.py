@@ -9,7 +9,7 @@ from rich.console import Console
 
 from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from coordinator.client.mirror import Mirror
 from coordinator.faces.homeassistant_states import held_by_host, host_state
 from coordinator.jobs import job_progress

@@ -12,7 +12,7 @@ from broker.errors import BadMessage
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected, Incoming
 from broker.protocol.loglines import LogLines, decode_lines, encode_lines, missing
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from broker.system.files import RealDisk
 from coordinator.cli.logs import Follower
 from coordinator.core.effects import AppendLog

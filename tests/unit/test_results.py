@@ -15,7 +15,7 @@ import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from coordinator.jobs.set_aside import command, kept_words, set_aside, told_metric
 from coordinator.ledger.database import back_up
 from coordinator.ledger.ledger import FILE_NAME

@@ -31,7 +31,7 @@ from broker.clock import Now
 from broker.errors import BadStream
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from coordinator.core.effects import FinishPart, PartStored
 from coordinator.core.effects import SendChunk as SendDownload
 from tests.harness.agent import HEX, JOB, Agent, leased

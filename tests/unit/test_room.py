@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import broker.protocol.messages as m
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from broker.stream.ranges import RangeSet
 from coordinator.cli import why
 from coordinator.cli.list_ import _draw as draw_jobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.protocol.topics import Kind
+from broker.protocol.topic_table import Kind
 from coordinator.core.state import ROWS_AT_ONCE
 from tests.harness.coordinator import Fleet, spec
 

@@ -21,7 +21,8 @@ from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, Outgoing
-from broker.protocol.topics import Kind, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 from tests.harness.agent import GIB, JOB, MONDAY, TRAINERS, leased
 
 DONE = '{"event":"result","metrics":{"auroc":0.9},"files":[]}'

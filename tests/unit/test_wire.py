@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 from broker.errors import BadMessage, BadTopic, ConfigError
 from broker.protocol import messages as m
 from broker.protocol.messages import codec
-from broker.protocol.topics import RESERVED, Kind, Topic, Topics
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import RESERVED, Topic, Topics
 
 HEX = "0f" * 32
 ADAPTERS = {
@@ -93,7 +94,7 @@ TOPICS = {
     T.capability("pi"): Topic(Kind.CAPABILITY, "pi"),
     T.heartbeat("pi"): Topic(Kind.HEARTBEAT, "pi"),
     T.echo("pi"): Topic(Kind.ECHO, "pi"),
-    T.echo("coordinator"): Topic(Kind.ECHO, "coordinator"),
+    T.echo("coordinator"): Topic(Kind.COORDINATOR_ECHO),
     T.request("pi"): Topic(Kind.REQUEST, "pi"),
     T.response("pi"): Topic(Kind.RESPONSE, "pi"),
     T.log("pi", HEX): Topic(Kind.LOG, "pi", HEX),

@@ -14,8 +14,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from broker.clock import Now, rfc3339
-from broker.protocol.acl import Principal, Role
+from broker.protocol.acl import Principal
 from broker.protocol.messages import AskIdentity, OperatorResponse
+from broker.protocol.topic_table import Role
 from broker.protocol.topics import is_host, user_of
 from coordinator.core import births
 from coordinator.core.effects import JournalRead
