@@ -76,7 +76,9 @@ STRIKES ?= 150
 chaos: $(STAMP) ## real trainings while plugs are pulled: make chaos JOBS=100 STRIKES=150, on both brokers
 	@$(BIN)/python -m tests.chaos --jobs $(JOBS) --strikes $(STRIKES)
 
-kill: $(STAMP) ## jobs of seconds while each connection is struck: make kill JOBS=200 STRIKES=200 [SEED=1]
+kill: JOBS = 200
+kill: STRIKES = 200
+kill: $(STAMP) ## jobs of seconds while each connection is struck: make kill [JOBS=200 STRIKES=200 SEED=1]
 	@$(BIN)/python -m tests.chaos --kills --jobs $(JOBS) --strikes $(STRIKES) --seed $(or $(SEED),1)
 
 MESSAGES ?= 1000000

@@ -75,10 +75,10 @@ class Mirror:
             dict(self.ends_s),
         )
 
-    def apply(self, topic: Topic, payload: bytes, now: Now) -> bool:
+    def apply(self, topic: Topic, payload: bytes, now: Now, *, retained: bool = False) -> bool:
         """Take one message; return whether anything changed. Garbage is counted and dropped."""
         try:
-            changed = self._apply(topic, payload, now)
+            changed = self._apply(topic, payload, now, retained=retained)
         except BadMessage:
             self.garbage += 1
             return False
@@ -178,10 +178,10 @@ class Mirror:
             if row.waits_for != waits_for:
                 self.jobs[job_id] = row.model_copy(update={"waits_for": waits_for})
 
-    def _apply(self, topic: Topic, payload: bytes, now: Now) -> bool:
+    def _apply(self, topic: Topic, payload: bytes, now: Now, *, retained: bool) -> bool:
         match topic.kind:
             case Kind.STATUS | Kind.CAPABILITY | Kind.HEARTBEAT:
-                return self._on_host(topic, payload, now)
+                return self._on_host(topic, payload, now, retained=retained)
             case Kind.PROGRESS:
                 return self._on_progress(topic, payload, now)
             case Kind.JOB:
@@ -194,7 +194,7 @@ class Mirror:
                 return False
         return True
 
-    def _on_host(self, topic: Topic, payload: bytes, now: Now) -> bool:
+    def _on_host(self, topic: Topic, payload: bytes, now: Now, *, retained: bool) -> bool:
         if not payload:
             return False  # a retained message was cleared; the coordinator's list tells who is gone
         host = self.hosts.get(topic.host)
@@ -207,6 +207,8 @@ class Mirror:
             known = host.status
             if status.state == "offline" and known and known.session != status.session:
                 return False  # a late will of an old session
+            if retained and status.reason == "lost" and host.heard_s is not None:
+                return False  # a broker publishes the wills as it ends, and keeps them
             heard_s = now.mono_s if status.state == "online" else host.heard_s
             lost_s = None if status.reason != "lost" else host.lost_s or now.mono_s
             host = replace(host, status=status, heard_s=heard_s, lost_s=lost_s)

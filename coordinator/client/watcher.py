@@ -252,7 +252,7 @@ class Watcher:
         except (BadTopic, BadMessage):
             self._mirror.garbage += 1
             return None
-        if self._mirror.apply(topic, event.payload, now):
+        if self._mirror.apply(topic, event.payload, now, retained=event.retained):
             self._follow(topic, now)
         return None
 

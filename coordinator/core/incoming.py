@@ -48,7 +48,8 @@ def on_message(world: World, topic: Topic, message: Incoming, now: Now) -> None:
         return
     match topic.kind:
         case Kind.STATUS:
-            presence.on_status(world, topic.host, decode(STATUS, payload), now)
+            status = decode(STATUS, payload)
+            presence.on_status(world, topic.host, status, now, retained=message.retained)
         case Kind.CAPABILITY:
             presence.on_capability(world, topic.host, message, now)
         case Kind.HEARTBEAT:

@@ -37,12 +37,14 @@ def host_of(world: World, name: str) -> Host | None:
     return host
 
 
-def on_status(world: World, name: str, status: Status, now: Now) -> None:
+def on_status(
+    world: World, name: str, status: Status, now: Now, *, retained: bool = False
+) -> None:
     """A host comes or goes."""
     host = host_of(world, name)
     if status.state == "online":
         births.on_passing(world, name, now)
-    if host is None or not host.on_status(status, now):
+    if host is None or not host.on_status(status, now, retained=retained):
         return
     world.look_at(name)
     world.timers.set(("summary",), now.mono_s + 0.2)

@@ -102,8 +102,12 @@ class Host:
         self.last_seen_s = now.mono_s
         self.last_seen_at = now.text()
 
-    def on_status(self, status: Status, now: Now) -> bool:
-        """Take a status message; return whether presence changed."""
+    def on_status(self, status: Status, now: Now, *, retained: bool) -> bool:
+        """Take a status message; return whether presence changed.
+
+        A retained loss of a host that is online is the will that a broker published as it ended,
+        and kept: it says nothing of the host. Silence will tell.
+        """
         was = (self.online, self.session)
         if status.state == "online":
             self._replaced_by(status, now)
@@ -111,6 +115,8 @@ class Host:
             self.session, self.instance = status.session, status.instance
             self.boot_id = status.boot_id
             self.seen(now)
+        elif self.online and retained and status.reason == "lost":
+            return False
         elif self.session in {None, status.session}:
             self.online, self.offline_why = False, status.reason
             self.session, self.ended_s = status.session, now.mono_s

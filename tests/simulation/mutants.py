@@ -158,8 +158,8 @@ def _lease_for_ever(patch: Patch) -> None:
 def _lease_ends_with_connection(patch: Patch) -> None:
     real = presence.on_status
 
-    def on_status(world: World, name: str, status: Any, now: Now) -> None:
-        real(world, name, status, now)
+    def on_status(world: World, name: str, status: Any, now: Now, **more: Any) -> None:
+        real(world, name, status, now, **more)
         if status.state == "offline":
             for job in world.held_at(name):
                 world.timers.set(("lease", job.job_id), now.mono_s + 60.0)

@@ -143,7 +143,7 @@ def test_a_silent_host_is_offline() -> None:
     assert fleet.core.world.hosts["pi"].online
 
 
-@pytest.mark.parametrize("says", ["nothing", "that all are lost"])
+@pytest.mark.parametrize("says", ["nothing", "that all are lost", "so, and retains it"])
 def test_no_host_is_away_because_the_broker_is(says: str) -> None:
     """However long that lasts, and whatever a broker says of its clients as it ends."""
     fleet = Fleet()
@@ -153,6 +153,10 @@ def test_no_host_is_away_because_the_broker_is(says: str) -> None:
     fleet.handle(Disconnected("refused", False))
     fleet.passes(3 * fleet.settings.host_timeout_s)
     fleet.handle(Connected("again"))
+    if says == "so, and retains it":
+        lost = m.Status(state="offline", reason="lost", session=pi.session,
+                        instance=pi.instance, boot_id=pi.boot_id)  # fmt: skip
+        fleet.handle(Incoming(fleet.topics.status("pi"), m.encode(lost), retained=True))
 
     def told() -> str:
         (row,) = fleet.asks(m.AskWorkers(id=fleet.new_id())).data["workers"]

@@ -168,6 +168,8 @@ def test_hosts_that_go_with_the_broker_are_as_they_were() -> None:
     for name in ("early", "early", "pi"):
         heard.says(TOPICS.status(name), encode(gone))
     heard.mirror.doubt(Now(5.1, 5.1))
+    again = TOPICS.parse(TOPICS.status("pi"))
+    assert not heard.mirror.apply(again, encode(gone), Now(6.0, 6.0), retained=True)
     assert [host.online for host in heard.mirror.hosts.values()] == [False, True]
 
 

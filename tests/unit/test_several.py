@@ -44,7 +44,7 @@ def test_what_was_done_before_a_silence_is_told_with_what_was_not(
         return [says(client, ask.id, {"jobs": done})]
 
     coordinator = peer(answer)
-    chosen = ["cancel", "--status", "pending", "--yes", "--timeout", "1", "--json"]
+    chosen = ["cancel", "--status", "pending", "--yes", "--timeout", "3", "--json"]
     assert main([*chosen, *_aim(where)]) == EXIT_UNREACHABLE
     told = json.loads(capsys.readouterr().out)
     assert [one["ok"] for one in told] == [True] * MAX_JOBS + [False] * 2
