@@ -25,8 +25,8 @@ from tests.harness.brokers import BrokerProcess
 
 END_S = 2.0  # less than any wait that is given up
 ROOT = Path(__file__).resolve().parents[2]
-WITH_LOCKS = {str(ROOT / "broker" / name) for name in ("connection.py", "link.py", "mailbox.py")}
-WITH_LOCKS |= {str(ROOT / "broker" / "packets.py"), threading.__file__}
+CLIENT = ("connection.py", "link.py", "mailbox.py", "paho_packets.py")
+WITH_LOCKS = {str(ROOT / "broker" / "client" / name) for name in CLIENT} | {threading.__file__}
 # After these Python looks whether a signal has come.
 LOOKS_AFTER = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD", "RESUME"}
 

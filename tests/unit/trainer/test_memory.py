@@ -24,7 +24,7 @@ CHANNELS, WINDOW, STRIDE = 32, 60, 30
 # The real program; what is its own is looked at as it learns: pages of mapped files are not.
 WATCHED = """
 import importlib, re, sys, time
-from agent.trainer import keeper
+from agent.trainer.common import checkpoint as keeper
 step, peaks, clocks = keeper.Keeper.step, [], []
 def watching(self, capture):
     status = open("/proc/self/status").read()

@@ -38,7 +38,7 @@ Events = list[dict[str, Any]]
 # The real program, which sends itself a real SIGTERM at a step.
 AT_STEP = """
 import importlib, os, signal, sys
-from agent.trainer import keeper
+from agent.trainer.common import checkpoint as keeper
 step, steps = keeper.Keeper.step, []
 def counting(self, capture):
     steps.append(1)
@@ -160,7 +160,8 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(
         "--batch-size=16", *SMALL["mlp"], f"--checkpoint-dir={kept}", "--checkpoint-every-s=1",
     ]  # fmt: skip
     slow = (
-        "import sys, time\nfrom agent.trainer import keeper, run\n"
+        "import sys, time\nfrom agent.trainer import run\n"
+        "from agent.trainer.common import checkpoint as keeper\n"
         "step = keeper.Keeper.step\n"
         "def slowly(self, capture):\n    self._clock = lambda: time.monotonic() * 1000\n"
         "    step(self, capture)\n"
