@@ -16,7 +16,7 @@ SET ?= servers
 # What is long is broken between words, as all that the fleet says.
 SAY := $(BIN)/python -m broker.sentences
 
-.PHONY: sim chaos kill fuzz mutants help setup demo demo-real test test-slow lint types imports check generate bench clean
+.PHONY: sim chaos kill fuzz mutants help setup demo demo-real test test-all lint types imports check generate bench clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -89,11 +89,11 @@ fuzz: $(STAMP) ## mutated messages for every decoder and both cores: make fuzz M
 mutants: $(STAMP) ## does the simulation find deliberate bugs?
 	@$(BIN)/python -m tests.simulation --mutants
 
-test: $(STAMP) ## the tests, without the slow ones
+test: $(STAMP) ## pure tests, the simulation and a dozen smoke tests: 2 to 4 minutes
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
-test-slow: $(STAMP) ## the slow tests alone
-	$(BIN)/python -m pytest -m slow -n 3 --dist loadfile
+test-all: $(STAMP) ## every test: 20 to 40 minutes
+	$(BIN)/python -m pytest -m "" -n 3 --dist loadfile
 
 BENCH ?=
 

@@ -7,11 +7,12 @@ import queue
 import signal
 import socket
 import ssl
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import paho.mqtt.client as mqtt
 import pytest
@@ -22,6 +23,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
 
 DEADLINE_S = 60.0
+TESTS: Final = Path(__file__).parent
 
 # How fast a machine is on a busy day is no property of the code.
 settings.register_profile("fleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,6 +32,37 @@ settings.load_profile("fleet")
 # A script starts what it puts in the background with SIGINT ignored, and programs inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Every test in these folders starts programs, a browser or a broker of somebody else.
+SYSTEM: Final = {"attacks", "chaos", "conformance", "install", "system"}
+_STARTS: Final = {"os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"}
+_started: list[str] = []
+
+
+def _note_start(event: str, _: object) -> None:
+    if event in _STARTS:
+        _started.append(event)
+
+
+sys.addaudithook(_note_start)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `SYSTEM`; `make test` leaves them out but for those marked `smoke`."""
+    for item in items:
+        if item.path.relative_to(TESTS).parts[0] in SYSTEM:
+            item.add_marker("system")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that starts a process and is not marked `system`."""
+    _started.clear()
+    yield
+    if _started and not {"slow", "smoke", "system"} & {mark.name for mark in item.iter_markers()}:
+        pytest.fail(f"it started a process ({_started[0]}): mark it `system`")
 
 
 class Client:

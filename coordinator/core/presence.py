@@ -37,9 +37,7 @@ def host_of(world: World, name: str) -> Host | None:
     return host
 
 
-def on_status(
-    world: World, name: str, status: Status, now: Now, *, retained: bool = False
-) -> None:
+def on_status(world: World, name: str, status: Status, now: Now, *, retained: bool = False) -> None:
     """A host comes or goes."""
     host = host_of(world, name)
     if status.state == "online":

@@ -80,6 +80,7 @@ def test_the_example_settings_are_the_defaults() -> None:
                 assert bare[model.section][name] == field.default, f"{model.section}.{name}"
 
 
+@pytest.mark.system
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 def test_make_demo_says_what_it_is_at_and_what_comes_next() -> None:
     """Each step that takes long is told before it begins; a section that it names is there."""

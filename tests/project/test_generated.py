@@ -15,6 +15,7 @@ from broker.protocol.topic_table import Kind
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("module", "file"),
     [
@@ -33,6 +34,7 @@ def test_a_generated_file_is_current(module: str, file: str) -> None:
     assert made.stdout == current, f"{file} is out of date: run `make generate`"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("broker", ["mosquitto", "rabbitmq", "nats"])
 def test_the_brokers_files_are_current(broker: str, tmp_path: Path) -> None:
     """etc/ has what the command writes for a fleet that names nobody yet."""

@@ -84,6 +84,7 @@ def _digest(seed: int, hash_seed: str) -> str:
     return done.stdout.decode()
 
 
+@pytest.mark.smoke
 def test_a_seed_always_gives_the_same_run() -> None:
     """To the last message, in another process and with another order of sets."""
     first, second = _digest(7, "1"), _digest(7, "2")

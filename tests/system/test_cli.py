@@ -55,6 +55,7 @@ def _json(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.smoke
 def test_what_scripts_read_is_as_documented(fleet: Any, cli: Any, short: str) -> None:
     """The contracts of every reading command, on a fleet with a finished and a pending job."""
     fleet.plan(short, 'model = "gru"\nmode = "oracle"\nrequire_cuda = true')
@@ -535,6 +536,7 @@ def test_check_needs_nobody_and_reports_all_errors_at_once(tmp_path: Path) -> No
     assert _run("check", str(tmp_path / "none.toml"), "--offline").returncode == 1
 
 
+@pytest.mark.smoke
 def test_starting_up_is_cheap() -> None:
     """No verb loads what it does not need: MQTT client, tables, models of messages, torch."""
     code = (

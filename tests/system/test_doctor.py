@@ -70,6 +70,7 @@ def test_without_a_broker_all_the_rest_is_checked(state: Path, data: Path) -> No
     assert not state.parent.exists()
 
 
+@pytest.mark.smoke
 def test_with_a_broker_and_a_coordinator_all_is_well(
     system_broker: str, state: Path, data: Path, tmp_path: Path
 ) -> None:

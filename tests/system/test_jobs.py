@@ -35,6 +35,7 @@ def _trainers(fleet: Any) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.smoke
 def test_a_job_is_trained_and_its_artifact_comes_home(
     fleet: Any, short: str, wait_for: Any
 ) -> None:
@@ -270,6 +271,7 @@ def test_how_long_a_host_was_away_after_training_is_no_training(fleet: Any, wait
     assert row["finished_at"] == at["completed"]
 
 
+@pytest.mark.smoke
 def test_a_broker_that_is_killed_and_started_again_loses_nothing(
     tmp_path: Path, data: Path, new_broker: Any, make_fleet: Any
 ) -> None:

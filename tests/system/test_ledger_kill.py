@@ -179,6 +179,7 @@ def assert_rows_and_events_agree(ledger: Ledger) -> None:
         assert contradiction(job, ledger.events(job.job_id)) == ""
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("start", ["new", "old"])
 def test_a_ledger_survives_sigkill_at_every_statement(
     tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,8 @@ import subprocess
 import urllib.request
 from typing import Any
 
+import pytest
+
 from tests.harness.brokers import free_port
 
 
@@ -17,6 +19,7 @@ def _value(text: str, series: str) -> float:
     return float(found[1])
 
 
+@pytest.mark.smoke
 def test_a_job_is_seen_in_the_metrics(fleet: Any, short: str) -> None:
     """What it took, what came of it, and what it cost the ledger; promtool finds no fault."""
     port = free_port()

@@ -67,6 +67,7 @@ def test_the_example_runs_by_hand(example: dict[str, str], data: Path, tmp_path:
     assert made[0] == made[1]
 
 
+@pytest.mark.smoke
 def test_the_example_runs_in_the_fleet(
     fleet: Fleet, example: dict[str, str], tmp_path: Path
 ) -> None:

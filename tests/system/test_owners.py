@@ -116,6 +116,7 @@ def test_whoever_would_lose_work_is_asked_before_it_is_given_back(fleet: Any, cl
     fleet.until("waits-oracle", "pending")
 
 
+@pytest.mark.smoke
 def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
     fleet: Any, cli: Any, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def told(fleet: Any, event: str) -> str:
     return why
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("where", [pytest.param("elsewhere", marks=pytest.mark.slow), "here"])
 def test_a_job_goes_on_where_its_agent_left(
     fleet: Any, undisturbed: str, where: str, wait_for: Any

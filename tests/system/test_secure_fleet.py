@@ -92,6 +92,7 @@ def _plan(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.smoke
 def test_a_fleet_over_tls_from_init_to_revoke(
     networks: list[Namespace], data: Path, tmp_path: Path
 ) -> None:

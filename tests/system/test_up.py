@@ -142,6 +142,7 @@ def test_a_plan_gives_the_same_artifacts_again_also_on_mosquitto(
     assert ids[0] == ids[1]
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_the_results_say_what_was_stored_and_what_is_left(tmp_path: Path, data: Path) -> None:
     """Progress while it runs, a table at the end, and for what is left over the reason."""

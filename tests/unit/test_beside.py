@@ -13,6 +13,8 @@ import pytest
 
 from agent.running_agent import Beside, find
 
+pytestmark = pytest.mark.system
+
 HOST = f"beside-{os.getpid()}"
 
 

@@ -196,6 +196,7 @@ def test_nothing_watched_is_lost_around_an_answer(
     assert seen == expected
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("arguments", [("list",), ("list", "--json")])
 def test_whoever_reads_only_the_first_line_is_told_of_no_failure(
     where: BrokerSettings, peer: Any, says: Any, arguments: tuple[str, ...]

@@ -14,7 +14,10 @@ import pytest
 
 from broker.system.settings import BrokerSettings
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="a terminal of one's own is a pty")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(os.name != "posix", reason="a terminal of one's own is a pty"),
+]
 
 QUESTION = b"Cancel 2 jobs? [y/N]:"
 JOB = {

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from coordinator.admin.checkup import started_with
+
+pytestmark = pytest.mark.system
 
 # What looks as a coordinator does, and is none; before it speaks its command line may be empty.
 _WAIT = "import sys; print('here', flush=True); sys.stdin.read()"

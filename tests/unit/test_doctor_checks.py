@@ -132,6 +132,7 @@ def _smi(folder: Path, script: str) -> Path:
     return folder
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for nvidia-smi")
 @pytest.mark.parametrize(
     ("script", "torch", "level", "said"),
@@ -236,6 +237,7 @@ def test_what_was_found_is_summed_up() -> None:
     )
 
 
+@pytest.mark.system
 def test_trainers_that_start_are_one_list() -> None:
     """Of whichever program, and of the host's own; those that do not are told each."""
     own = {

@@ -100,6 +100,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
 @pytest.mark.parametrize(
     ("size_bytes", "limit_bytes"),
@@ -144,6 +145,7 @@ for work in (
 """
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
 def test_a_file_that_the_disk_does_not_take_whole_is_what_it_was(tmp_path: Path) -> None:
     """Each is the old one, or none: nobody reads half of one."""
@@ -511,6 +513,7 @@ for attempt, limit_bytes in ((1, soft), (2, 300), (3, soft)):
 """
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
 def test_a_row_that_the_disk_does_not_take_whole_spoils_no_other(tmp_path: Path) -> None:
     """Once there is room again the next one has a line of its own."""

@@ -77,6 +77,7 @@ def test_a_broker_at_another_port_is_handed_out_with_it(
     assert written == "mqtts://pi.lan:28883\n"
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="ulimit is a shell's")
 @pytest.mark.parametrize("program", ["coordinator", "agent"])
 def test_a_disk_that_takes_nothing_is_named(home: Path, program: str) -> None:
@@ -122,6 +123,7 @@ def test_every_verb_that_is_proposed_exists() -> None:
     assert not set(_OTHER_WORDS) & set(VERBS)
 
 
+@pytest.mark.system
 def test_a_value_that_looks_like_an_option_is_one_all_the_same(home: Path) -> None:
     """It is refused as what it was given for, not with the usage of another program."""
     ran = subprocess.run(
@@ -135,6 +137,7 @@ def test_a_value_that_looks_like_an_option_is_one_all_the_same(home: Path) -> No
     assert "host" in ran.stderr
 
 
+@pytest.mark.system
 def test_scripts_can_make_a_fleet(home: Path, done: Say, tmp_path: Path) -> None:
     """Each verb of the certificates answers in JSON, with what comes next."""
     away = {"FLEET_BROKER": "mqtts://127.0.0.1:1"}
@@ -181,6 +184,7 @@ def test_an_enrolment_is_two_lines_of_json(home: Path, capsys: pytest.CaptureFix
     assert "run `fleet enroll pi --replace` again" in said, "without, it would be refused"
 
 
+@pytest.mark.system
 def test_commands_to_copy_name_folders_as_a_shell_takes_them(
     home: Path, done: Say, tmp_path: Path
 ) -> None:
@@ -222,6 +226,7 @@ def test_several_operators_on_the_machine_of_the_ca_are_no_riddle(
     assert "several identities" not in said
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("verb", [("fsck",), ("backup", "copy.db")], ids=lambda one: one[0])
 def test_what_becomes_another_program_answers_in_json_as_well(
     home: Path, verb: tuple[str, ...]
@@ -248,6 +253,7 @@ def test_a_folder_of_data_that_is_not_there_is_no_start(
     assert not (home / "state").exists()
 
 
+@pytest.mark.system
 def test_a_snooze_ends_by_off_where_pause_does(home: Path, refused: Say) -> None:
     """The owner's at once, on the machine itself."""
     assert "say which host" in refused("snooze", "--off")
@@ -264,6 +270,7 @@ def test_a_snooze_ends_by_off_where_pause_does(home: Path, refused: Say) -> None
     assert not (state / "snooze").exists()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("program", ["coordinator", "agent"])
 def test_a_broker_that_is_not_there_is_told_once_with_what_to_do(
     home: Path, tmp_path: Path, program: str
@@ -391,6 +398,7 @@ def test_a_wrong_name_of_the_operator_leaves_nothing_half_made(
     assert "fleet enroll HOST" in done("init", "--broker", "pi.lan", "--operator", "alice")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 @pytest.mark.skipif(os.name != "posix", reason="a shell closes it")
 def test_a_stream_that_is_closed_changes_no_exit_code(home: Path, stream: str) -> None:

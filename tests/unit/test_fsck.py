@@ -126,6 +126,7 @@ def test_a_folder_that_is_in_order_is_clean(state: State) -> None:
     assert state.findings() == []
 
 
+@pytest.mark.system
 def test_whoever_reads_only_the_first_line_is_told_of_no_fault(state: State) -> None:
     """`fleet fsck | head -1`: whoever reads has gone, as after every other verb."""
     ends = os.pipe()

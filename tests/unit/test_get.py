@@ -105,6 +105,7 @@ def test_what_does_not_hash_to_its_id_is_not_kept(
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
 def test_a_full_disk_is_told_with_the_file(
     where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
@@ -140,6 +141,7 @@ def test_what_somebody_else_has_put_there_is_not_written_through(
     assert (out / "gbt.tar.zst").read_bytes() == content
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_what_a_killed_one_has_left_is_cleared_away(
     where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path

@@ -52,6 +52,7 @@ def test_an_example_is_whole_in_a_usual_window(verb: str, command: click.Command
     assert [one for one in said if one not in shown] == []
 
 
+@pytest.mark.system
 def test_help_is_what_the_reference_says() -> None:
     """Line by line, in a window that is wide enough."""
     page = (ROOT / "docs/cli.md").read_text("utf-8")

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="each user has a home there")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(os.name != "posix", reason="each user has a home there"),
+]
 
 # A user whom /etc/passwd does not know; whoever is no administrator cannot become one.
 UNKNOWN = """

@@ -14,6 +14,8 @@ import pytest
 from broker.protocol import messages as m
 from tests.harness.secure import House
 
+pytestmark = pytest.mark.system
+
 # None of these is for the daemons, nor for a command that shows a few lines.
 HEAVY = {
     "IPython", "amqtt", "fastapi", "matplotlib", "nicegui", "numpy", "pandas", "pyarrow",

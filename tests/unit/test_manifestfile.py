@@ -229,6 +229,7 @@ PlanFile(Path(sys.argv[1]), Path(sys.argv[2])).read(builtin_trainers())
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
+@pytest.mark.system
 def test_a_full_disk_leaves_the_last_good_manifest_as_it_was(tmp_path: Path) -> None:
     """The new one is taken, and said not to be kept."""
     path = tmp_path / "plan.toml"

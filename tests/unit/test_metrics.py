@@ -182,6 +182,7 @@ def test_a_value_on_a_bound_belongs_to_its_bucket() -> None:
     assert counts[-1] == 3
 
 
+@pytest.mark.system
 def test_promtool_finds_no_fault(tmp_path: Path) -> None:
     """Names, kinds, units and help, as Prometheus' own linter wants them; and the rules."""
     promtool = shutil.which("promtool")

@@ -19,7 +19,10 @@ from agent.process.forkserver import Nursery
 from agent.process.supervisor import Trainer
 from tests.harness.processes import is_over
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is for Linux alone")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(sys.platform != "linux", reason="it is for Linux alone"),
+]
 
 DEADLINE_S = 60.0
 SLEEP = "import time; print('here', flush=True); time.sleep(600)"
@@ -128,6 +131,7 @@ def test_a_keeper_that_does_not_listen_is_ended(
     run = Watched(nursery, tmp_path, SLEEP)
     assert run.line() == "here"
     keeper, over = psutil.Process(run.trainer.pid), threading.Event()
+    trainer = psutil.Process(run.trainer.trainer_pid)
 
     def stop() -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -142,7 +146,7 @@ def test_a_keeper_that_does_not_listen_is_ended(
     finally:
         over.set()
         thread.join()
-    await_end(psutil.Process(run.trainer.trainer_pid))
+    await_end(trainer)
 
 
 def test_a_trainers_priority_is_its_own(nursery: Nursery, tmp_path: Path) -> None:

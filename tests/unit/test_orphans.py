@@ -18,6 +18,8 @@ import pytest
 from agent.process.orphans import MARK, end_orphan, record
 from tests.harness.processes import DAEMON, is_over
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
 SOON_S = 5.0

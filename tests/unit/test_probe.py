@@ -20,7 +20,10 @@ import agent
 from agent.host.capability import answer_of, probe_torch
 from tests.harness.inthread import until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="its libraries end in .so")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(sys.platform != "linux", reason="its libraries end in .so"),
+]
 
 GPU = """
 class cuda:

@@ -11,6 +11,8 @@ import pytest
 from broker.errors import LocalError
 from coordinator.ui.processes import Child
 
+pytestmark = pytest.mark.system
+
 NOISY = """\
 import sys
 for number in range(60_000):

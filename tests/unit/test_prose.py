@@ -211,6 +211,7 @@ def test_a_finding_goes_on_below_its_own_words(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="a terminal of this kind is not there")
 def test_what_init_says_is_whole_in_a_real_window(tmp_path: Path) -> None:
     """The first screen that anybody sees: no line of it is broken by the terminal."""

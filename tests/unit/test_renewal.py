@@ -30,6 +30,8 @@ from broker.protocol.messages import (
 from broker.protocol.topics import Topics
 from coordinator.service.renewal import Renewals
 
+pytestmark = pytest.mark.system
+
 NOW_S = 1.8e9
 YEAR_S = 365 * DAY_S
 TOPICS = Topics()

@@ -25,6 +25,8 @@ from broker.errors import BadMessage
 from broker.protocol.messages import Assign
 from tests.harness.processes import DAEMON, end, is_over
 
+pytestmark = pytest.mark.system
+
 DEADLINE_S = 60.0
 SLEEP = "import time; time.sleep(600)"
 DEAF = f"import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); {SLEEP}"

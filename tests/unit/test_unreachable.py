@@ -163,6 +163,7 @@ def test_no_broker_is_told_at_once() -> None:
     assert "fleet up" not in str(gone.value)  # whoever names a broker has a fleet
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("topic_root", "ca_of", "why"),
     [
@@ -195,6 +196,7 @@ def test_a_broker_that_refuses_is_not_called_unreachable(
     assert "fleet up" not in str(gone.value)
 
 
+@pytest.mark.system
 def test_a_broker_that_goes_away_is_not_said_to_answer() -> None:
     """Whoever watches a fleet is told of the one that is missing now."""
     broker = embedded()

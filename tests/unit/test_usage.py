@@ -64,6 +64,7 @@ def test_a_gpu_that_nobody_tells_of_is_not_in_use(text: str) -> None:
     assert read_pmon(text, set()) == ()
 
 
+@pytest.mark.system
 def test_what_this_process_does_is_not_others() -> None:
     """Its own work, however much, does not count; the first figure comes with the second look."""
     load, begun = Load(), datetime.now(UTC)
@@ -78,6 +79,7 @@ def test_what_this_process_does_is_not_others() -> None:
     assert in_words().startswith(("keyboard and mouse", "load"))
 
 
+@pytest.mark.system
 def test_a_look_says_the_time_and_leaves_the_rest_unless_asked(tmp_path: Path) -> None:
     """By this machine's clock, without a zone."""
     seen = Eyes(tmp_path).look(idle=False)

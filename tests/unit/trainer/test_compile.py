@@ -17,6 +17,8 @@ from agent.trainer.common import config
 from tests.harness import forked
 from tests.unit.trainer.test_resume import AT_STEP
 
+pytestmark = pytest.mark.system
+
 FLAGS = ("--mode=oracle", "--threads=1", "--n-resamples=20", "--epochs=2", "--dropout=0")
 SMALL = {
     "mlp": ("--hidden=16", "--batch-size=32"),

@@ -33,6 +33,7 @@ def test_the_seven_trainers_are_described_in_json() -> None:
             assert {"maximum", "exclusiveMaximum"} & set(field)
 
 
+@pytest.mark.system
 def test_a_daemon_can_import_the_config_without_numpy_or_torch() -> None:
     """Importing the config in a fresh process loads no numeric library."""
     code = (

@@ -16,6 +16,7 @@ from agent.trainer.common import config
 from agent.trainer.prepare import prepare
 
 pytestmark = [
+    pytest.mark.system,
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]

@@ -230,6 +230,7 @@ def test_the_program_says_what_it_did(models: Path, simulated: Path, tmp_path: P
     assert event["message"].startswith("junk.parquet: file: ")
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of the test's own is a pty")
 def test_at_a_terminal_it_speaks_in_words(models: Path, simulated: Path, tmp_path: Path) -> None:
     """A line for people, of a fault too; --json has the events there as well."""

@@ -278,6 +278,7 @@ def test_simulated_data_is_marked_and_repeats(tmp_path: Path, simulated: Path) -
     assert made[0] == made[1] != made[2]
 
 
+@pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
 def test_memory_does_not_grow_with_the_file(raw: Any) -> None:

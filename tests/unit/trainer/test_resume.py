@@ -147,6 +147,7 @@ def test_wherever_it_is_interrupted(model: str, simulated: Path, tmp_path: Path)
         assert interrupted(model, simulated, tmp_path / name, *ways) == whole, name
 
 
+@pytest.mark.system
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(
     simulated: Path, tmp_path: Path

@@ -62,6 +62,7 @@ def test_the_same_job_gives_the_same_bytes(
         assert platform.node() not in text
 
 
+@pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("model", SEVEN)
 def test_other_processes_in_other_places_give_the_same_bytes(
@@ -234,6 +235,7 @@ def test_labels_of_one_class_are_refused(raw: Any, tmp_path: Path, run_job: Any)
         run_job("gbt", data, tmp_path / "out")
 
 
+@pytest.mark.system
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     """A program started on a folder without data says so at once."""
     place = ("--data", str(tmp_path / "nothing"), "--out-dir", str(tmp_path / "out"))
@@ -246,6 +248,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert "python -m agent.trainer.prepare" in error["message"]
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
 def test_sigterm_ends_a_training_with_its_own_exit_code(simulated: Path, tmp_path: Path) -> None:
     """Asked to stop in mid-training, the program says so and is gone; no half model is left."""
@@ -263,6 +266,7 @@ def test_sigterm_ends_a_training_with_its_own_exit_code(simulated: Path, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.system
 def test_what_libraries_print_does_not_reach_the_events(simulated: Path, tmp_path: Path) -> None:
     """Standard output is JSON lines alone, even if native code prints."""
     code = (
