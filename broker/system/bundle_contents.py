@@ -19,6 +19,7 @@ MAX_DEPTH: Final = 16
 MAX_FILE_BYTES: Final = 8 * 1024**3 - 1  # what a header of ustar has digits for
 _NAME_BYTES: Final = 100  # what it has for a name, and for the folders above it
 _FOLDERS_BYTES: Final = 155
+_STORED_CHARS: Final = 255  # of one part, on Windows
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPE: Final = re.compile(r"%(?=[0-9A-Fa-f]{2})")  # what would be taken for an escape
 _ESCAPE_ON_WINDOWS: Final = re.compile(r"%(?=[0-9A-Fa-f]{2})|[<>:\"|?*\\]|[. ]\Z")
@@ -143,6 +144,8 @@ def _of_name(name: str) -> str:
         return "is no plain relative name of text"
     if len(parts) > MAX_DEPTH:
         return f"is {len(parts)} levels deep; a bundle holds at most {MAX_DEPTH}"
+    if any(len(next(_escaped(part, windows=True))) > _STORED_CHARS for part in parts):
+        return f"has more than {_STORED_CHARS} characters where Windows stores it escaped"
     if not _has_room(name.encode()):
         most = f"at most {_NAME_BYTES} bytes, and {_FOLDERS_BYTES} for the folders above it"
         return f"is too long; a name in a bundle has {most}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from broker.protocol.loglines import LogLines, missing
-from broker.system.files import Disk, RealDisk, read
+from broker.system.files import Disk, RealDisk, read, write_atomically
 from coordinator.store.curve_files import CurveFiles
 
 MAX_OPEN_FILES: Final = 64
@@ -101,8 +101,8 @@ class JobLogs:
     def _halve(self, path: Path) -> None:
         _close(self._open.pop(path))
         kept = read(self._disk, path)[-self._max_bytes // 2 :]
-        with self._disk.open(path, "wb") as file:
-            file.write(CUT.encode() + b"\n" + kept[kept.find(b"\n") + 1 :])
+        data = CUT.encode() + b"\n" + kept[kept.find(b"\n") + 1 :]
+        write_atomically(self._disk, path, data, durable=False)
 
 
 def _close(file: IO[bytes]) -> None:

@@ -268,8 +268,9 @@ def test_this_folder_stores_what_it_stores(tmp_path: Path) -> None:
         (["/".join("a" * 17)], "is 17 levels deep; a bundle holds at most 16"),
         (["a\nb"], r"'a\\nb' is no plain relative name"),
         (["x" * 101], "is too long; a name in a bundle has at most 100 bytes"),
+        (["?" * 100], "has more than 255 characters where Windows stores it escaped"),
     ],
-    ids=["files", "levels", "line end", "length"],
+    ids=["files", "levels", "line end", "length", "escaped"],
 )
 def test_what_could_not_be_unpacked_is_not_bundled(
     tmp_path: Path, names: list[str], words: str

@@ -129,6 +129,28 @@ def test_a_log_that_was_let_go_at_its_beginning_is_not_a_hole(tmp_path: Path) ->
     logs.close()
 
 
+class FullWhenHalved(RealDisk):
+    """A disk that becomes full as the log's first half is let go."""
+
+    def open(self, path: Path, mode: str) -> Any:
+        """See `Disk`."""
+        file = super().open(path, mode)
+        if mode != "wb":
+            return file
+        file.close()  # it is there, and empty
+        return super().open(Path("/dev/full"), mode)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
+def test_a_disk_that_is_full_when_a_log_is_halved_costs_no_line(tmp_path: Path) -> None:
+    """The rest is written beside the log, and takes its place only when it is whole."""
+    logs = JobLogs(tmp_path, 1000, FullWhenHalved())
+    for number in range(1, 101):
+        logs.append(JOB, LogLines(1, number, (f"line {number}",)), 1e9)
+    assert logs.tail(JOB, 1, 1000).lines == [f"line {number}" for number in range(1, 101)]
+    logs.close()
+
+
 class Full(RealDisk):
     """A disk without room for another line."""
 
