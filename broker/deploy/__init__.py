@@ -1,4 +1,4 @@
-"""The table of rights as the configuration of real brokers: mosquitto, RabbitMQ, NATS.
+"""Configuration files for mosquitto, RabbitMQ and NATS, made from the table of rights.
 
 `render` gives the files, `write` puts them into a folder. docs/brokers.md says how they are used.
 """

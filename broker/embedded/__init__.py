@@ -1,4 +1,4 @@
-"""The embedded broker: amqtt, mended where the fleet would trip over it; its only importer.
+"""The embedded broker: amqtt with corrections; the only importer of amqtt.
 
 Each override says which behaviour of amqtt 0.12.1 it replaces and has a test that fails on stock
 amqtt (tests/conformance/test_embedded_*.py). They reach into amqtt's internals, so another version

@@ -1,1 +1,1 @@
-"""What every program needs of its machine: files, settings, clocks, logs, deadlines."""
+"""The machine: files, settings, clocks, logs, deadlines."""

@@ -1,4 +1,4 @@
-"""The command line `fleet`: one file a verb, loaded when it is used.
+"""The command line `fleet`: one file per verb, loaded on use.
 
 Exit codes: 0 done, 1 refused or not found, 2 wrong usage, 3 coordinator or broker not reachable
 within the deadline, 4 there are changes (`plan --detailed-exitcode`), 5 nothing could run (`up

@@ -1,1 +1,1 @@
-"""The fleet as a client sees it, kept current: what the full-screen view and the web page show."""
+"""The operator's client: requests to the coordinator, and a live mirror of the fleet."""

@@ -1,1 +1,1 @@
-"""What the coordinator shows of itself to other systems: pure, from what it knows to payloads."""
+"""Home Assistant and metrics: from the core's state to payloads, without IO."""

@@ -1,1 +1,1 @@
-"""`fleet top`: the fleet on a full screen. `app` is the program, the rest is what it is made of."""
+"""`fleet top`, the full-screen view of the fleet."""

@@ -1,1 +1,1 @@
-"""What the verbs share: options, tables, live views, words."""
+"""Terminal output shared by the verbs and `fleet top`: options, tables, live views, words."""

@@ -1,4 +1,4 @@
-"""The web page: the fleet as a client sees it, in a browser. The only user of NiceGUI.
+"""The web page; the only importer of NiceGUI.
 
 It talks to the fleet over MQTT like any client: what it shows is the mirror of
 `coordinator.client`, and what it asks for goes the way of the command line's requests.

@@ -1,1 +1,1 @@
-"""What operators ask of the core, one module a subject. Pure."""
+"""The operators' requests to the core, one module per subject. Pure."""
