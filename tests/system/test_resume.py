@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,32 @@ def test_a_job_goes_on_where_its_agent_left(
     assert row["artifact_id"] == undisturbed
     kept = fleet.tmp / row["host"] / "checkpoints"
     wait_for(lambda: not list(kept.iterdir()), "the checkpoint to be deleted")
+
+
+def test_a_job_goes_on_where_a_killed_agent_left_it(fleet: Any, wait_for: Any) -> None:
+    """SIGKILL of the agent: back again, it offers the checkpoint, and no step is done twice."""
+    file = fleet.tmp / "journal.jsonl"
+    words = [sys.executable, "-I", "-S", str(ROOT / "tests/chaos/trainer.py"), str(file), "pi"]
+    own = f"""[trainers.seconds]
+command = {json.dumps(words)}
+resumable = true
+schema = {{type = "object", properties = {{}}}}
+"""
+    fleet.plan('model = "seconds"\nmode = "oracle"\nseed = 3')
+    fleet.coordinator(more=own)
+    agent = fleet.agent("pi", more=own)
+    wait_for(lambda: file.exists() and _steps(file)[-1:] >= [5], "five steps")
+    agent.kill()
+    fleet.agent("pi", more=own)
+    row = fleet.until("seconds-oracle", "completed")
+    assert row["attempt"] == 2
+    steps = _steps(file)
+    assert steps == sorted(set(steps))
+    whys = {one["event"]: one["why"] for one in fleet.show("seconds-oracle")["events"]}
+    assert whys["started"].startswith("goes on from a checkpoint")
+
+
+def _steps(file: Path) -> list[int]:
+    """The steps that trainers of the job have noted, in the order of their notes."""
+    notes = [json.loads(line) for line in file.read_bytes().splitlines()]
+    return [one["step"] for one in notes if one["what"] == "step"]
