@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.spool.bundle import make_bundle
-from broker.protocol.messages import AskLogs
+from broker.protocol.messages import AskDrain, AskLogs
 from broker.system.machine import new_id
 from tests.harness.fleet import ROOT
 
@@ -80,7 +80,7 @@ def test_a_job_goes_on_where_its_agent_left(
 
 
 def test_a_job_goes_on_where_a_killed_agent_left_it(fleet: Any, wait_for: Any) -> None:
-    """SIGKILL of the agent: back again, it offers the checkpoint, and no step is done twice."""
+    """SIGKILL: back again, it hands the checkpoint over, and another host repeats no step."""
     file = fleet.tmp / "journal.jsonl"
     words = [sys.executable, "-I", "-S", str(ROOT / "tests/chaos/trainer.py"), str(file), "pi"]
     own = f"""[trainers.seconds]
@@ -93,9 +93,11 @@ schema = {{type = "object", properties = {{}}}}
     agent = fleet.agent("pi", more=own)
     wait_for(lambda: file.exists() and _steps(file)[-1:] >= [5], "five steps")
     agent.kill()
+    fleet.client.ask(AskDrain(id=new_id(), host="pi"))
+    fleet.agent("lap", more=own)
     fleet.agent("pi", more=own)
     row = fleet.until("seconds-oracle", "completed")
-    assert row["attempt"] == 2
+    assert (row["host"], row["attempt"]) == ("lap", 2)
     steps = _steps(file)
     assert steps == sorted(set(steps))
     whys = {one["event"]: one["why"] for one in fleet.show("seconds-oracle")["events"]}
