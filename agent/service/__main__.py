@@ -36,8 +36,8 @@ from agent.service.status import Contact
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.client.access import AGENT, Access, open_access
-from broker.client.link import Link, LinkSettings, feed
-from broker.client.mailbox import Lane, Mailbox
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Lane, Mailbox, feed
 from broker.client.options import add_options
 from broker.errors import BadMessage, ConfigError, plain
 from broker.pki.identity import Identity
@@ -131,7 +131,7 @@ class Service:
                 mark=access.mark,
                 name=access.name,
             ),
-            feed(self.mailbox),
+            feed(self.mailbox, topics),
             will=self._will,
             new_id=new_id,
             rng=rng,

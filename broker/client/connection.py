@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
@@ -57,11 +57,8 @@ class LinkSettings:
     name: str = "NAME"
 
 
-class Inbox(Protocol):
-    """Where a link puts its events."""
-
-    def __call__(self, *events: LinkEvent) -> None:
-        """Take the events, in this order; any thread may call it."""
+Inbox = Callable[[LinkEvent], None]
+"""Where a link puts its events, in order; any thread may call it."""
 
 
 def let_in(name: str) -> str:

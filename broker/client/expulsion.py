@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from enum import Enum, auto
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +69,7 @@ def expel(
         events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
         link = Link(
             settings,
-            partial(_put, events),
+            events.put,
             will=None,
             new_id=new_id,
             rng=random.Random(),  # noqa: S311 - jitter, no secret
@@ -80,11 +79,6 @@ def expel(
             return _hold(events, len(addresses))
         finally:
             link.stop()
-
-
-def _put(events: queue.SimpleQueue[LinkEvent], *came: LinkEvent) -> None:
-    for event in came:
-        events.put(event)
 
 
 def _hold(events: queue.SimpleQueue[LinkEvent], addresses: int) -> tuple[Outcome, str]:

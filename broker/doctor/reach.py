@@ -271,10 +271,9 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
         ending.join(1.0)
 
 
-def _put(events: queue.Queue[LinkEvent], *came: LinkEvent) -> None:
-    for event in came:
-        if not events.full():
-            events.put_nowait(event)
+def _put(events: queue.Queue[LinkEvent], event: LinkEvent) -> None:
+    if not events.full():
+        events.put_nowait(event)
 
 
 def _talk(link: Link, events: queue.Queue[LinkEvent], topics: Topics, name: str) -> Answers:

@@ -25,7 +25,7 @@ from coordinator.client.errors import Unreachable
 from tests.harness.brokers import BrokerProcess
 
 END_S = 2.0  # less than any wait that is given up
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 CLIENT = ("connection.py", "link.py", "mailbox.py")
 WITH_LOCKS = {str(ROOT / "broker" / "client" / name) for name in CLIENT}
 WITH_LOCKS |= {threading.__file__, mqtt.__file__}
