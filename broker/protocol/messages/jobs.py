@@ -6,7 +6,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from broker.protocol.messages.needs import Needs
 from broker.protocol.messages.values import (
     DEFERRED,
     MAX_CHUNK_BYTES,
@@ -22,6 +21,7 @@ from broker.protocol.messages.values import (
     Line,
     Metrics,
     Mode,
+    Needs,
     Piece,
     Receipt,
     SplitRecipe,

@@ -86,3 +86,13 @@ class Wire(Piece):
     """Base of every payload: it has a version as well."""
 
     v: int = Field(default=VERSION, ge=1, description="Version of the message format.")
+
+
+class Needs(Piece):
+    """What a job needs of its host; judged again by the agent when it starts the job."""
+
+    require_cuda: bool = False
+    prefer_cuda: bool = False
+    min_vram_gib: float | None = Field(default=None, ge=0)
+    min_ram_gib: float | None = Field(default=None, ge=0)
+    min_cores: int | None = Field(default=None, ge=1)
