@@ -51,11 +51,7 @@ class Outcome(Enum):
 def expel(
     authority: Authority, addresses: Sequence[Address], topics: Topics, name: str, now_s: float
 ) -> tuple[Outcome, str]:
-    """Take the place of `name`, a host or the coordinator, for some seconds.
-
-    Returns what came of it, and where, or why the broker was not reached. `now_s` is the time since
-    the epoch. Raises OSError when no private file can be written.
-    """
+    """Take the place of `name` for some seconds; return the outcome, and where or why."""
     with tempfile.TemporaryDirectory(prefix="fleet-revoke-") as folder:
         key = certs.new_key()
         made = authority.stand_in(key.public_key(), name, now_s, LASTS_S)
@@ -82,10 +78,7 @@ def expel(
 
 
 def _hold(events: queue.SimpleQueue[LinkEvent], addresses: int) -> tuple[Outcome, str]:
-    """Follow a link until the place is held, or lost for the second time.
-
-    Once may be too early: the embedded broker reads its list anew within a second.
-    """
+    """Follow a link until the place is held, or lost twice: the broker may read its list late."""
     deadline_s = time.monotonic() + PATIENCE_S
     connected, refused, lost, why = False, 0, 0, f"no answer in {PATIENCE_S:.0f} s"
     held_s, online = 0.0, False  # until when it is to be held (monotonic)

@@ -56,10 +56,7 @@ class Link:
         self._thread.start()
 
     def publish(self, *messages: Outgoing) -> bool:
-        """Hand messages to the connection, in this order, to leave together.
-
-        Returns false when there is none or its queue is full; some of them may have left then.
-        """
+        """Send messages, in this order; false when there is no connection or its queue is full."""
         connection = self._connection
         return connection is not None and connection.publish(messages)
 
@@ -134,10 +131,7 @@ class Link:
         return None if self._settings.mark is None else self._settings.mark()
 
     def _pause(self, pause_s: float, mark: object) -> bool:
-        """Wait; end early, and return true, when the certificate is not that of `mark` any more.
-
-        Whoever was refused may be let in with the new one.
-        """
+        """Wait; return true early when the certificate has been replaced since `mark`."""
         step_s = pause_s if self._settings.mark is None else LOOK_S
         end_s = time.monotonic() + pause_s
         while (left_s := end_s - time.monotonic()) > 0:

@@ -94,11 +94,7 @@ _BETWEEN: Final = """\
 
 
 def render(site: Site) -> dict[str, str]:
-    """Return rabbitmq.conf, advanced.config, enabled_plugins and definitions.json.
-
-    A node of a cluster has rabbitmq-env.conf and inter_node_tls.config as well. Raises
-    `ConfigError` for a name with a dot, a plain listener, or a node with a port.
-    """
+    """Return RabbitMQ's files by name; a node of a cluster has two more."""
     site.refuse_loopback("RabbitMQ")
     site.refuse_dots("RabbitMQ")
     site.refuse_origins("RabbitMQ")

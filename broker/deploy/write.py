@@ -11,10 +11,9 @@ from broker.system.files import RealDisk, write_atomically
 
 
 def write(folder: Path, files: Mapping[str, str], *, force: bool = False) -> list[Path]:
-    """Write the files and return the paths of those that changed; all of them, or none.
+    """Write the files, all or none, and return the paths of those that changed.
 
-    Raises `ConfigError` when one is there already, differs, and was not made by this command,
-    unless `force`; OSError when the folder refuses.
+    Raises `ConfigError` for a file that somebody else made, unless `force`.
     """
     changed = {folder / name: text for name, text in files.items() if _old(folder / name) != text}
     for path in changed:

@@ -54,11 +54,7 @@ def check_memory() -> Finding:
 def check_state(
     state: Path, write: Callable[[Path], None] | None = None, timeout_s: float = STEP_S
 ) -> Iterator[Finding]:
-    """Tell whether the state folder can be written to, and how much room there is.
-
-    A folder that is not there yet is made by the program itself: then its nearest parent counts.
-    `write` makes something durable in a folder; a disk that hangs is waited for `timeout_s`.
-    """
+    """Check that the state folder, or its nearest parent, can be written to, and its free space."""
     place = state
 
     def look() -> int:
@@ -108,11 +104,9 @@ def check_lock(state: Path, who: str) -> tuple[Finding, bool]:
 
 
 def check_clock(now: Now, is_kept: Callable[[], bool | None] | None = None) -> Finding:
-    """Tell whether the clock is right, as far as the machine itself can know.
+    """Check the clock as far as the machine itself can know.
 
-    A clock before this program was installed is wrong: a board without a battery wakes up so. One
-    that nothing on the machine keeps may well be right: a virtual machine has its host's. `is_kept`
-    says whether something does, none: it cannot tell.
+    Without NTP it may still be right: a virtual machine has its host's clock.
     """
     text = datetime.fromtimestamp(now.wall_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if now.wall_s < Path(__file__).stat().st_mtime - 86_400:
@@ -123,10 +117,7 @@ def check_clock(now: Now, is_kept: Callable[[], bool | None] | None = None) -> F
 
 
 def check_apart(theirs: str, whose: str, asked_s: float, answered_s: float) -> Iterator[Finding]:
-    """Tell whether this clock is far from another, which said `theirs` (RFC 3339) when asked.
-
-    `asked_s` and `answered_s` are by this one, since the epoch. Nothing is told of what is no time.
-    """
+    """Compare this clock with another, which read `theirs` between `asked_s` and `answered_s`."""
     try:
         theirs_s = datetime.fromisoformat(theirs).timestamp()
     except ValueError:

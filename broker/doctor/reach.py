@@ -105,10 +105,10 @@ def _renewal(name: str) -> str:
 def check_session(
     access: Access, settings: BrokerSettings, name: str, *, runs_here: bool = False
 ) -> Iterator[Finding]:
-    """Connect under an id of its own, publish to `name`'s own topic, and wait for it to come back.
+    """Connect under a client id of its own, publish to `name`'s topic, and wait for the echo.
 
-    `name` is a host, or `coordinator`. Tells, too, whether somebody of that name is online
-    already, unless it `runs_here`, and to a host whether a coordinator is.
+    `name` is a host, or `coordinator`. Also reports who of that name is online already, unless it
+    `runs_here`, and to a host whether a coordinator is online.
     """
     answers = _ask(access, settings, name)
     if answers.round_trip_s is None:
@@ -137,10 +137,7 @@ def again(name: str) -> str:
 
 
 def refused(why: str, name: str, address: Address | None = None) -> Finding:
-    """Tell that the broker does not let `name` in; `why` are the link's words.
-
-    `address` is the one that was tried, where that is known.
-    """
+    """Report that the broker refuses `name` at `address`; `why` is the link's message."""
     text, asked, _ = why.partition(f": {IS_IT_REVOKED}")
     if not asked:
         remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
@@ -188,10 +185,10 @@ def check_broker(
     named: bool,
     beside: Callable[[str], Iterable[Finding]] | None,
 ) -> Iterator[Finding]:
-    """Tell all of it; where the program itself runs here, only what does that one no harm.
+    """Check the connection to the broker, with all that it needs.
 
-    `host` is none for the coordinator, and `named` where somebody has said that it is called so.
-    `beside` is given where that program runs: it tells of its session, of the name that it has.
+    `host` is none for the coordinator. `named`: somebody chose the host's name. `beside` is given
+    where the program itself runs here, and checks its session without disturbing it.
     """
     rest = ("session", "rights" if host is None else "coordinator")
     try:
@@ -312,10 +309,7 @@ def _talk(link: Link, events: queue.Queue[LinkEvent], topics: Topics, name: str)
 
 
 def _note(event: Incoming, topics: Topics, answers: Answers) -> None:
-    """Keep who is online, and how the broker is.
-
-    What is retained comes before the answer to what is sent after it.
-    """
+    """Record who is online, and the load of the broker, from retained messages."""
     try:
         topic = topics.parse(event.topic)
         if topic.kind is Kind.BROKER_LOAD:

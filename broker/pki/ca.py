@@ -108,11 +108,7 @@ class Authority:
         self, public: ec.EllipticCurvePublicKey, name: str, now_s: float, *,
         days: float = DAYS, replace: bool = False,
     ) -> bytes:  # fmt: skip
-        """Return a client's certificate (PEM) for `public` and the name of a `Principal`.
-
-        Raises `ConfigError` when that name has a certificate that holds, unless `replace` says that
-        it is to be revoked: whoever has an old certificate should not stay somebody unseen.
-        """
+        """Return a client's certificate (PEM) for `public`; `replace` revokes earlier ones."""
         ids.folder_name(name)
         return self._issue(public, name, now_s, days, replace=replace, servers=())
 
@@ -120,26 +116,22 @@ class Authority:
         self, public: ec.EllipticCurvePublicKey, names: Sequence[str], now_s: float,
         days: float = DAYS, *, node: bool = False,
     ) -> bytes:  # fmt: skip
-        """Return a server's certificate (PEM) for DNS names and addresses; earlier ones end.
+        """Return a server's certificate (PEM) for DNS names and addresses; revoke earlier ones.
 
-        That of a `node` of a cluster is a client's as well: nodes show it to each other.
+        The nodes of a cluster show it to each other, so a `node`'s is a client's as well.
         """
         return self._issue(public, BROKER_NAME, now_s, days, replace=True, servers=names, node=node)
 
     def sign_request(
         self, request: bytes, name: str, now_s: float, *, replace: bool = False
     ) -> bytes:
-        """Return a certificate (PEM) for `name` and the public key of a request (PKCS #10).
-
-        Nothing else of the request counts. Raises `ConfigError` for one that is none.
-        """
+        """Return a certificate (PEM) for `name` and the public key of a request (PKCS #10)."""
         return self.issue(_public_key(request), name, now_s, replace=replace)
 
     def renew(self, request: bytes, name: str, now_s: float) -> bytes:
-        """Return the next certificate (PEM) for a key that has one of `name` which holds.
+        """Return the next certificate (PEM) for a key that has a valid one of `name`.
 
-        The earlier one holds on until its end: it may be all that its host has when the answer is
-        lost. Raises `ConfigError` for another key, as that of a host that was revoked.
+        The earlier one stays valid: the answer may be lost.
         """
         public = _public_key(request)
         with self.locked():
@@ -276,10 +268,7 @@ def _lock(
 
 
 def issued_in(folder: Path) -> list[Issued]:
-    """Return what the CA in a folder has issued, oldest first; its key is not needed.
-
-    Raises `ConfigError` when the registry is damaged or cannot be read.
-    """
+    """Return what the CA in a folder has issued, oldest first, without its key."""
     path = folder / REGISTRY_FILE
     try:
         rows = json.loads(keyfiles.read(path, MAX_REGISTRY_BYTES))["issued"]

@@ -133,10 +133,7 @@ class Enrolment:
         return self._ended()
 
     def serve(self, listener: socket.socket, poll: Callable[[], object] = lambda: None) -> End:
-        """Serve on a listening socket until the end; return how it ended. `poll` is called often.
-
-        Connections of the last moment are answered for at most `CONNECTION_S`.
-        """
+        """Serve on a listening socket until the end, and return that; `poll` is called often."""
         listener.settimeout(ACCEPT_S)
         threads: list[threading.Thread] = []
         while (end := self._ended()) is None:
@@ -233,10 +230,7 @@ class Enrolment:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket: on `host` if that is loopback, else on every address.
-
-    Raises `LinkError` with the remedy when the port is taken.
-    """
+    """Return a listening socket: on `host` if that is loopback, else on every address."""
     try:
         if host in {"127.0.0.1", "localhost"}:
             return socket.create_server(("127.0.0.1", port))
@@ -254,10 +248,7 @@ def fetch(
 ) -> Bundle:
     """Return the identity that a server of `Enrolment` gives for a token; the key is made here.
 
-    `check` is given the name that it will have. The token is used only after that, so whatever
-    `ConfigError` it raises costs nothing.
-
-    Raises `LinkError` when nobody answers, the CA is not the token's, or the server says no.
+    `check` is given the name first, and may raise `ConfigError`: the token is not used up then.
     """
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     # Not verified: this connection is for reading the CA alone, and nothing is sent on it.
@@ -393,10 +384,7 @@ def _server_context(offer: Offer, now_s: float) -> ssl.SSLContext:
 
 
 def wait_for_joining(offer: Offer, host: str, port: int, ready: Callable[[int], None]) -> Enrolment:
-    """Serve `offer` until its end; `ready` is given the port. Return the enrolment as it ended.
-
-    Raises `LinkError` when the port is taken.
-    """
+    """Serve `offer` until its end; `ready` is given the port. Return the enrolment as it ended."""
     listener = listen(host, port)
     enrolment = Enrolment(offer, time.monotonic, time.time)
     ready(listener.getsockname()[1])

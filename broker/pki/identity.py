@@ -38,10 +38,7 @@ HOW_TO_GET: Final = "docs/identity.md tells how to get one"
 
 
 def folder_name(name: str) -> str:
-    """Return what the folder of an identity is called, on every system.
-
-    Raises `ConfigError` for a name that is nobody's, or that no folder can bear on Windows.
-    """
+    """Return the name of an identity's folder; raises `ConfigError` for a name that is nobody's."""
     Principal.parse(name)
     if not is_plain(name.replace(":", "@")):
         raise ConfigError(f"{name!r} cannot be the name of a folder on Windows; choose another")
@@ -58,10 +55,7 @@ class Identity:
     ends_s: float
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for a connection to the broker, from the files as they are now.
-
-        Raises OSError, which `ssl.SSLError` is, when they cannot be read or do not fit together.
-        """
+        """Return a context for a connection to the broker, from the files as they are now."""
         try:
             made = ssl.create_default_context(
                 ssl.Purpose.SERVER_AUTH, cafile=str(self.folder / CA_FILE)
@@ -74,10 +68,7 @@ class Identity:
         return made
 
     def mark(self) -> object:
-        """Return what tells the certificate that is there now from one that takes its place.
-
-        It is what `write_identity` writes last: with it, all the others are there.
-        """
+        """Return what changes when the certificate is replaced."""
         try:
             found = (self.folder / CERTIFICATE_FILE).stat()
         except OSError:
@@ -86,11 +77,7 @@ class Identity:
 
 
 def load_identity(folder: Path, now_s: float) -> Identity:
-    """Return the identity in `folder`; `now_s` is the time since the epoch, in seconds.
-
-    Raises `ConfigError` that names the file and the remedy: it is missing, others may read the key,
-    the parts do not fit together, its time is not now, or its name is nobody's.
-    """
+    """Return the identity in `folder`; raises `ConfigError` unless it is complete and valid now."""
     return load_with(folder, folder / CERTIFICATE_FILE, now_s)
 
 
@@ -159,10 +146,7 @@ def _show(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def _epoch_s(text: str) -> float:
-    """Return a certificate's time, such as `Jan  5 09:34:43 2018 GMT`, as seconds since the epoch.
-
-    Python's own `ssl.cert_time_to_seconds` loads calendars and languages for it, of 0.2 MiB.
-    """
+    """Return a certificate's time, such as `Jan  5 09:34:43 2018 GMT`, in seconds since 1970."""
     month, days, clock, year, _ = text.split()
     number = _MONTHS.index(month) // 3 + 1
     return datetime.fromisoformat(f"{year}-{number:02}-{days:0>2}T{clock}+00:00").timestamp()
@@ -184,10 +168,9 @@ def _context(protocol: int, folder: Path, path: Path) -> ssl.SSLContext:
 
 
 def find_identity(folder: Path, accepts: frozenset[str], name: str | None = None) -> Path | None:
-    """Return the one folder in `folder` whose name's role is in `accepts`; none without one.
+    """Return the one folder in `folder` of that `name`, or of a role in `accepts`; none without.
 
-    `name` is the one to take, if it is known. Where there are several, the only operator's is
-    taken: whoever may give orders may look as well. Raises `ConfigError` when that settles nothing.
+    Of several, the only operator's is taken. Raises `ConfigError` when that leaves several.
     """
     if name is not None:
         wanted = folder / folder_name(name)
@@ -207,10 +190,7 @@ def find_identity(folder: Path, accepts: frozenset[str], name: str | None = None
 
 
 def broker_of(folder: Path) -> str | None:
-    """Return the address of the broker that an identity is for, if its folder says.
-
-    Raises `ConfigError` that names the file for what is none.
-    """
+    """Return the address of the broker that an identity is for, if its folder has one."""
     path = folder / BROKER_FILE
     if not path.is_file():
         return None
@@ -235,10 +215,7 @@ def day(wall_s: float) -> str:
 def write_identity(
     folder: Path, authority: bytes, certificate: bytes, key: bytes, broker: str | None = None
 ) -> None:
-    """Put an identity into a folder, with the address of the broker that it is for. Raises OSError.
-
-    The key comes first: a certificate that is there has its key.
-    """
+    """Put an identity into a folder; its certificate last, so that it is complete then."""
     keyfiles.private_folder(folder.parent)
     keyfiles.private_folder(folder)
     keyfiles.write(folder / KEY_FILE, key)

@@ -16,11 +16,7 @@ from typing import Any, Final
 
 
 def meant(word: str, known: Iterable[str]) -> str | None:
-    """Return which of the names is the likeliest, none where none is like it.
-
-    Two letters swapped count as two mistakes, as many as a name of other letters has: of those that
-    are like it, the one with the same letters is meant.
-    """
+    """Return the most similar name, none without one; swapped letters count least."""
     from difflib import get_close_matches  # of no use where all is well
 
     names = list(known)

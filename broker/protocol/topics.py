@@ -93,11 +93,7 @@ class Topics:
         }
 
     def client_id(self, name: str) -> str:
-        """Return the MQTT client id of a program: `coordinator`, a host's agent, or one run.
-
-        Programs of fleets with other roots have other ids, so that they can share a broker: it ends
-        the connection of whoever had an id before. A long root is told by its hash.
-        """
+        """Return the MQTT client id of a program; roots differ, so that fleets can share a broker."""
         root = self.root
         if len(root) > MAX_ROOT_IN_CLIENT_ID:
             root = hashlib.sha256(root.encode()).hexdigest()[:32]
@@ -146,7 +142,7 @@ class Topics:
         return ((self.home_command("+"), 1), (HOME_STATUS, 1))
 
     def before_coordinator(self) -> tuple[tuple[str, int], ...]:
-        """Return the (filter, QoS) pairs of a coordinator that has yet to see whether it may serve.
+        """Return the (filter, QoS) pairs of a coordinator that does not serve yet.
 
         None has a wildcard: some brokers send nothing that is retained for such.
         """

@@ -44,11 +44,10 @@ class _Bounded:
 def unpack(
     bundle: Path, into: Path, limits: Limits = LIMITS, system: System | None = None
 ) -> list[Path]:
-    """Unpack `bundle` as the new folder `into` and return the files, in the archive's order.
+    """Unpack `bundle` as the new folder `into`, all or nothing; return the files in order.
 
-    What `system` cannot store is stored by another name; without one that is found out.
-    Raises `BadStream` for a bundle that is damaged or holds what it must not, and OSError when the
-    disk refuses or `into` exists; nothing is left behind then.
+    `system` is what the folder cannot store; without it that is tried. Raises `BadStream` for a
+    bundle that is damaged or not allowed, and OSError.
     """
     if into.exists():
         raise FileExistsError(f"{into} exists already; remove it, or choose another folder")

@@ -47,10 +47,7 @@ class Contents:
         self._total_bytes = 0
 
     def objection(self, name: str, size_bytes: int) -> str:
-        """Add a file, its name with `/` between the parts; say why it may not be, or nothing.
-
-        The words name the file and the limit.
-        """
+        """Add a file by its name with `/`; return why it is not allowed, or an empty string."""
         said = _of_name(name) or self._of_others(name) or self._of_size(size_bytes)
         return f"{name[:80]!r} {said}" if said else ""
 

@@ -146,10 +146,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def make_wanted(folder: Path) -> None:
-    """Make a folder that somebody named, and those above it, if they are missing.
-
-    Raises `ConfigError` when a file is in the way, OSError when the system refuses.
-    """
+    """Make a folder that somebody named, with its parents; `ConfigError` where a file is."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -165,10 +162,7 @@ def read(disk: Disk, path: Path) -> bytes:
 
 
 def write_atomically(disk: Disk, path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Put `data` at `path`, whole or not at all; its name is durable after `sync_folder`.
-
-    What nobody asks for after a power cut need not be `durable`, and waits for no disk.
-    """
+    """Put `data` at `path`, whole or not at all; its name is durable after `sync_folder`."""
     making = path.with_name(path.name + ".making")
     try:
         with naming(making), disk.open(making, "wb") as file:
@@ -188,10 +182,7 @@ def write_sealed(disk: Disk, path: Path, data: bytes) -> None:
 
 
 def read_sealed(disk: Disk, path: Path) -> bytes:
-    """Return what `write_sealed` has put there.
-
-    Raises `StorageError` when it is not that any more, and OSError.
-    """
+    """Return what `write_sealed` wrote; raises `StorageError` when it has changed."""
     data, seal, digest = read(disk, path).rpartition(_SEAL)
     if not seal or digest.strip().decode("ascii", "replace") != hashlib.sha256(data).hexdigest():
         raise StorageError(f"{path}: is not as it was written; it is not used")
@@ -238,10 +229,7 @@ class FolderLock:
 
 
 def holder(folder: Path) -> str | None:
-    """Return the process that holds the lock of a folder, or none; changes nothing.
-
-    Raises OSError when the lock cannot be looked at.
-    """
+    """Return the process that holds the lock of a folder, or none; changes nothing."""
     try:
         file = (folder / "lock").open("r+b")
     except FileNotFoundError:

@@ -43,11 +43,7 @@ def give_back_memory() -> None:
 
 
 def spare_what_is_loaded() -> None:
-    """Have Python's search for garbage pass over all objects that there are now, and come less.
-
-    What a program has loaded at its start stays, and takes long to look through; of what passes
-    through a turn nearly nothing is left in cycles, which alone have to be searched for.
-    """
+    """Exclude all present objects from garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])

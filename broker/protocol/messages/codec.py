@@ -37,11 +37,7 @@ def _is_in_order(kind: type[Wire]) -> bool:
 
 
 def decode(adapter: TypeAdapter[T], payload: bytes, limit_bytes: int = MAX_PAYLOAD_BYTES) -> T:
-    """Return the message in `payload`.
-
-    Raises `BadMessage`, with a line that bears none of the payload's content, when it is larger
-    than `limit_bytes`, is not JSON, or does not fit.
-    """
+    """Return the message in `payload`; raises `BadMessage`, which repeats none of its content."""
     if len(payload) > limit_bytes:
         raise BadMessage(f"payload of {len(payload)} bytes; at most {limit_bytes} are taken")
     try:
