@@ -93,7 +93,7 @@ class Topics:
         }
 
     def client_id(self, name: str) -> str:
-        """Return the MQTT client id of a program; roots differ, so that fleets can share a broker."""
+        """Return the MQTT client id of a program; another fleet (root) may share the broker."""
         root = self.root
         if len(root) > MAX_ROOT_IN_CLIENT_ID:
             root = hashlib.sha256(root.encode()).hexdigest()[:32]

@@ -96,7 +96,7 @@ class Looks(Generic[T]):
         self._hangs_since_s: float | None = None
 
     def take(self, mono_s: float) -> T | None:
-        """Return what was seen, once; none while there is nothing new. Raises what `look` raises."""
+        """Return what was seen, once; none while there is nothing new; raise what it raises."""
         is_due, wait_s = mono_s >= self.due_s, 0.0
         if is_due:
             self.due_s = mono_s + self._every_s
