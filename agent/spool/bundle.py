@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from broker.errors import StorageError
-from broker.system.bundle_contents import Contents
+from broker.system.archive import Contents
 
 LEVEL: Final = 6
 _MODE: Final = 0o644
@@ -58,7 +58,7 @@ def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
 
     It is durable, unless it has no more than `unsynced_bytes`: then that is the caller's to see to.
     Raises `StorageError` when there is nothing to bundle, or something that no bundle may hold
-    (`broker.system.bundle_contents`); OSError when the disk refuses. Nothing is left of it then.
+    (`broker.system.archive`); OSError when the disk refuses. Nothing is left of it then.
     Memory is bounded, whatever the files' sizes.
     """
     sizes_bytes = dict(sorted(_checked(folder)))
