@@ -49,7 +49,6 @@ from broker.system.address import IS_IT_THERE
 from broker.system.files import FolderLock
 from broker.system.logs import announce, setup
 from broker.system.machine import boot_id, new_id, system_clock
-from broker.system.memory import give_back_memory, keep_freed_memory
 from broker.system.process import end_in_time, end_with_parent, on_signals
 from broker.system.settings import BrokerSettings, expanded
 from broker.system.systemd import Notifier
@@ -233,7 +232,6 @@ class Service:
         if name in pending:
             pending.discard(name)
             if not pending:
-                give_back_memory()
                 ready()
 
     def _end(self) -> None:
@@ -345,7 +343,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent: `python -m agent.service --help`."""
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
-    keep_freed_memory()
     try:
         loaded = load(arguments)
         loaded.faults.of(lambda: _check_data(arguments.data))

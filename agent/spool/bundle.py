@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from broker.errors import StorageError
-from broker.system.archive import Contents
 
 LEVEL: Final = 6
 _MODE: Final = 0o644
@@ -97,6 +96,8 @@ def _write(folder: Path, sizes_bytes: Mapping[str, int], file: IO[bytes]) -> Bun
 
 def _checked(folder: Path) -> Iterator[tuple[str, int]]:
     """Yield what `_sizes` does, as long as all of it may be in a bundle."""
+    from broker.system.archive import Contents
+
     contents = Contents()
     for name, size_bytes in _sizes(folder):
         if objection := contents.objection(name, size_bytes):

@@ -37,7 +37,6 @@ from broker.system.address import text_of
 from broker.system.files import FolderLock, RealDisk
 from broker.system.logs import announce, setup
 from broker.system.machine import boot_id, machine_id, machine_name, new_id, system_clock
-from broker.system.memory import keep_freed_memory, spare_what_is_loaded
 from broker.system.process import end_in_time, end_with_parent, on_signals
 from broker.system.settings import BrokerSettings
 from broker.system.systemd import Notifier
@@ -405,7 +404,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the coordinator: `python -m coordinator.service --help`."""
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
-    keep_freed_memory()
     try:
         settings, broker, own, home = load(arguments).whole()
         access = open_access(broker, COORDINATOR, system_clock().wall_s)
@@ -424,7 +422,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The thread that reads the socket gives the interpreter up at every call of the system. At the
     # usual 5 ms until it gets it back, a busy core would hear a hundred messages a second.
     sys.setswitchinterval(SWITCH_S)
-    spare_what_is_loaded()
     try:
         # What is durable is in the ledger; of what is not yet, everybody tells again.
         service.run(_say_ready_once(), partial(end_in_time, END_S, log))
