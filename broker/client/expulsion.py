@@ -54,7 +54,7 @@ def expel(
     """Take the place of `name` for some seconds; return the outcome, and where or why."""
     with tempfile.TemporaryDirectory(prefix="fleet-revoke-") as folder:
         key = certs.new_key()
-        made = authority.stand_in(key.public_key(), name, now_s, LASTS_S)
+        made = authority.temporary(key.public_key(), name, now_s, LASTS_S)
         place = Path(folder) / "identity"
         ids.write_identity(place, authority.pem, made, certs.key_pem(key))
         identity = ids.Identity(place, name, now_s, now_s + LASTS_S)

@@ -1,11 +1,10 @@
 """Who a program is: a folder with `ca.crt`, `client.crt` and `client.key` (X.509, RFC 5280).
 
-The common name of the certificate is the identity (`broker.protocol.acl.Principal`). The fleet's
-own CA is the only one that is trusted, TLS is 1.2 or newer, and the broker's name is always
-checked.
+The common name of the certificate is the identity (`broker.protocol.acl.Principal`). Only the
+fleet's own CA is trusted, TLS is 1.2 or newer, and the broker's name is always checked.
 
-Whoever connects has Python's TLS anyway, and that checks an identity as well: it is shown to
-ourselves, in a handshake in memory. What makes certificates is in `broker.pki.certificates`.
+An identity is checked without `cryptography`, which takes 11 MiB: in a TLS handshake in memory,
+with ourselves. What makes certificates is in `broker.pki.certificates`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ BROKER_FILE: Final = "broker.url"
 MAX_FILE_BYTES: Final = 64 * 1024
 DAY_S: Final = 86_400.0
 _NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
-_MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _INVALID_PURPOSE: Final = 26  # X509_V_ERR_INVALID_PURPOSE
 REMEDY: Final = "get another with `fleet enroll`, or `fleet init` on the CA's machine"
 HOW_TO_GET: Final = "docs/identity.md tells how to get one"
@@ -91,7 +89,7 @@ def load_with(folder: Path, path: Path, now_s: float) -> Identity:
     keyfiles.check_secret(folder / KEY_FILE)
     keyfiles.read(folder / KEY_FILE, MAX_FILE_BYTES, HOW_TO_GET)
     shown = _show(folder, path)
-    begins_s, ends_s = _epoch_s(shown["notBefore"]), _epoch_s(shown["notAfter"])
+    begins_s, ends_s = (ssl.cert_time_to_seconds(shown[key]) for key in ("notBefore", "notAfter"))
     check_time(str(folder), begins_s, ends_s, now_s)
     names = [value for part in shown["subject"] for key, value in part if key == "commonName"]
     name = names[0] if len(names) == 1 else ""
@@ -143,13 +141,6 @@ def _show(folder: Path, path: Path) -> dict[str, Any]:
         raise ConfigError(f"{folder}: the certificate is not of this CA; {REMEDY}") from None
     except ssl.SSLError as error:
         raise ConfigError(f"{folder}: cannot be used for TLS: {error.reason}; {REMEDY}") from None
-
-
-def _epoch_s(text: str) -> float:
-    """Return a certificate's time, such as `Jan  5 09:34:43 2018 GMT`, in seconds since 1970."""
-    month, days, clock, year, _ = text.split()
-    number = _MONTHS.index(month) // 3 + 1
-    return datetime.fromisoformat(f"{year}-{number:02}-{days:0>2}T{clock}+00:00").timestamp()
 
 
 def _context(protocol: int, folder: Path, path: Path) -> ssl.SSLContext:

@@ -26,9 +26,7 @@ NEEDLESS = {
 }  # fmt: skip
 # An agent on Linux until it looks for processes.
 IDLE = {
-    "_strptime",
     "broker.protocol.messages.fleet",
-    "calendar",
     "psutil",
 }
 OTHERS_MESSAGES = {"broker.protocol.messages.homeassistant"}
