@@ -33,7 +33,7 @@ from broker.pki.enrolment import (
     parse_token,
 )
 from broker.pki.identity import load_identity
-from broker.pki.identity_file import Bundle, check_place, install, parse_bundle
+from broker.pki.identity_file import Bundle, check_place, install
 
 URL = "mqtts://pi.lan:8883"
 DEADLINE_S = 60.0
@@ -210,9 +210,10 @@ def test_a_host_that_has_no_place_for_it_leaves_the_token_as_it_was(
 
 def _issued(authority: Authority) -> Bundle:
     """An identity of before, which was revoked since."""
-    made = parse_bundle(json.dumps(_bundle(authority)).encode(), "f", time.time())
+    key = certs.new_key()
+    certificate = authority.issue(key.public_key(), ID, time.time())
     authority.revoke(ID, time.time())
-    return made
+    return Bundle(ID, URL, authority.pem, certificate, certs.key_pem(key))
 
 
 def test_a_token_that_expired_is_good_for_nobody(desk: Any, authority: Authority) -> None:
