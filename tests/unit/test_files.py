@@ -103,7 +103,7 @@ from pathlib import Path
 from agent.service.status import Contact
 from agent.process.orphans import record
 from agent.trainer.data.schema import TensorsIndex, write_json
-from broker.deploy.write import write
+from broker.deploy.site import write
 from broker.system.machine import system_clock
 from coordinator.cli.operator_key import operator_key_command
 folder = Path(sys.argv[1])

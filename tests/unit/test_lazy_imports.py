@@ -97,4 +97,4 @@ def test_a_message_brings_its_module_and_no_other() -> None:
     """What an agent says of itself needs nothing of what operators ask."""
     names = loaded("from broker.protocol.messages import STATUS, Status, decode, encode")
     ours = {name for name in names if name.startswith("broker.protocol.messages.")}
-    assert ours == {f"broker.protocol.messages.{name}" for name in ("codec", "hosts", "values")}
+    assert ours == {f"broker.protocol.messages.{name}" for name in ("hosts", "values")}

@@ -10,8 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from broker.protocol.messages.artifacts import *
-    from broker.protocol.messages.codec import *
     from broker.protocol.messages.fleet import *
     from broker.protocol.messages.homeassistant import *
     from broker.protocol.messages.hosts import *
@@ -20,9 +18,7 @@ if TYPE_CHECKING:
     from broker.protocol.messages.values import *
 else:
     # In the order of the search: what every program needs, then what an agent needs.
-    _MODULES: Final = (
-        "values", "codec", "hosts", "artifacts", "jobs", "operators", "fleet", "homeassistant",
-    )  # fmt: skip
+    _MODULES: Final = ("values", "hosts", "jobs", "operators", "fleet", "homeassistant")
 
     def __getattr__(name: str) -> Any:
         for module in _MODULES:
