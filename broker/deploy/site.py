@@ -166,16 +166,15 @@ class Site:
                     "use another name, or take mosquitto"
                 )
 
-    def certificate(self, name: str) -> str:
-        """Return the path of a file among the certificates, as a broker's file names it."""
-        return (self.certificates / name).as_posix()
+    def tls_files(self) -> dict[str, str]:
+        """Return the paths of the certificates as a broker's file names them."""
+        names = {"ca": "ca.crt", "certificate": "broker.crt", "key": "broker.key"}
+        return {key: (self.certificates / name).as_posix() for key, name in names.items()}
 
     def principals(self) -> tuple[Principal, ...]:
         """Return everybody who is known by name: the coordinator, Home Assistant, people, hosts."""
-        named = [
-            Principal.parse(name) for name in (*sorted({*self.people}), *sorted({*self.hosts}))
-        ]
-        return (*FIXED, *named)
+        names = (*sorted({*self.people}), *sorted({*self.hosts}))
+        return (*FIXED, *map(Principal.parse, names))
 
 
 def write(folder: Path, files: Mapping[str, str], *, force: bool = False) -> list[Path]:

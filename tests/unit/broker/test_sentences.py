@@ -28,7 +28,7 @@ from coordinator.manifest.manifest_file import load_manifest
 from coordinator.manifest.problems import ManifestError
 from coordinator.service import __main__ as coordinator_service
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class _Window(io.StringIO):
