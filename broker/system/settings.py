@@ -130,30 +130,9 @@ class Settings(BaseModel):
                 option = name.removesuffix("_s").replace("_", "-")
                 sources[name] = cls.option_names.get(name, f"--{option}")
         try:
-            settings = cls.model_validate(values)
+            return cls.model_validate(values)
         except ValidationError as error:
-            lines = [_words(error, sources, list(cls.model_fields))]
-            faulty = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}
-            lines += cls._more_faults(
-                {name: value for name, value in values.items() if name not in faulty}, sources
-            )
-            raise ConfigError("\n".join(lines)) from None
-        settings.check(sources)
-        return settings
-
-    @classmethod
-    def _more_faults(cls, values: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
-        """Return what `check` says of those settings that are well in themselves."""
-        try:
-            cls.model_validate(values).check(sources)
-        except ConfigError as error:
-            return [str(error)]
-        except ValidationError:
-            pass
-        return []
-
-    def check(self, sources: Mapping[str, str]) -> None:
-        """Raise `ConfigError` for what pydantic cannot see; `sources` has each value's origin."""
+            raise ConfigError(_words(error, sources, list(cls.model_fields))) from None
 
 
 class BrokerSettings(Settings):
@@ -200,13 +179,22 @@ class BrokerSettings(Settings):
         listed = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
         return ",".join(value) if listed else value
 
-    def check(self, sources: Mapping[str, str]) -> None:
-        """Raise `ConfigError` for an address or a root that is none; a password is not told."""
-        parse_addresses(self.url, sources.get("url", "url"))
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
         try:
-            Topics(self.topic_root)
+            parse_addresses(url, "")
+        except ConfigError as error:  # it does not repeat a password
+            raise ValueError(str(error).removeprefix(": ")) from None
+        return url
+
+    @field_validator("topic_root")
+    @classmethod
+    def _is_root(cls, root: str) -> str:
+        try:
+            return Topics(root).root
         except ConfigError as error:
-            raise ConfigError(f"{sources.get('topic_root', 'topic_root')}: {error}") from None
+            raise ValueError(str(error)) from None
 
     def operator_key(self, environment: Mapping[str, str] | None = None) -> OperatorKey | None:
         """Return the key of `FLEET_OPERATOR_KEY`, else that of the file, else none."""
