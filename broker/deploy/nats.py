@@ -121,11 +121,7 @@ def _cluster(site: Site, node: Node) -> str:
 def _websocket(site: Site, port: int) -> str:
     allowed = f"allowed_origins: [{_quoted([*site.origins])}]"
     pages = allowed if site.origins else "same_origin: true"
-    return _WEBSOCKET.format(
-        port=port,
-        pages=pages,
-        **site.tls_files(),
-    )
+    return _WEBSOCKET.format(port=port, pages=pages, **site.tls_files())
 
 
 def _user(who: Principal, site: Site) -> str:

@@ -76,9 +76,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     """Return a private key as PEM, without a passphrase: programs start by themselves."""
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
