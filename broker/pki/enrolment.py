@@ -18,7 +18,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import errno
 import hmac
 import json
 import secrets
@@ -49,7 +48,6 @@ MAX_CONNECTIONS: Final = 16
 MAX_LINE_BYTES: Final = 32 * 1024
 CONNECTION_S: Final = 10.0
 ACCEPT_S: Final = 0.2
-_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +131,17 @@ class Enrolment:
         with self._judging:
             return self._end_by_now()
 
-    def serve(self, listener: socket.socket, poll: Callable[[], object] = lambda: None) -> End:
-        """Serve on a listening socket until the end, and return that; `poll` is called often."""
+    def serve(self, listener: socket.socket) -> End:
+        """Serve on a listening socket until the end, and return that."""
         listener.settimeout(ACCEPT_S)
         threads: list[threading.Thread] = []
         while (end := self.end) is None:
-            poll()
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
                 continue
-            except OSError as error:
-                if error.errno in _NO_ROOM:
-                    time.sleep(ACCEPT_S)  # or accept would fail again at once
+            except OSError:
+                time.sleep(ACCEPT_S)  # without a free descriptor it would fail again at once
                 continue
             threads = [thread for thread in threads if thread.is_alive()]
             if not self._free.acquire(blocking=False):

@@ -21,9 +21,7 @@ from broker.protocol.topics import RESERVED, Topic, Topics
 
 HEX = "0f" * 32
 ADAPTERS = {
-    kind: content.payload
-    for kind, content in CONTENTS.items()
-    if isinstance(content.payload, TypeAdapter)
+    kind: content for kind, (content, _) in CONTENTS.items() if isinstance(content, TypeAdapter)
 }
 ABOUT = {"id": "r1", "session": "s", "instance": "i", "job_id": HEX, "attempt": 1}
 ABOUT_HOST = (
