@@ -62,12 +62,9 @@ def test_the_ca_signs_and_lets_nobody_below_it_sign(authority: Authority) -> Non
     assert certs.validity_s(certificate)[1] == NOW_S + 3650 * DAY_S
 
 
-@pytest.mark.parametrize("month", range(12))
-def test_whoever_loads_an_identity_knows_when_it_begins_and_ends(
-    authority: Authority, tmp_path: Path, month: int
-) -> None:
-    """In every month, on days of one figure and of two: read as the certificate says it."""
-    key, at_s = certs.new_key(), NOW_S + (31 * month + 18.123) * DAY_S
+def test_an_identity_knows_when_it_begins_and_ends(authority: Authority, tmp_path: Path) -> None:
+    """Read without `cryptography`, and equal."""
+    key, at_s = certs.new_key(), NOW_S + 18.123 * DAY_S
     made = authority.issue(key.public_key(), "pi", at_s)
     ids.write_identity(tmp_path / "pi", authority.pem, made, certs.key_pem(key))
     found = ids.load_identity(tmp_path / "pi", at_s)

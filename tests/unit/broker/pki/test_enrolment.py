@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import socket
 import ssl
@@ -407,23 +406,3 @@ def test_what_is_no_token_is_refused_without_repeating_it(text: str) -> None:
     with pytest.raises(ConfigError, match="the token is not whole") as refusal:
         parse_token(text)
     assert len(str(refusal.value)) < 100
-
-
-def test_a_machine_without_room_for_a_connection_is_not_asked_all_the_time(
-    authority: Authority,
-) -> None:
-    """Whoever waits at the door would keep a core busy until there is a file descriptor again."""
-
-    class Full(socket.socket):
-        """A listening socket of a machine that has no descriptor left."""
-
-        asked = 0
-
-        def accept(self) -> tuple[socket.socket, Any]:
-            self.asked += 1
-            raise OSError(errno.EMFILE, "no room")
-
-    offer = Offer(authority, ID, URL, new_token(authority), 1.0)
-    with Full() as listener:
-        assert Enrolment(offer, time.monotonic, time.time).serve(listener) is End.EXPIRED
-    assert listener.asked < 20
