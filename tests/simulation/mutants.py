@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.core import leases, owner, reports, runs
-from agent.core.state import State
+from agent.core.state import Run, State
 from agent.service.shell import Shell as AgentShell
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
@@ -105,6 +105,14 @@ def _hash_not_checked(patch: Patch) -> None:
         return part.artifact_id
 
     patch(Part, "seal", seal)
+
+
+def _stop_on_lost_ignored(patch: Patch) -> None:
+    def stops(state: State, run: Run) -> bool:
+        assert state.capability is not None
+        return run.assign.on_lost is None and state.capability.trainers[run.assign.model].resumable
+
+    patch(leases, "_stops", stops)
 
 
 def _completed_when_finished(patch: Patch) -> None:
@@ -281,6 +289,7 @@ MUTANTS = (
     Mutant("lease for ever", 100, _lease_for_ever),
     Mutant("lease ends with the connection", 300, _lease_ends_with_connection),
     Mutant("lease not kept by the agent", 300, _lease_not_kept_by_agent),
+    Mutant("on_lost = stop ignored", 300, _stop_on_lost_ignored),
     Mutant("interrupted is not offered", 300, _interrupted_not_offered),
     Mutant("reports sent once", 50, _reports_sent_once),
     Mutant("reports not kept on disk", 100, _reports_not_kept),
