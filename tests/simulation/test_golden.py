@@ -41,7 +41,7 @@ def digests() -> Iterator[str]:
 
 
 def trace() -> list[str]:
-    """Return a line for each message of a small fleet without faults: who, what kind, which keys."""
+    """Return a line for each message of a small fleet without faults: sender, kind, keys."""
     scenario = draw(TRACED_SEED)
     run = Run(replace(scenario, jobs=scenario.jobs[:TRACED_JOBS], faults=()))
     lines: list[str] = []
