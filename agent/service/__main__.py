@@ -294,7 +294,9 @@ class Service:
         key = (assign.job_id, assign.attempt)
         # Not `resolve`, which would ask a disk that may hang.
         place = Place(data.absolute(), work, self._checkpoints.files(assign.job_id))
-        resume = is_resumable(assign, self._own) and self._checkpoints.begin(*key)
+        resume = is_resumable(assign, self._own) and self._checkpoints.begin(
+            *key, assign.void_attempt
+        )
         trainer = Trainer(
             trainer_command(assign, self._own, place, threads, resume=resume),
             trainer_environment(self._environment, effect.gpu, threads, self._caches),

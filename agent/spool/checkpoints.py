@@ -53,8 +53,13 @@ class Checkpoints:
         """Return the folder that the job's trainer may keep its checkpoint in."""
         return self._root / job_id / "files"
 
-    def begin(self, job_id: str, attempt: int) -> bool:
-        """Give the folder to an attempt; return whether there is something to go on from."""
+    def begin(self, job_id: str, attempt: int, void_attempt: int = 0) -> bool:
+        """Give the folder to an attempt; return whether there is something to go on from.
+
+        What attempts up to `void_attempt` have left is deleted: an operator has requeued the job.
+        """
+        if not self.is_here(job_id, void_attempt + 1):
+            self.drop(job_id)
         self._disk.make_folder(self.files(job_id))
         write_atomically(self._disk, self._marker(job_id), str(attempt).encode())
         return self._has_files(job_id)

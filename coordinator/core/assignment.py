@@ -118,6 +118,7 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
         stall_timeout_s=spec.stall_timeout_s,
         on_lost=spec.on_lost,
         checkpoint=_left_off(world, job),
+        void_attempt=job.void_attempt,
         receipt=receipt(world.settings.receipt_key, job.host or "-", job.job_id, job.attempt),
     )
 

@@ -103,8 +103,8 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
     world.look_at(name)
 
 
-def on_connected(world: World, now: Now) -> None:
-    """We have a new connection. Nobody could be heard meanwhile: every lease begins anew."""
+def on_listening(world: World, now: Now) -> None:
+    """Renew every lease: nobody could be heard before this connection, or during a suspension."""
     for job in world.book.in_state(*HELD):
         world.renew_lease(job, now)
     for host in world.hosts.values():

@@ -66,6 +66,7 @@ from coordinator.jobs.states import JobState
 from coordinator.manifest.diff import in_words
 
 MAX_OTHERS: Final = 16
+LATE_S: Final = 5.0  # for a timer: longer than any turn takes
 COLLECT_FIRST_S: Final = 300.0
 COLLECT_EVERY_S: Final = 6 * 3600.0
 
@@ -115,6 +116,9 @@ class Core:
 
     def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
+        due_s = self.world.timers.next_deadline()
+        if self.world.connected and due_s is not None and now.mono_s - due_s > LATE_S:
+            presence.on_listening(self.world, now)  # this program was suspended
         if isinstance(event, Incoming):
             self._on_message(event, now)
         else:
@@ -177,7 +181,7 @@ class Core:
                 # It may be another one; what it has retained comes.
                 world.broker_refused = world.broker_load = None
                 self._birth(now)
-                presence.on_connected(world, now)
+                presence.on_listening(world, now)
             case Collected(kept):
                 world.stored.update(kept)
             case ResultsFound():

@@ -274,7 +274,8 @@ class AgentNode(Node):
         assign = effect.assign
         assert self.spool is not None
         machine.disk.make_folder(self.spool.work(assign.job_id, assign.attempt))
-        resumes = self.checkpoints.begin(assign.job_id, assign.attempt)
+        key = (assign.job_id, assign.attempt)
+        resumes = self.checkpoints.begin(*key, assign.void_attempt)
         files = self.checkpoints.files(assign.job_id)
         job = self.run.job(assign.job_id)
         pid, after = self.run.next_pid(), self.run.timeline.after

@@ -322,6 +322,8 @@ class Checker:
                 f"attempt {child.attempt} goes on from {left_off[:40]!r}",
                 child.job_id,
             )
+        if made.attempt <= self.rows[child.job_id].void_attempt < child.attempt:
+            raise Violation("a requeue begins anew", f"from attempt {made.attempt}", child.job_id)
         done_s = left_off.split()[2]
         where = "here" if made.machine is node.machine else "elsewhere"
         self._run.faults[f"(gone on from a checkpoint made {where})"] += 1

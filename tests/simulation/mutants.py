@@ -97,6 +97,11 @@ def _checkpoints_of_others(patch: Patch) -> None:
     patch(Checkpoints, "files", lambda kept, job_id: kept._root / job_id[:1] / "files")
 
 
+def _requeue_goes_on(patch: Patch) -> None:
+    real = Checkpoints.begin
+    patch(Checkpoints, "begin", lambda kept, job_id, attempt, _void: real(kept, job_id, attempt))
+
+
 def _hash_not_checked(patch: Patch) -> None:
     real = Part.seal
 
@@ -299,6 +304,7 @@ MUTANTS = (
     Mutant("bundle cleared too early", 100, _clears_unasked),
     Mutant("checkpoints not hashed", 600, _checkpoints_not_hashed, first=2000),
     Mutant("checkpoints of others taken", 300, _checkpoints_of_others),
+    Mutant("a requeue takes old checkpoints", 400, _requeue_goes_on),
     Mutant("unchanged is not given back", 1000, _unchanged_is_repeated),
     Mutant("given back and still there", 300, _given_back_and_still_there),
     Mutant("owner not heard", 300, _owner_not_heard),
