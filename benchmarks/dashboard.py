@@ -29,8 +29,8 @@ from threading import Event, Thread
 
 import psutil
 
-from broker.client.link import Link, LinkSettings, feed
-from broker.client.mailbox import Mailbox
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Mailbox, feed
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
 from broker.protocol.topics import Topics
@@ -63,7 +63,7 @@ class Voice:
         mailbox: Mailbox[LinkEvent] = Mailbox()
         asked = [(self.topics.operator_request("+/+"), 1)]
         settings = LinkSettings(parse_addresses(url), "voice", asked)
-        put = feed(mailbox)
+        put = feed(mailbox, self.topics)
 
         def hear(*events: LinkEvent) -> None:
             for event in events:

@@ -6,8 +6,8 @@ import random
 import time
 from typing import Any, ClassVar, Final
 
-from broker.client.link import Link, LinkSettings, feed
-from broker.client.mailbox import Mailbox
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Mailbox, feed
 from broker.protocol.events import Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import AskShow, Cancel, encode
 from broker.protocol.topic_table import Kind
@@ -46,7 +46,7 @@ class Probe:
         ]
         self._link = Link(
             LinkSettings(parse_addresses(fleet.broker_url), "probe", filters),
-            feed(self._mailbox),
+            feed(self._mailbox, topics),
             will=None,
             new_id=new_id,
             rng=random.Random(1),

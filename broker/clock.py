@@ -57,10 +57,7 @@ def until(text: str | None, now: Now) -> float:
 
 
 def backoff_s(failures: int, base_s: float, cap_s: float, rng: Randomness) -> float:
-    """Return how long to wait after `failures` failures in a row: exponential, half of it jitter.
-
-    The jitter keeps a fleet whose broker restarted from coming back in one instant.
-    """
+    """Return the wait after `failures` failures in a row: exponential, half of it jitter."""
     ceiling_s = min(cap_s, base_s * 2.0 ** min(failures, 32))
     return ceiling_s * (0.5 + 0.5 * rng.random())
 

@@ -15,10 +15,7 @@ from __future__ import annotations
 
 
 def plain(error: BaseException) -> str:
-    """Return an error in words: of the system's, the file and what is said, not its number.
-
-    One that says nothing, as asyncio's of a lost connection, is told by its kind.
-    """
+    """Return an error in words: the file and the system's message, without its number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error) or type(error).__name__
     return f"{error.filename}: {why(error)}" if error.filename else error.strerror

@@ -14,11 +14,7 @@ _DEVICE: Final = re.compile(
 
 
 def is_plain(name: str) -> bool:
-    """Tell whether `name` may be that of a file or a folder: on Windows, too, and nothing else.
-
-    No path, no stream of a file (`a:b`), no device (`aux.txt`), no dot or space at its end, which
-    Windows leaves off.
-    """
+    """Tell whether `name` can be the name of one file or folder on every system."""
     return bool(_PLAIN.fullmatch(name)) and name[-1] not in ". " and not is_device(name)
 
 

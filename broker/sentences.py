@@ -24,11 +24,7 @@ _AMOUNT: Final = re.compile(r"\b\d[\d.,]* (?=(?:ms|s|min|h|d|B|[KMGT]i?B|W|GHz|%
 
 
 def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> str:
-    """Return text as it is to be written to `out`, printable; for a program, a line stays a line.
-
-    On a terminal what does not fit goes on in the next line, `indent` blanks further in than it
-    begins; a window that has fewer than `least` columns is taken to have as many.
-    """
+    """Return printable text for `out`; on a terminal, wrapped with a hanging indent."""
     text = printable(text)
     if not out.isatty():
         return text
@@ -53,18 +49,12 @@ def laid_out(text: str, out: TextIO, *, indent: int = 0, least: int = LEAST) -> 
 
 
 def printable(text: str) -> str:
-    """Return text that came from elsewhere without control characters, but for line ends and tabs.
-
-    A host's words may be shown; they may not move the cursor, or set the window's title.
-    """
+    """Return text from elsewhere without control characters, except line ends and tabs."""
     return _SEQUENCES.sub("", text)
 
 
 def json_text(data: object, indent: int | None = None) -> str:
-    """Return JSON that does nothing to a terminal either: control characters are escaped, and kept.
-
-    Raises TypeError for what JSON has no form for.
-    """
+    """Return JSON whose control characters are escaped."""
     import json
 
     text = json.dumps(data, indent=indent, ensure_ascii=False)
@@ -89,10 +79,7 @@ def counted(number: float, noun: str) -> str:
 
 
 def rounded(value: float) -> str:
-    """Return a score, or another figure of a result, as every face says it: to three decimals.
-
-    Take the value itself: one that is rounded already may be rounded the other way.
-    """
+    """Return a score to three decimals, as everywhere."""
     return f"{value:.3f}"
 
 

@@ -36,8 +36,8 @@ from agent.service.status import Contact
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.client.access import AGENT, Access, open_access
-from broker.client.link import Link, LinkSettings, feed
-from broker.client.mailbox import Lane, Mailbox
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Lane, Mailbox, feed
 from broker.client.options import add_options
 from broker.errors import BadMessage, ConfigError, plain
 from broker.pki.identity import Identity
@@ -49,7 +49,6 @@ from broker.system.address import IS_IT_THERE
 from broker.system.files import FolderLock
 from broker.system.logs import announce, setup
 from broker.system.machine import boot_id, new_id, system_clock
-from broker.system.memory import give_back_memory, keep_freed_memory
 from broker.system.process import end_in_time, end_with_parent, on_signals
 from broker.system.settings import BrokerSettings, expanded
 from broker.system.systemd import Notifier
@@ -131,7 +130,7 @@ class Service:
                 mark=access.mark,
                 name=access.name,
             ),
-            feed(self.mailbox),
+            feed(self.mailbox, topics),
             will=self._will,
             new_id=new_id,
             rng=rng,
@@ -233,7 +232,6 @@ class Service:
         if name in pending:
             pending.discard(name)
             if not pending:
-                give_back_memory()
                 ready()
 
     def _end(self) -> None:
@@ -347,7 +345,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent: `python -m agent.service --help`."""
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
-    keep_freed_memory()
     try:
         loaded = load(arguments)
         loaded.faults.of(lambda: _check_data(arguments.data))

@@ -47,7 +47,7 @@ def make_request(identity: Identity) -> RequestMade:
         sys.executable,
         "-P",
         "-m",
-        "broker.pki.request",
+        "broker.pki.certificates",
         str(identity.folder),
         identity.name,
     ]

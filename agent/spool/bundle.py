@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from broker.errors import StorageError
-from broker.system.bundle_contents import Contents
 
 LEVEL: Final = 6
 _MODE: Final = 0o644
@@ -58,7 +57,7 @@ def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
 
     It is durable, unless it has no more than `unsynced_bytes`: then that is the caller's to see to.
     Raises `StorageError` when there is nothing to bundle, or something that no bundle may hold
-    (`broker.system.bundle_contents`); OSError when the disk refuses. Nothing is left of it then.
+    (`broker.system.archive`); OSError when the disk refuses. Nothing is left of it then.
     Memory is bounded, whatever the files' sizes.
     """
     sizes_bytes = dict(sorted(_checked(folder)))
@@ -97,6 +96,8 @@ def _write(folder: Path, sizes_bytes: Mapping[str, int], file: IO[bytes]) -> Bun
 
 def _checked(folder: Path) -> Iterator[tuple[str, int]]:
     """Yield what `_sizes` does, as long as all of it may be in a bundle."""
+    from broker.system.archive import Contents
+
     contents = Contents()
     for name, size_bytes in _sizes(folder):
         if objection := contents.objection(name, size_bytes):

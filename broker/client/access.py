@@ -67,12 +67,11 @@ class Access:
 def open_access(
     settings: BrokerSettings, accepts: frozenset[Role], now_s: float, name: str | None = None
 ) -> Access:
-    """Return how a program of one of the roles in `accepts` gets to the broker.
+    """Return how a program of one of the roles in `accepts` connects to the broker.
 
-    `name` is what the identity has to be called, if that is settled; `now_s` is the time since the
-    epoch. Without `[broker] identity`, one of that role under `config_home()` is taken; without
-    `[broker] url`, the broker that this identity is for. Raises `ConfigError` for a connection that
-    is not safe, and for an identity that is not whole, not of that role or not called so.
+    `name` is what the identity has to be called, if that is known; `now_s` is seconds since the
+    epoch. Raises `ConfigError` for an unsafe connection, and for an identity that is incomplete or
+    of somebody else.
     """
     addresses = parse_addresses(settings.url)
     if "url" not in settings.model_fields_set:
@@ -117,10 +116,7 @@ def _of_identity(
 
 
 def _found(accepts: frozenset[Role], name: str | None = None) -> Path | None:
-    """Return the folder of the identity of such a role that this user has, if there is one.
-
-    Raises `ConfigError` where there are several.
-    """
+    """Return this user's identity folder of such a role; `ConfigError` where there are several."""
     try:
         home = config_home() / "identities"
     except ConfigError:
@@ -140,11 +136,7 @@ def host_here() -> str | None:
 
 
 def person_here(settings: BrokerSettings, now_s: float) -> str | None:
-    """Return which person's identity is here, where one is needed; none beside a host's.
-
-    `settings` may name a folder; else those under `config_home()` count. `now_s` is the time since
-    the epoch.
-    """
+    """Return whose identity a person has here; none beside a host's identity, or without one."""
     try:
         if settings.identity is None and _found(AGENT) is not None:
             return None

@@ -1,4 +1,4 @@
-"""One connection to a broker, from CONNECT to its end: a paho client of its own."""
+"""One connection to a broker, from CONNECT to its end; the only importer of paho's client."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ import ssl
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
-from broker.client.paho_packets import PacketClient, mqtt
 from broker.errors import plain
 from broker.protocol.acl import REWRITE_RIGHTS
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
 from broker.system.address import Address
+from broker.system.lean import without
+
+with without("urllib.request"):  # paho uses it to look for a proxy
+    import paho.mqtt.client as mqtt
 
 CONNECT_TIMEOUT_S: Final = 10.0
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
-_MOST_NUMBERS: Final = 65_535  # of messages that are not acknowledged yet: MQTT's
 REFUSED: Final = "the broker refused the connection"
 IS_IT_REVOKED: Final = "is it revoked, ended, or of another CA?"
 _WRONG_NAME: Final = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
-MAX_NAMED: Final = 4
+_MAX_NAMED: Final = 4
 _MUTE: Final = "; does that port want TLS? write mqtts:// then"
 _NOT_TLS: Final = "; does that port speak TLS? if not, write mqtt://"
 
@@ -35,13 +37,11 @@ _NOT_TLS: Final = "; does that port speak TLS? if not, write mqtt://"
 class LinkSettings:
     """How to reach the broker, and as whom; `client_id` is one of `Topics.client_id`.
 
-    Of several addresses the first is tried first, and after each failure the one that follows.
-    `tls` makes the context of one connection, so that a renewed certificate is used at the next.
-    It raises OSError when it cannot. `mark` tells that certificate from the next: where another one
-    comes while the link waits, it is tried at once. After a connection that failed it waits up to
-    `backoff_cap_s`, after one that was ended up to `return_cap_s`: the broker is there, and had let
-    it in. `if_twin` is what to say when another program seems to connect by the same name; else it
-    is asked, with what helps a host. `name` is what `fleet enroll` calls whose certificate it is.
+    Addresses are tried in turn. `tls` makes the context of one connection, so that a renewed
+    certificate is used at the next; `mark` changes with the certificate, and a link that waits
+    tries again at once then. The wait grows up to `backoff_cap_s` after a connection that failed,
+    and up to `return_cap_s` after one that was ended. `if_twin` is the advice where another program
+    seems to use the same client id; `name` is whose certificate it is.
     """
 
     addresses: Sequence[Address]
@@ -57,11 +57,8 @@ class LinkSettings:
     name: str = "NAME"
 
 
-class Inbox(Protocol):
-    """Where a link puts what has come, several events at a time; any thread may call it."""
-
-    def __call__(self, *events: LinkEvent) -> None:
-        """Take the events, in this order."""
+Inbox = Callable[[LinkEvent], None]
+"""Where a link puts its events, in order; any thread may call it."""
 
 
 def let_in(name: str) -> str:
@@ -69,13 +66,19 @@ def let_in(name: str) -> str:
     return f": {IS_IT_REVOKED} `fleet enroll {name} --replace` on the CA's machine lets it in again"
 
 
-_CALLBACKS: Final = (
-    "on_connect", "on_subscribe", "on_disconnect", "on_messages", "on_publish", "on_acknowledged",
-)  # fmt: skip
+class _Client(mqtt.Client):
+    """paho's client; an exception that ends its thread ends the connection as well."""
+
+    def _thread_main(self) -> None:
+        try:
+            super()._thread_main()
+        finally:
+            if self._sock is not None:
+                self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
 
 
 class Connection:
-    """One connection, one paho client, from CONNECT to its end."""
+    """One connection with a client of its own: nothing is carried over to the next one."""
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class Connection:
         self.asked = False  # to subscribe
         self.reached = False  # somebody who speaks TLS, or MQTT
         self.denied = False  # over a subscription
-        self._asks: list[str] = []  # for the subscriptions to these, and has no answer yet
+        self._asks: list[str] = []  # subscriptions without an answer yet
         self._inbox = inbox
         self._why = "connection lost"
         self._answered = False
@@ -103,30 +106,33 @@ class Connection:
         # A condition's own `with` can be left locked by a Ctrl-C; a lock's cannot.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._outstanding: dict[int, int] = {}
-        self._number = 0  # of the last message
+        self._outstanding: dict[int, int] = {}  # size by packet id
+        self._early: set[int] = set()  # acknowledged before `publish` noted them
         self._outstanding_bytes = 0
-        client = PacketClient(
+        self._client = self._new_client(will)
+
+    def _new_client(self, will: Callable[[str], Outgoing] | None) -> mqtt.Client:
+        client = _Client(
             CallbackAPIVersion.VERSION2,
-            client_id=settings.client_id,
+            client_id=self._settings.client_id,
             clean_session=True,
             protocol=mqtt.MQTTv311,
             reconnect_on_failure=False,
         )
         client.connect_timeout = CONNECT_TIMEOUT_S
-        if address.user is not None:
-            client.username_pw_set(address.user, address.password)
+        client.max_inflight_messages_set(0)  # no limit: `publish` has one
+        if self._address.user is not None:
+            client.username_pw_set(self._address.user, self._address.password)
         if will is not None:
-            last = will(session)
+            last = will(self._session)
             client.will_set(last.topic, last.payload, last.qos, last.retain)
         client.on_socket_open = _no_delay
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
-        client.on_messages = self._on_messages
+        client.on_message = self._on_message
         client.on_publish = self._on_publish
-        client.on_acknowledged = self._on_left
-        self._client = client
+        return client
 
     def open(self, stopping: threading.Event) -> str | None:
         """Connect and subscribe; return why it failed, or none."""
@@ -140,7 +146,7 @@ class Connection:
         except (OSError, ValueError) as error:
             self.reached = isinstance(error, ssl.SSLError)
             if self._settings.tls is not None and isinstance(error, ConnectionResetError):
-                return f"{address}: {plain(error)}{_NOT_TLS}"  # the connection itself was made
+                return f"{address}: {plain(error)}{_NOT_TLS}"  # the TCP connection was made
             return f"{address}: {_words(error, address.host, self._refused())}"
         self.reached = self._settings.tls is not None
         self._client.loop_start()
@@ -171,34 +177,31 @@ class Connection:
                 sock.shutdown(socket.SHUT_RDWR)
         self._closed.set()
         self._client.loop_stop()
-        # paho closes its pair of sockets when it is freed: not before its callbacks let go of us.
-        for name in _CALLBACKS:
-            setattr(self._client, name, None)
+        # paho closes its pair of sockets when it is freed: its callbacks refer to us until then.
+        for name in ("connect", "subscribe", "disconnect", "message", "publish"):
+            setattr(self._client, f"on_{name}", None)
 
     def publish(self, messages: Sequence[Outgoing]) -> bool:
         """Send messages, in this order; tell whether there was room for all of them."""
-        numbered: list[tuple[int, Outgoing]] = []
-        try:
+        for message in messages:
+            size_bytes = len(message.payload)
             with self._lock:
-                for message in messages:
-                    size_bytes = self._outstanding_bytes + len(message.payload)
-                    is_full = len(self._outstanding) >= MAX_OUTSTANDING
-                    if is_full or size_bytes > MAX_OUTSTANDING_BYTES or self._closed.is_set():
-                        break
-                    number = self._next_number()
-                    numbered.append((number, message))
-                    self._outstanding[number] = len(message.payload)
-                    self._outstanding_bytes = size_bytes
-            return self._client.send(numbered) and len(numbered) == len(messages)
-        except BaseException:  # a Ctrl-C: `drain` is not to wait for what may never leave
-            self._on_left([number for number, _ in numbered])
-            raise
-
-    def _next_number(self) -> int:
-        while True:
-            self._number = self._number % _MOST_NUMBERS + 1
-            if self._number not in self._outstanding:
-                return self._number
+                is_full = len(self._outstanding) >= MAX_OUTSTANDING
+                if is_full or self._outstanding_bytes + size_bytes > MAX_OUTSTANDING_BYTES:
+                    return False
+            if self._closed.is_set():
+                return False
+            # Not within the lock: paho holds one of its own when it calls `_on_publish`.
+            sent = self._client.publish(message.topic, message.payload, message.qos, message.retain)
+            with self._lock:
+                if sent.mid in self._early:
+                    self._early.remove(sent.mid)
+                elif sent.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
+                    self._outstanding[sent.mid] = size_bytes
+                    self._outstanding_bytes += size_bytes
+            if sent.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
+                return False
+        return True
 
     def subscribe(self, filters: Sequence[tuple[str, int]]) -> None:
         """Ask for more."""
@@ -259,11 +262,9 @@ class Connection:
         self, _client: mqtt.Client, _data: Any, _flags: Any, reason: ReasonCode, _props: Any
     ) -> None:
         if self._why == "connection lost" and reason.is_failure:
-            # What the library cannot say better is left out.
             more = "" if str(reason) == "Unspecified error" else f" ({reason})"
             self._why = f"connection lost{more}"
-            if self._asks:
-                # Some brokers answer so to who may not.
+            if self._asks:  # some brokers end the connection of who may not subscribe
                 self._deny(f"{self._why} at the subscription to {_listed(self._asks)}")
         self._closed.set()
         with self._lock:
@@ -278,24 +279,27 @@ class Connection:
         self.denied = True
         self._why = f"{why}; {REWRITE_RIGHTS}"
 
-    def _on_messages(self, messages: list[Incoming]) -> None:
-        self._inbox(*messages)
+    def _on_message(self, _client: mqtt.Client, _data: Any, message: mqtt.MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = ""  # the service counts it as garbage
+        self._inbox(Incoming(topic, bytes(message.payload), message.retain))
 
     def _on_publish(
         self, _client: mqtt.Client, _data: Any, mid: int, _reason: ReasonCode, _props: Any
     ) -> None:
-        self._on_left([mid])
-
-    def _on_left(self, numbers: list[int]) -> None:
         with self._lock:
-            for number in numbers:
-                self._outstanding_bytes -= self._outstanding.pop(number, 0)
+            if mid in self._outstanding:
+                self._outstanding_bytes -= self._outstanding.pop(mid)
+            else:
+                self._early.add(mid)
             if not self._outstanding:
                 self._changed.notify_all()
 
 
 class _ClosingSocket(ssl.SSLSocket):
-    """Closes itself when the handshake fails; paho forgets it open."""
+    """Closes itself when the handshake fails; paho leaves it open."""
 
     def do_handshake(self, block: bool = False) -> None:
         try:
@@ -306,8 +310,8 @@ class _ClosingSocket(ssl.SSLSocket):
 
 
 def _listed(filters: Sequence[str]) -> str:
-    more = len(filters) - MAX_NAMED
-    return ", ".join(filters[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(filters) - _MAX_NAMED
+    return ", ".join(filters[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _words(error: Exception, host: str, refused: str) -> str:

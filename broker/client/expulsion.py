@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from enum import Enum, auto
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -52,14 +51,10 @@ class Outcome(Enum):
 def expel(
     authority: Authority, addresses: Sequence[Address], topics: Topics, name: str, now_s: float
 ) -> tuple[Outcome, str]:
-    """Take the place of `name`, a host or the coordinator, for some seconds.
-
-    Returns what came of it, and where, or why the broker was not reached. `now_s` is the time since
-    the epoch. Raises OSError when no private file can be written.
-    """
+    """Take the place of `name` for some seconds; return the outcome, and where or why."""
     with tempfile.TemporaryDirectory(prefix="fleet-revoke-") as folder:
         key = certs.new_key()
-        made = authority.stand_in(key.public_key(), name, now_s, LASTS_S)
+        made = authority.temporary(key.public_key(), name, now_s, LASTS_S)
         place = Path(folder) / "identity"
         ids.write_identity(place, authority.pem, made, certs.key_pem(key))
         identity = ids.Identity(place, name, now_s, now_s + LASTS_S)
@@ -70,7 +65,7 @@ def expel(
         events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
         link = Link(
             settings,
-            partial(_put, events),
+            events.put,
             will=None,
             new_id=new_id,
             rng=random.Random(),  # noqa: S311 - jitter, no secret
@@ -82,16 +77,8 @@ def expel(
             link.stop()
 
 
-def _put(events: queue.SimpleQueue[LinkEvent], *came: LinkEvent) -> None:
-    for event in came:
-        events.put(event)
-
-
 def _hold(events: queue.SimpleQueue[LinkEvent], addresses: int) -> tuple[Outcome, str]:
-    """Follow a link until the place is held, or lost for the second time.
-
-    Once may be too early: the embedded broker reads its list anew within a second.
-    """
+    """Follow a link until the place is held, or lost twice: the broker may read its list late."""
     deadline_s = time.monotonic() + PATIENCE_S
     connected, refused, lost, why = False, 0, 0, f"no answer in {PATIENCE_S:.0f} s"
     held_s, online = 0.0, False  # until when it is to be held (monotonic)

@@ -1,11 +1,8 @@
-"""The client link to a broker.
+"""Keeps a client connected to a broker.
 
-Each connection is a fresh paho client with a session id of its own, which its will bears, so that a
-late will of an old session cannot kill a newer one. Nothing is carried over from one connection to
-the next: what was not delivered is stated again by the birth, which the service publishes on
-`Connected`. Reconnecting backs off exponentially with jitter; where the broker had let it in, no
-further than some seconds: two agents of one name throw each other off, and the one that is left
-when the other has gone is to be back soon.
+Each connection has a session id of its own, which its will bears: a late will of an old session
+cannot end a newer one. Nothing is carried over from one connection to the next: the service
+publishes its birth on `Connected`.
 """
 
 from __future__ import annotations
@@ -17,22 +14,10 @@ from itertools import cycle
 from typing import Final
 
 from broker.client.connection import CONNECT_TIMEOUT_S, Connection, Inbox, LinkSettings
-from broker.client.mailbox import feed, lane_of
 from broker.clock import Randomness, backoff_s
-from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.protocol.events import Connected, Disconnected, Outgoing
 
-__all__ = [
-    "Connected",
-    "Disconnected",
-    "Inbox",
-    "Incoming",
-    "Link",
-    "LinkEvent",
-    "LinkSettings",
-    "Outgoing",
-    "feed",
-    "lane_of",
-]
+__all__ = ["Link", "LinkSettings"]
 
 GOODBYE_TIMEOUT_S: Final = 3.0
 MOST_QOS: Final = 1  # that any broker has
@@ -71,10 +56,7 @@ class Link:
         self._thread.start()
 
     def publish(self, *messages: Outgoing) -> bool:
-        """Hand messages to the connection, in this order, to leave together.
-
-        Returns false when there is none or its queue is full; some of them may have left then.
-        """
+        """Send messages, in this order; false when there is no connection or its queue is full."""
         connection = self._connection
         return connection is not None and connection.publish(messages)
 
@@ -114,15 +96,14 @@ class Link:
                 self._settings, address, most_qos, session, self._inbox, self._will
             )
             why = connection.open(self._stopping)
-            # Without one of its nodes a cluster may not take it at QoS 1 (NATS), and nothing rests
-            # on that: rather at QoS 0 than not at all.
+            # NATS may refuse QoS 1 while a node of its cluster is missing; QoS 0 will do.
             most_qos = 0 if connection.asked else most_qos
             cap_s = self._settings.backoff_cap_s
             if why is None:
                 most_qos = MOST_QOS
                 begun_s = time.monotonic()
                 self._connection = connection
-                if self._stopping.is_set():  # `stop` may not have seen it
+                if self._stopping.is_set():  # `stop` has not seen this connection
                     connection.close()
                     break
                 self._inbox(Connected(session))
@@ -150,10 +131,7 @@ class Link:
         return None if self._settings.mark is None else self._settings.mark()
 
     def _pause(self, pause_s: float, mark: object) -> bool:
-        """Wait; end early, and return true, when the certificate is not that of `mark` any more.
-
-        Whoever was refused may be let in with the new one.
-        """
+        """Wait; return true early when the certificate has been replaced since `mark`."""
         step_s = pause_s if self._settings.mark is None else LOOK_S
         end_s = time.monotonic() + pause_s
         while (left_s := end_s - time.monotonic()) > 0:

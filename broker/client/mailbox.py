@@ -1,74 +1,24 @@
 """The one inbox of a service: bounded, in arrival order, read by the one thread that decides.
 
 An event with a key takes the place of an unread one with the same key: a newer heartbeat makes an
-older one worthless, and a question that is repeated is to be answered once. What happens when it is
-full depends on the lane. `LATEST` events all have a key: of a host whose birth was dropped another
-is asked for. `BULK` (chunks, log lines) are dropped: chunks are asked for again. `CONTROL` is left
-to the sender's retry, and so is `PATIENT`, for which nobody waits. All four are bounded by their
-bytes as well. `LOCAL` events come from this process itself, which bounds them, and are never
-dropped.
+older one worthless, and a repeated question is answered once. Each lane but `LOCAL` is bounded by
+number and by bytes; what finds its lane full is dropped and counted.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from broker.client.connection import Inbox
+from broker.errors import BadTopic
 from broker.protocol.events import Incoming, LinkEvent
 from broker.protocol.messages import MAX_CHUNK_BYTES
-
-# In which lane of a mailbox what a link tells waits, and what it takes the place of there.
-
-# As we encode them. Nobody waits for what comes of these, and another report follows soon.
-_PATIENT: Final = (b'{"v":1,"type":"accepted",', b'{"v":1,"type":"started",')
-
-
-def lane_of(event: LinkEvent) -> tuple[Lane, str | None]:
-    """Return the mailbox lane of a link event, and the key by which it replaces older ones."""
-    if not isinstance(event, Incoming):
-        return Lane.LOCAL, None
-    topic = event.topic
-    leaf = topic.rsplit("/", 1)[-1]
-    if leaf in {"heartbeat", "capability", "progress"}:
-        return Lane.LATEST, topic
-    if leaf == "response" and event.payload.startswith(_PATIENT):
-        return Lane.PATIENT, None
-    if leaf == "log" or "/chunk/" in topic:
-        return Lane.BULK, None
-    if leaf == "request" and "/operator/" in topic:
-        # Whoever waits asks again and again; a signed command is another each time.
-        return Lane.CONTROL, f"{topic} {hash(event.payload)}"
-    return Lane.CONTROL, None
-
-
-def _as_it_is(event: LinkEvent) -> LinkEvent:
-    return event
-
-
-def feed(mailbox: Mailbox[Any], shorten: Callable[[LinkEvent], LinkEvent] = _as_it_is) -> Inbox:
-    """Return a function that puts link events into `mailbox`, each in its lane.
-
-    `shorten` may put a shorter event of the same topic in the place of each.
-    """
-
-    def put(*events: LinkEvent) -> None:
-        mailbox.put_all([_letter(shorten(event)) for event in events])
-
-    return put
-
-
-def _letter(event: LinkEvent) -> Letter[LinkEvent]:
-    if not isinstance(event, Incoming):
-        return event, *lane_of(event), 0
-    if len(event.payload) > MAX_CHUNK_BYTES:
-        event = Incoming(event.topic, event.payload[:0], event.retained)
-    # A topic may have 64 KiB: beside a few bytes of payload it is what counts.
-    return event, *lane_of(event), len(event.topic) + len(event.payload)
-
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
 
 E = TypeVar("E")
 
@@ -76,92 +26,85 @@ E = TypeVar("E")
 class Lane(StrEnum):
     """How an event is treated when the mailbox is full."""
 
-    LOCAL = "local"
-    CONTROL = "control"
-    PATIENT = "patient"
-    LATEST = "latest"
-    BULK = "bulk"
+    LOCAL = "local"  # of this process, which bounds them: never dropped
+    CONTROL = "control"  # dropped: the sender retries
+    LATEST = "latest"  # replaced by newer ones; a dropped birth is asked for again
+    BULK = "bulk"  # dropped: chunks are asked for again, log lines are lost
 
 
-Letter = tuple[E, Lane, str | None, int]
-"""An event, its lane, its key if it has one, and its size in bytes."""
+class Limit(NamedTuple):
+    """How many unread events a lane holds, and how large they may be together."""
 
-# Of 20,000 hosts: what a broker has retained of each, and the birth that follows.
-DEFAULT_LIMITS: Final[Mapping[Lane, int]] = {
-    Lane.CONTROL: 50_000,
-    Lane.PATIENT: 50_000,
-    Lane.LATEST: 60_000,
-    Lane.BULK: 4096,
+    events: int
+    size_bytes: int
+
+
+_MIB: Final = 1024 * 1024
+LIMITS: Final[dict[Lane, Limit]] = {
+    Lane.CONTROL: Limit(50_000, 128 * _MIB),
+    Lane.LATEST: Limit(60_000, 256 * _MIB),
+    Lane.BULK: Limit(4096, 48 * _MIB),
 }
-# Of CONTROL: ten thousand reports that bear their bundles. Of LATEST: births of 16,000 hosts, 16 KB
-# each, all of them unread; a coordinator has those shortened.
-LIMITS_BYTES: Final[Mapping[Lane, int]] = {
-    Lane.CONTROL: 128 * 1024 * 1024,
-    Lane.PATIENT: 16 * 1024 * 1024,
-    Lane.LATEST: 256 * 1024 * 1024,
-    Lane.BULK: 48 * 1024 * 1024,
+_LANES: Final[dict[Kind, Lane]] = {
+    Kind.HEARTBEAT: Lane.LATEST,
+    Kind.CAPABILITY: Lane.LATEST,
+    Kind.PROGRESS: Lane.LATEST,
+    Kind.LOG: Lane.BULK,
+    Kind.CHUNK: Lane.BULK,
+    Kind.CHECKPOINT_CHUNK: Lane.BULK,
+    Kind.DOWNLOAD_CHUNK: Lane.BULK,
 }
 
 
-class _Cell(Generic[E]):
-    __slots__ = ("event", "key", "lane", "size_bytes")
-
-    def __init__(self, event: E, lane: Lane, key: str | None, size_bytes: int) -> None:
-        self.event = event
-        self.lane = lane
-        self.key = key
-        self.size_bytes = size_bytes
+@dataclass(slots=True)
+class _Letter(Generic[E]):
+    event: E
+    lane: Lane
+    key: Hashable
+    size_bytes: int
 
 
 class Mailbox(Generic[E]):
     """A bounded inbox. Any thread may `put`; one thread calls `take`."""
 
-    def __init__(self, limits: Mapping[Lane, int] = DEFAULT_LIMITS) -> None:
-        """Set how many unread events each lane may hold."""
-        self._limits = limits
-        self._cells: deque[_Cell[E]] = deque()
+    def __init__(self) -> None:
+        self._letters: deque[_Letter[E]] = deque()
         self._unread: Counter[Lane] = Counter()
         self._bytes: Counter[Lane] = Counter()
-        self._latest: dict[str, _Cell[E]] = {}
+        self._by_key: dict[Hashable, _Letter[E]] = {}
         self._dropped: Counter[Lane] = Counter()
-        self._gathers = False  # the reader waits for more than it has
         # A condition's own `with` can be left locked by a Ctrl-C; a lock's cannot.
         self._lock = threading.RLock()
         self._ready = threading.Condition(self._lock)
 
     def put(
-        self, event: E, lane: Lane = Lane.LOCAL, key: str | None = None, size_bytes: int = 0
+        self, event: E, lane: Lane = Lane.LOCAL, key: Hashable = None, size_bytes: int = 0
     ) -> bool:
-        """Add an event, or put it in the place of an unread one; return whether it was taken.
-
-        The size is for the lanes of `LIMITS_BYTES`.
-        """
+        """Add an event, or replace the unread one with its key; return whether it was taken."""
         with self._lock:
-            taken = self._add(event, lane, key, size_bytes)
-            self._wake()
-        return taken
+            unread = self._by_key.get(key) if key is not None else None
+            more_bytes = size_bytes - (unread.size_bytes if unread else 0)
+            if not self._has_room(lane, more_bytes, more_events=0 if unread else 1):
+                self._dropped[lane] += 1
+                return False
+            self._bytes[lane] += more_bytes
+            if unread is not None:
+                unread.event, unread.size_bytes = event, size_bytes
+                return True
+            letter = _Letter(event, lane, key, size_bytes)
+            if key is not None:
+                self._by_key[key] = letter
+            self._letters.append(letter)
+            self._unread[lane] += 1
+            self._ready.notify()
+        return True
 
-    def put_all(self, letters: Iterable[Letter[E]]) -> None:
-        """Add what came together, as `put` does each, and wake the reader once."""
+    def take(self, timeout_s: float | None, at_most: int = 1000) -> list[E]:
+        """Return up to `at_most` events in arrival order; empty when none came in `timeout_s`."""
         with self._lock:
-            for event, lane, key, size_bytes in letters:
-                self._add(event, lane, key, size_bytes)
-            self._wake()
-
-    def take(self, timeout_s: float | None, at_most: int = 1000, gather_s: float = 0.0) -> list[E]:
-        """Return up to `at_most` events in arrival order; empty when none came in `timeout_s`.
-
-        Where `LATEST` and `PATIENT` events alone have come, more are waited for, `gather_s` at
-        most, so that a turn takes in several; an event of another lane ends that wait at once.
-        """
-        with self._lock:
-            if not self._cells:
+            if not self._letters:
                 self._ready.wait(timeout_s)
-            if gather_s and self._cells and not self._is_urgent():
-                self._gathers = True
-                self._ready.wait(gather_s if timeout_s is None else min(gather_s, timeout_s))
-                self._gathers = False
-            return [self._pop() for _ in range(min(at_most, len(self._cells)))]
+            return [self._pop() for _ in range(min(at_most, len(self._letters)))]
 
     def dropped(self) -> dict[str, int]:
         """Return how many events each lane has dropped so far."""
@@ -173,47 +116,56 @@ class Mailbox(Generic[E]):
         with self._lock:
             return {lane.value: self._unread[lane] for lane in Lane}
 
-    def _add(self, event: E, lane: Lane, key: str | None, size_bytes: int) -> bool:
-        unread = self._latest.get(key) if key is not None else None
-        if unread is not None:
-            return self._replace(unread, event, size_bytes)
-        limit = self._limits.get(lane)
-        is_full = limit is not None and self._unread[lane] >= limit
-        if is_full or not self._has_room(lane, size_bytes):
-            self._dropped[lane] += 1
+    def _has_room(self, lane: Lane, more_bytes: int, *, more_events: int) -> bool:
+        limit = LIMITS.get(lane)
+        if limit is None:
+            return True
+        if more_bytes > 0 and self._bytes[lane] + more_bytes > limit.size_bytes:
             return False
-        cell = _Cell(event, lane, key, size_bytes)
-        if key is not None:
-            self._latest[key] = cell
-        self._cells.append(cell)
-        self._unread[lane] += 1
-        self._bytes[lane] += size_bytes
-        return True
-
-    def _replace(self, cell: _Cell[E], event: E, size_bytes: int) -> bool:
-        more_bytes = size_bytes - cell.size_bytes
-        if more_bytes > 0 and not self._has_room(cell.lane, more_bytes):
-            self._dropped[cell.lane] += 1
-            return False
-        self._bytes[cell.lane] += more_bytes
-        cell.event, cell.size_bytes = event, size_bytes
-        return True
-
-    def _has_room(self, lane: Lane, more_bytes: int) -> bool:
-        most_bytes = LIMITS_BYTES.get(lane)
-        return most_bytes is None or self._bytes[lane] + more_bytes <= most_bytes
-
-    def _is_urgent(self) -> bool:
-        return len(self._cells) > self._unread[Lane.LATEST] + self._unread[Lane.PATIENT]
-
-    def _wake(self) -> None:
-        if not self._gathers or self._is_urgent():
-            self._ready.notify()
+        return self._unread[lane] + more_events <= limit.events
 
     def _pop(self) -> E:
-        cell = self._cells.popleft()
-        self._unread[cell.lane] -= 1
-        self._bytes[cell.lane] -= cell.size_bytes
-        if cell.key is not None:
-            self._latest.pop(cell.key, None)
-        return cell.event
+        letter = self._letters.popleft()
+        self._unread[letter.lane] -= 1
+        self._bytes[letter.lane] -= letter.size_bytes
+        if letter.key is not None:
+            self._by_key.pop(letter.key, None)
+        return letter.event
+
+
+def feed(
+    mailbox: Mailbox[Any],
+    topics: Topics,
+    shorten: Callable[[LinkEvent], LinkEvent] = lambda event: event,
+) -> Callable[[LinkEvent], None]:
+    """Return a link's inbox that puts events into `mailbox`, each in the lane of its topic.
+
+    `shorten` may replace an event by a smaller one of the same topic.
+    """
+
+    def put(event: LinkEvent) -> None:
+        event = shorten(event)
+        if not isinstance(event, Incoming):
+            mailbox.put(event)
+            return
+        if len(event.payload) > MAX_CHUNK_BYTES:
+            event = Incoming(event.topic, b"", event.retained)
+        # The topic counts, too: it may have 64 KiB.
+        size_bytes = len(event.topic) + len(event.payload)
+        mailbox.put(event, *_lane_of(event, topics), size_bytes)
+
+    return put
+
+
+def _lane_of(event: Incoming, topics: Topics) -> tuple[Lane, Hashable]:
+    """Return the lane of a message, and the key by which it replaces older ones."""
+    try:
+        kind = topics.parse(event.topic).kind
+    except BadTopic:
+        return Lane.CONTROL, None  # the service counts it as garbage
+    lane = _LANES.get(kind, Lane.CONTROL)
+    if lane is Lane.LATEST:
+        return lane, event.topic
+    if kind is Kind.OPERATOR_REQUEST:
+        return lane, (event.topic, event.payload)
+    return lane, None

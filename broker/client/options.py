@@ -44,10 +44,7 @@ class Faults:
         self.lines: list[str] = []
 
     def of(self, load: Callable[[], T]) -> T | None:
-        """Return what `load` returns; none, and its faults are kept, when it raises `ConfigError`.
-
-        A fault that is there already, such as a file that cannot be read, is kept once.
-        """
+        """Return what `load` returns; none when it raises `ConfigError`, whose lines are kept."""
         try:
             return load()
         except ConfigError as error:

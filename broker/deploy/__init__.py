@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.deploy import mosquitto, nats, rabbitmq
-from broker.deploy.site import Node, Ports, Site
-from broker.deploy.write import write
+from broker.deploy.site import Node, Ports, Site, write
 
 __all__ = ["DATA", "RENDERERS", "Node", "Ports", "Site", "write"]
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.deploy.site import HEAD, MAX_PACKET_BYTES, Site
 from broker.errors import ConfigError
-from broker.protocol.acl import NAME, TABLE, Rights, rights_of
+from broker.protocol.acl import Principal, Rights, rights_of
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import CLIENT_PREFIX
 
@@ -99,14 +99,10 @@ def _conf(site: Site) -> str:
 
 
 def _listener(site: Site, what: str, port: int) -> str:
-    text = _LISTENER.format(
-        what=what,
-        port=port,
-        ca=site.certificate("ca.crt"),
-        certificate=site.certificate("broker.crt"),
-        key=site.certificate("broker.key"),
-    )
-    return text + (f"crlfile {site.certificate('crl.pem')}\n" if site.revoked else "")
+    text = _LISTENER.format(what=what, port=port, **site.tls_files())
+    if site.revoked:
+        text += f"crlfile {(site.certificates / 'crl.pem').as_posix()}\n"
+    return text
 
 
 def _acl(site: Site) -> str:
@@ -115,7 +111,7 @@ def _acl(site: Site) -> str:
         whole = (f"{site.topics.root}/#", "homeassistant/#")
         rules = _rules("topic", Rights(whole, whole))
         parts.append(f"# Whoever is on this machine.\n{rules}")
-    parts.append(_HOSTS + _rules("pattern", _of_any_host(site)))
+    parts.append(_HOSTS + _rules("pattern", rights_of(Principal(Role.AGENT, "%u"), site.topics)))
     parts += [f"{_DENIED}user {name}\ntopic deny #" for name in sorted({*site.denied})]
     for who in site.principals():
         if who.role is not Role.AGENT:
@@ -131,14 +127,6 @@ _HOSTS: Final = """\
 # people and the coordinator as well, and give them nothing: no host can be called like them, and
 # what comes from a host that is none is dropped by everybody.
 """
-
-
-def _of_any_host(site: Site) -> Rights:
-    def filled(filters: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(one.replace("{root}", site.topics.root).replace(NAME, "%u") for one in filters)
-
-    entry = TABLE[Role.AGENT]
-    return Rights(filled(entry.publish), filled(entry.subscribe))
 
 
 def _rules(word: str, rights: Rights) -> str:

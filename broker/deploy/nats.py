@@ -104,9 +104,7 @@ def render(site: Site) -> dict[str, str]:
         packet=MAX_PACKET_BYTES,
         state=site.state.as_posix(),
         port=site.ports.hosts,
-        ca=site.certificate("ca.crt"),
-        certificate=site.certificate("broker.crt"),
-        key=site.certificate("broker.key"),
+        **site.tls_files(),
         users="\n".join(_user(who, site) for who in site.principals()),
     )
     return {"nats.conf": conf}
@@ -116,24 +114,14 @@ def _cluster(site: Site, node: Node) -> str:
     return _CLUSTER.format(
         port=node.port or ROUTES_PORT,
         routes=_quoted([f"nats://{one.host}:{one.port or ROUTES_PORT}" for one in site.nodes]),
-        ca=site.certificate("ca.crt"),
-        certificate=site.certificate("broker.crt"),
-        key=site.certificate("broker.key"),
+        **site.tls_files(),
     )
 
 
 def _websocket(site: Site, port: int) -> str:
-    return _WEBSOCKET.format(
-        port=port,
-        pages=(
-            f"allowed_origins: [{_quoted([*site.origins])}]"
-            if site.origins
-            else "same_origin: true"
-        ),
-        ca=site.certificate("ca.crt"),
-        certificate=site.certificate("broker.crt"),
-        key=site.certificate("broker.key"),
-    )
+    allowed = f"allowed_origins: [{_quoted([*site.origins])}]"
+    pages = allowed if site.origins else "same_origin: true"
+    return _WEBSOCKET.format(port=port, pages=pages, **site.tls_files())
 
 
 def _user(who: Principal, site: Site) -> str:

@@ -94,11 +94,7 @@ _BETWEEN: Final = """\
 
 
 def render(site: Site) -> dict[str, str]:
-    """Return rabbitmq.conf, advanced.config, enabled_plugins and definitions.json.
-
-    A node of a cluster has rabbitmq-env.conf and inter_node_tls.config as well. Raises
-    `ConfigError` for a name with a dot, a plain listener, or a node with a port.
-    """
+    """Return RabbitMQ's files by name; a node of a cluster has two more."""
     site.refuse_loopback("RabbitMQ")
     site.refuse_dots("RabbitMQ")
     site.refuse_origins("RabbitMQ")
@@ -107,19 +103,15 @@ def render(site: Site) -> dict[str, str]:
         port=site.ports.hosts,
         vhost=_VHOST,
         exchange=_EXCHANGE,
-        ca=site.certificate("ca.crt"),
-        certificate=site.certificate("broker.crt"),
-        key=site.certificate("broker.key"),
+        **site.tls_files(),
         folder=site.folder.as_posix().rstrip("/"),
     )
-    definitions = json.dumps(_definitions(site), indent=2) + "\n"
+    more = ",rabbitmq_web_mqtt" if site.ports.websocket else ""
     files = {
         "rabbitmq.conf": conf + (_WEBSOCKET if site.ports.websocket else "") + _cluster(site),
         "advanced.config": _ADVANCED.format(head=HEAD, more=_websocket(site)),
-        "enabled_plugins": _PLUGINS.format(
-            head=HEAD, more=",rabbitmq_web_mqtt" if site.ports.websocket is not None else ""
-        ),
-        "definitions.json": definitions,
+        "enabled_plugins": _PLUGINS.format(head=HEAD, more=more),
+        "definitions.json": json.dumps(_definitions(site), indent=2) + "\n",
     }
     return files if site.node is None else files | _of_node(site, site.node)
 
@@ -127,12 +119,7 @@ def render(site: Site) -> dict[str, str]:
 def _websocket(site: Site) -> str:
     if site.ports.websocket is None:
         return ""
-    return _WEBSOCKET_TLS.format(
-        port=site.ports.websocket,
-        ca=site.certificate("ca.crt"),
-        certificate=site.certificate("broker.crt"),
-        key=site.certificate("broker.key"),
-    )
+    return _WEBSOCKET_TLS.format(port=site.ports.websocket, **site.tls_files())
 
 
 def _cluster(site: Site) -> str:
@@ -151,12 +138,7 @@ def _of_node(site: Site, node: Node) -> dict[str, str]:
         longname="true" if "." in node.host else "false",
         folder=folder,
     )
-    between = _BETWEEN.format(
-        head=HEAD,
-        ca=site.certificate("ca.crt"),
-        certificate=site.certificate("broker.crt"),
-        key=site.certificate("broker.key"),
-    )
+    between = _BETWEEN.format(head=HEAD, **site.tls_files())
     return {"rabbitmq-env.conf": environment, "inter_node_tls.config": between}
 
 
@@ -167,41 +149,31 @@ def _full_name(node: Node) -> str:
 
 
 def _definitions(site: Site) -> dict[str, Any]:
-    principals = site.principals()
     copied = {
-        "vhost": _VHOST,
-        "name": "fleet-sessions",
-        "pattern": _COPIED,
-        "apply-to": "queues",
-        "priority": 0,
-        "definition": {"ha-mode": "all", "ha-sync-mode": "automatic"},
-    }
+        "vhost": _VHOST, "name": "fleet-sessions", "pattern": _COPIED, "apply-to": "queues",
+        "priority": 0, "definition": {"ha-mode": "all", "ha-sync-mode": "automatic"},
+    }  # fmt: skip
+    queues_and_exchange = f"^({_QUEUES}|{re.escape(_EXCHANGE)})$"
+    users, permissions, topic_permissions = [], [], []
+    for who in site.principals():
+        rights = rights_of(who, site.topics)
+        # No password hash: nobody gets in by a password.
+        users.append({"name": who.name, "password_hash": "", "tags": ""})
+        permissions.append({
+            "user": who.name, "vhost": _VHOST, "configure": f"^{_QUEUES}$",
+            "write": queues_and_exchange, "read": queues_and_exchange,
+        })  # fmt: skip
+        topic_permissions.append({
+            "user": who.name, "vhost": _VHOST, "exchange": _EXCHANGE,
+            "write": _expression(rights.publish), "read": _expression(rights.subscribe),
+        })  # fmt: skip
     return {
         "made_by": HEAD,
         **({"policies": [copied]} if site.nodes else {}),
         "vhosts": [{"name": _VHOST}],
-        # No password hash: nobody gets in by a password.
-        "users": [{"name": who.name, "password_hash": "", "tags": ""} for who in principals],
-        "permissions": [
-            {
-                "user": who.name,
-                "vhost": _VHOST,
-                "configure": f"^{_QUEUES}$",
-                "write": f"^({_QUEUES}|{re.escape(_EXCHANGE)})$",
-                "read": f"^({_QUEUES}|{re.escape(_EXCHANGE)})$",
-            }
-            for who in principals
-        ],
-        "topic_permissions": [
-            {
-                "user": who.name,
-                "vhost": _VHOST,
-                "exchange": _EXCHANGE,
-                "write": _expression(rights_of(who, site.topics).publish),
-                "read": _expression(rights_of(who, site.topics).subscribe),
-            }
-            for who in principals
-        ],
+        "users": users,
+        "permissions": permissions,
+        "topic_permissions": topic_permissions,
     }
 
 

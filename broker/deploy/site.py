@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final
 
 from broker.errors import ConfigError
@@ -12,6 +13,7 @@ from broker.protocol.acl import Principal
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import MAX_TOPIC_CHARS, Topics, is_host, is_user
+from broker.system.files import RealDisk, write_atomically
 
 MADE_BY: Final = "Made by `fleet broker config`"
 HEAD: Final = f"{MADE_BY}, which would overwrite changes; docs/brokers.md tells how."
@@ -164,13 +166,38 @@ class Site:
                     "use another name, or take mosquitto"
                 )
 
-    def certificate(self, name: str) -> str:
-        """Return the path of a file among the certificates, as a broker's file names it."""
-        return (self.certificates / name).as_posix()
+    def tls_files(self) -> dict[str, str]:
+        """Return the paths of the certificates as a broker's file names them."""
+        names = {"ca": "ca.crt", "certificate": "broker.crt", "key": "broker.key"}
+        return {key: (self.certificates / name).as_posix() for key, name in names.items()}
 
     def principals(self) -> tuple[Principal, ...]:
         """Return everybody who is known by name: the coordinator, Home Assistant, people, hosts."""
-        named = [
-            Principal.parse(name) for name in (*sorted({*self.people}), *sorted({*self.hosts}))
-        ]
-        return (*FIXED, *named)
+        names = (*sorted({*self.people}), *sorted({*self.hosts}))
+        return (*FIXED, *map(Principal.parse, names))
+
+
+def write(folder: Path, files: Mapping[str, str], *, force: bool = False) -> list[Path]:
+    """Write the files, all or none, and return the paths of those that changed.
+
+    Raises `ConfigError` for a file that somebody else made, unless `force`.
+    """
+    changed = {folder / name: text for name, text in files.items() if _old(folder / name) != text}
+    for path in changed:
+        old = _old(path)
+        if old is not None and MADE_BY not in old and not force:
+            raise ConfigError(
+                f"{path}: is there already and was not made by this command; "
+                "write elsewhere with -o, or overwrite it with --force"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in changed.items():
+        write_atomically(RealDisk(), path.resolve(), text.encode())
+    return list(changed)
+
+
+def _old(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -30,8 +29,6 @@ FREE_RAM_WARN_BYTES: Final = GIB
 FAR_S: Final = 30.0  # between two clocks; a signed command is taken for 60 s
 LOOK_AT_DISK: Final = "look at the system's log for it, and at its cable or network"
 _SET_IT: Final = "set it, and keep it by NTP: certificates are judged by it"
-_TIMEX_BYTES: Final = 512  # struct timex of adjtimex(2) is 208 bytes
-_TIME_ERROR: Final = 5
 
 
 def check_python() -> Finding:
@@ -51,20 +48,14 @@ def check_memory() -> Finding:
     return ok("memory", text)
 
 
-def check_state(
-    state: Path, write: Callable[[Path], None] | None = None, timeout_s: float = STEP_S
-) -> Iterator[Finding]:
-    """Tell whether the state folder can be written to, and how much room there is.
-
-    A folder that is not there yet is made by the program itself: then its nearest parent counts.
-    `write` makes something durable in a folder; a disk that hangs is waited for `timeout_s`.
-    """
+def check_state(state: Path, timeout_s: float = STEP_S) -> Iterator[Finding]:
+    """Check that the state folder, or its nearest parent, can be written to, and its free space."""
     place = state
 
     def look() -> int:
         nonlocal place
         place = next(one for one in (state, *state.parents) if one.exists())
-        (write or _write)(place)
+        _write(place)
         return shutil.disk_usage(place).free
 
     try:
@@ -107,26 +98,16 @@ def check_lock(state: Path, who: str) -> tuple[Finding, bool]:
     return ok("lock", f"the {who} of this host runs (process {process})"), True
 
 
-def check_clock(now: Now, is_kept: Callable[[], bool | None] | None = None) -> Finding:
-    """Tell whether the clock is right, as far as the machine itself can know.
-
-    A clock before this program was installed is wrong: a board without a battery wakes up so. One
-    that nothing on the machine keeps may well be right: a virtual machine has its host's. `is_kept`
-    says whether something does, none: it cannot tell.
-    """
+def check_clock(now: Now) -> Finding:
+    """Check that the clock is not before this program: a board without a battery starts so."""
     text = datetime.fromtimestamp(now.wall_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if now.wall_s < Path(__file__).stat().st_mtime - 86_400:
         return fail("clock", f"{text} is before this program was installed", _SET_IT)
-    if (is_kept or _is_synchronised)() is False:
-        return ok("clock", f"{text}; no NTP is seen here: should it ever be wrong, {_SET_IT}")
     return ok("clock", text)
 
 
 def check_apart(theirs: str, whose: str, asked_s: float, answered_s: float) -> Iterator[Finding]:
-    """Tell whether this clock is far from another, which said `theirs` (RFC 3339) when asked.
-
-    `asked_s` and `answered_s` are by this one, since the epoch. Nothing is told of what is no time.
-    """
+    """Compare this clock with another, which read `theirs` between `asked_s` and `answered_s`."""
     try:
         theirs_s = datetime.fromisoformat(theirs).timestamp()
     except ValueError:
@@ -135,14 +116,3 @@ def check_apart(theirs: str, whose: str, asked_s: float, answered_s: float) -> I
     if max(ahead_s, behind_s) > FAR_S:
         how = f"{span(max(ahead_s, behind_s))} {'ahead of' if ahead_s > 0 else 'behind'}"
         yield warn("clock", f"it is {how} that of {whose}", f"where it is wrong, {_SET_IT}")
-
-
-def _is_synchronised() -> bool | None:
-    """Ask the kernel whether something like NTP keeps the clock, adjtimex(2); none: it is mute."""
-    if sys.platform != "linux":
-        return None
-    try:
-        state: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
-    except (OSError, AttributeError):
-        return None
-    return None if state < 0 else state != _TIME_ERROR

@@ -101,11 +101,7 @@ def show(role: str, findings: Iterable[Finding], *, as_json: bool) -> int:
 
 
 def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) -> int:
-    """Write each finding as soon as it is there, or all as JSON; return the exit code.
-
-    A line a finding, and one that sums them up; on a terminal what does not fit goes on below its
-    own words.
-    """
+    """Write each finding as soon as it is there, or all as JSON; return the exit code."""
     found = []
     for finding in findings:
         found.append(finding)

@@ -1,7 +1,6 @@
-"""Whether the broker can be reached, and lets one do what a program of the fleet has to do.
+"""Checks of the broker: reachable, and lets a program of the fleet do its work.
 
-Each step is told as one finding; after one that fails, the next are not tried, and say so. Every
-wait has a deadline, so that a host which swallows packets holds nobody.
+Each step is one finding; after one that fails, the next are skipped. Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 from broker.client.access import AGENT, COORDINATOR, Access, open_access
@@ -22,7 +20,7 @@ from broker.client.link import Link, LinkSettings
 from broker.doctor.checks import STEP_S
 from broker.doctor.findings import Finding, Level, fail, ok, skipped, warn
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
-from broker.pki.identity import HOW_TO_GET
+from broker.pki.identity import DAY_S, HOW_TO_GET
 from broker.protocol.acl import REWRITE_RIGHTS
 from broker.protocol.broker_load import Strain, strain
 from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
@@ -34,10 +32,8 @@ from broker.system.deadline import within
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 
-DAY_S: Final = 86_400.0
 WARN_DAYS: Final = 30
 CONNECT_S: Final = 12.0  # a link gives up after 10
-MAX_UNREAD: Final = 1000
 NO_SETTINGS: Final = ("not looked at: the settings are at fault", "mend them first: see config")
 NO_IDENTITY: Final = ("not tried: there is no identity to connect with", "mend that first")
 NO_BROKER: Final = ("not tried: the broker takes no connection", "mend that first")
@@ -48,10 +44,7 @@ _WRONG: Final = "see that the user and the password in the address are right"
 
 @dataclass(slots=True)
 class Answers:
-    """What came back from the broker.
-
-    `online` holds who has said on the way that they are: hosts, and `coordinator`.
-    """
+    """What came back from the broker; `online` holds hosts, and `coordinator`."""
 
     why_not: str = ""
     denied: bool = False  # a subscription
@@ -62,7 +55,7 @@ class Answers:
 
 
 def check_address(address: Address) -> Iterator[Finding]:
-    """Tell what the name stands for, and whether somebody listens there."""
+    """Resolve the name, and see whether somebody listens there."""
     where = f"{address.host}:{address.port}"
     try:
         found = within(STEP_S, lambda: socket.getaddrinfo(address.host, address.port))
@@ -84,7 +77,7 @@ def check_address(address: Address) -> Iterator[Finding]:
 
 
 def check_identity(access: Access, now_s: float) -> Finding:
-    """Tell as whom one connects, and when that ends; `now_s` since the epoch."""
+    """Report as whom one connects, and when that ends; `now_s` since the epoch."""
     identity = access.identity
     if identity is None:
         return ok("identity", "none is needed: this broker is on this machine, or trusted")
@@ -105,10 +98,10 @@ def _renewal(name: str) -> str:
 def check_session(
     access: Access, settings: BrokerSettings, name: str, *, runs_here: bool = False
 ) -> Iterator[Finding]:
-    """Connect under an id of its own, publish to `name`'s own topic, and wait for it to come back.
+    """Connect under a client id of its own, publish to `name`'s topic, and wait for the echo.
 
-    `name` is a host, or `coordinator`. Tells, too, whether somebody of that name is online
-    already, unless it `runs_here`, and to a host whether a coordinator is.
+    `name` is a host, or `coordinator`. Also reports who of that name is online already, unless it
+    `runs_here`, and to a host whether a coordinator is online.
     """
     answers = _ask(access, settings, name)
     if answers.round_trip_s is None:
@@ -120,15 +113,19 @@ def check_session(
     yield ok("session", f"a message went and came back in {answers.round_trip_s * 1000:.0f} ms")
     if answers.holds is not None:
         yield _rights(answers, Topics(settings.topic_root).holder())
-    yield from _load(answers)
+    if answers.strain is not None:
+        yield warn("load", f"the broker is {answers.strain.what}", answers.strain.remedy)
     if name in answers.online and not runs_here:
         what, other = f"another agent called {name!r}", "another name (--host) or topic root"
         if name == "coordinator":
             what, other = "another coordinator", "another topic root"
         remedy = f"stop that one, or give this one {other} (--root)"
         yield warn("name", f"{what} is online at this broker", remedy)
-    if name != "coordinator":
-        yield _coordinator(answers)
+    if name != "coordinator" and "coordinator" in answers.online:
+        yield ok("coordinator", "is online")
+    elif name != "coordinator":
+        remedy = "start one, or look at its log; jobs come once it is there"
+        yield warn("coordinator", "none is online at this broker", remedy)
 
 
 def again(name: str) -> str:
@@ -137,24 +134,21 @@ def again(name: str) -> str:
 
 
 def refused(why: str, name: str, address: Address | None = None) -> Finding:
-    """Tell that the broker does not let `name` in; `why` are the link's words.
-
-    `address` is the one that was tried, where that is known.
-    """
+    """Report that the broker refuses `name` at `address`; `why` is the link's message."""
     text, asked, _ = why.partition(f": {IS_IT_REVOKED}")
-    if not asked:
-        remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
-        if REFUSED not in why:
-            remedy = "does an MQTT broker listen at that address and port? docs/brokers.md"
-        elif address is not None:
-            remedy = f"{_BARE if address.user is None else _WRONG}; else {remedy}"
-        return fail("session", why, remedy)
-    remedy = f"{IS_IT_REVOKED} `{again(name)}` on the CA's machine lets it in again"
-    return fail("session", text, remedy)
+    if asked:
+        remedy = f"{IS_IT_REVOKED} `{again(name)}` on the CA's machine lets it in again"
+        return fail("session", text, remedy)
+    remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
+    if REFUSED not in why:
+        remedy = "does an MQTT broker listen at that address and port? docs/brokers.md"
+    elif address is not None:
+        remedy = f"{_BARE if address.user is None else _WRONG}; else {remedy}"
+    return fail("session", why, remedy)
 
 
 def denied(why: str) -> Finding:
-    """Tell that the broker denies a subscription; `why` are the link's words."""
+    """Report that the broker denies a subscription; `why` is the link's message."""
     return fail("rights", why.removesuffix(f"; {REWRITE_RIGHTS}"), REWRITE_RIGHTS)
 
 
@@ -171,12 +165,12 @@ def _no_session(answers: Answers, address: Address, name: str) -> Finding:
 
 
 def check_addresses(access: Access) -> Generator[Finding, None, tuple[Address, ...]]:
-    """Tell of each address what `check_address` does; return those where somebody listens."""
+    """Check each address; return those where somebody listens. Of a cluster, one will do."""
     found = {address: list(check_address(address)) for address in access.addresses}
     reached = tuple(one for one in found if found[one][-1].level is Level.OK)
-    for findings in found.values():
-        # Of a cluster, one that answers is enough to work with.
-        yield from (_softer(one) if reached else one for one in findings)
+    for finding in (one for findings in found.values() for one in findings):
+        is_spare = reached and finding.level is Level.FAIL
+        yield replace(finding, level=Level.WARN) if is_spare else finding
     return reached
 
 
@@ -188,10 +182,10 @@ def check_broker(
     named: bool,
     beside: Callable[[str], Iterable[Finding]] | None,
 ) -> Iterator[Finding]:
-    """Tell all of it; where the program itself runs here, only what does that one no harm.
+    """Check the connection to the broker, with all that it needs.
 
-    `host` is none for the coordinator, and `named` where somebody has said that it is called so.
-    `beside` is given where that program runs: it tells of its session, of the name that it has.
+    `host` is none for the coordinator. `named`: somebody chose the host's name. `beside` is given
+    where the program itself runs here, and checks its session without disturbing it.
     """
     rest = ("session", "rights" if host is None else "coordinator")
     try:
@@ -214,12 +208,8 @@ def check_broker(
         yield from beside(own)
 
 
-def _softer(finding: Finding) -> Finding:
-    return replace(finding, level=Level.WARN) if finding.level is Level.FAIL else finding
-
-
 def _rights(answers: Answers, topic: str) -> Finding:
-    """Tell whether the coordinator may say that it holds the fleet: P9 of docs/protocol.md."""
+    """Report whether the coordinator may say that it holds the fleet: P9 of docs/protocol.md."""
     if answers.holds:
         return ok("rights", f"a word in {topic} went and came back")
     if answers.why_not:
@@ -228,21 +218,9 @@ def _rights(answers: Answers, topic: str) -> Finding:
     return warn("rights", text, REWRITE_RIGHTS)
 
 
-def _load(answers: Answers) -> Iterator[Finding]:
-    if answers.strain is not None:
-        yield warn("load", f"the broker is {answers.strain.what}", answers.strain.remedy)
-
-
-def _coordinator(answers: Answers) -> Finding:
-    if "coordinator" in answers.online:
-        return ok("coordinator", "is online")
-    remedy = "start one, or look at its log; jobs come once it is there"
-    return warn("coordinator", "none is online at this broker", remedy)
-
-
 def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
     topics = Topics(settings.topic_root)
-    events: queue.Queue[LinkEvent] = queue.Queue(MAX_UNREAD)
+    events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
     filters = {topics.echo(name): 0, topics.status(name): 1, topics.coordinator_status(): 1}
     if name == "coordinator" or access.identity is None:
         filters[topics.broker_load()] = 0  # a host may not
@@ -256,7 +234,7 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
             tls=access.tls,
             name=access.name,
         ),
-        partial(_put, events),
+        events.put,
         will=None,
         new_id=new_id,
         rng=random.Random(),  # noqa: S311 - jitter, no secret
@@ -265,19 +243,13 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
     try:
         return _talk(link, events, topics, name)
     finally:
-        # Aside: a connect to a host that swallows packets takes longer to give up than we have.
+        # On a thread: to give up a connection attempt may take longer than anybody waits here.
         ending = threading.Thread(target=link.stop, name="fleet-doctor-end", daemon=True)
         ending.start()
         ending.join(1.0)
 
 
-def _put(events: queue.Queue[LinkEvent], *came: LinkEvent) -> None:
-    for event in came:
-        if not events.full():
-            events.put_nowait(event)
-
-
-def _talk(link: Link, events: queue.Queue[LinkEvent], topics: Topics, name: str) -> Answers:
+def _talk(link: Link, events: queue.SimpleQueue[LinkEvent], topics: Topics, name: str) -> Answers:
     answers = Answers()
     word = new_id().encode()
     sent_s = 0.0
@@ -313,10 +285,7 @@ def _talk(link: Link, events: queue.Queue[LinkEvent], topics: Topics, name: str)
 
 
 def _note(event: Incoming, topics: Topics, answers: Answers) -> None:
-    """Keep who is online, and how the broker is.
-
-    What is retained comes before the answer to what is sent after it.
-    """
+    """Record who is online, and the load of the broker, from retained messages."""
     try:
         topic = topics.parse(event.topic)
         if topic.kind is Kind.BROKER_LOAD:

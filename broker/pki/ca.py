@@ -1,8 +1,8 @@
-"""The fleet's private CA: a folder with its key, its certificate, what it issued, and the CRL.
+"""The fleet's private CA: a folder with its key, its certificate, the registry, and the CRL.
 
-ECDSA on P-256 with SHA-256, certificates as in RFC 5280. The CA may sign nothing that signs (path
-length 0); programs get certificates for clients, the broker one for a server. Times are handed in,
-in seconds since the epoch. Every certificate is in the registry before anybody gets it.
+ECDSA on P-256 with SHA-256, certificates as in RFC 5280. Programs get certificates for clients, the
+broker one for a server; none may sign others. Times are in seconds since the epoch. A certificate
+is in the registry before anybody gets it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -108,11 +108,7 @@ class Authority:
         self, public: ec.EllipticCurvePublicKey, name: str, now_s: float, *,
         days: float = DAYS, replace: bool = False,
     ) -> bytes:  # fmt: skip
-        """Return a client's certificate (PEM) for `public` and the name of a `Principal`.
-
-        Raises `ConfigError` when that name has a certificate that holds, unless `replace` says that
-        it is to be revoked: whoever has an old certificate should not stay somebody unseen.
-        """
+        """Return a client's certificate (PEM) for `public`; `replace` revokes earlier ones."""
         ids.folder_name(name)
         return self._issue(public, name, now_s, days, replace=replace, servers=())
 
@@ -120,31 +116,27 @@ class Authority:
         self, public: ec.EllipticCurvePublicKey, names: Sequence[str], now_s: float,
         days: float = DAYS, *, node: bool = False,
     ) -> bytes:  # fmt: skip
-        """Return a server's certificate (PEM) for DNS names and addresses; earlier ones end.
+        """Return a server's certificate (PEM) for DNS names and addresses; revoke earlier ones.
 
-        That of a `node` of a cluster is a client's as well: nodes show it to each other.
+        The nodes of a cluster show it to each other, so a `node`'s is a client's as well.
         """
         return self._issue(public, BROKER_NAME, now_s, days, replace=True, servers=names, node=node)
 
     def sign_request(
         self, request: bytes, name: str, now_s: float, *, replace: bool = False
     ) -> bytes:
-        """Return a certificate (PEM) for `name` and the public key of a request (PKCS #10).
-
-        Nothing else of the request counts. Raises `ConfigError` for one that is none.
-        """
+        """Return a certificate (PEM) for `name` and the public key of a request (PKCS #10)."""
         return self.issue(_public_key(request), name, now_s, replace=replace)
 
     def renew(self, request: bytes, name: str, now_s: float) -> bytes:
-        """Return the next certificate (PEM) for a key that has one of `name` which holds.
+        """Return the next certificate (PEM) for a key that has a valid one of `name`.
 
-        The earlier one holds on until its end: it may be all that its host has when the answer is
-        lost. Raises `ConfigError` for another key, as that of a host that was revoked.
+        The earlier one stays valid: the answer may be lost.
         """
         public = _public_key(request)
         with self.locked():
             issued = self.issued()
-            held = [one for one in issued if one.name == name and one.holds(now_s)]
+            held = _held(issued, name, now_s)
             if not any(one.key == _key_id(public) for one in held):
                 raise ConfigError(f"{name} has no certificate of this key that holds")
             if len(held) >= MAX_HELD:
@@ -153,25 +145,19 @@ class Authority:
             self._write([*issued, _record(certificate, name)], now_s)
         return certs.certificate_pem(certificate)
 
-    def short_lived(
-        self, public: ec.EllipticCurvePublicKey, server: str, now_s: float, lasts_s: float
-    ) -> bytes:
-        """Return a server's certificate (PEM) for one DNS name that is not worth a record."""
-        ends_s = now_s + lasts_s
-        return certs.certificate_pem(self._sign(public, server, (server,), now_s, ends_s))
-
-    def stand_in(
-        self, public: ec.EllipticCurvePublicKey, name: str, now_s: float, lasts_s: float
-    ) -> bytes:
-        """Return a client's certificate (PEM) that takes somebody's place for a moment."""
-        ids.folder_name(name)
-        return certs.certificate_pem(self._sign(public, name, (), now_s, now_s + lasts_s))
+    def temporary(
+        self, public: ec.EllipticCurvePublicKey, name: str, now_s: float, lasts_s: float, *,
+        server: bool = False,
+    ) -> bytes:  # fmt: skip
+        """Return a certificate (PEM) for a moment, without a record."""
+        servers = (name,) if server else ()
+        return certs.certificate_pem(self._sign(public, name, servers, now_s, now_s + lasts_s))
 
     def revoke(self, name: str, now_s: float) -> list[Issued]:
         """Revoke every certificate of `name` that holds; return them. The CRL is written anew."""
         with self.locked():
             issued = self.issued()
-            ended = [one for one in issued if one.name == name and one.holds(now_s)]
+            ended = _held(issued, name, now_s)
             # Even if nothing ended: a crash may have come between the registry and the CRL.
             self._write(_revoked(issued, name, now_s), now_s)
         return ended
@@ -182,8 +168,7 @@ class Authority:
 
     def holding(self, name: str, now_s: float) -> Issued | None:
         """Return the newest certificate of `name` that holds."""
-        found = [one for one in self.issued() if one.name == name and one.holds(now_s)]
-        return found[-1] if found else None
+        return next(reversed(_held(self.issued(), name, now_s)), None)
 
     def _issue(
         self, public: ec.EllipticCurvePublicKey, name: str, now_s: float, days: float, *,
@@ -193,11 +178,11 @@ class Authority:
         made = _record(certificate, name)
         with self.locked():
             issued = self.issued()
-            old = next((one for one in issued if one.name == name and one.holds(now_s)), None)
-            if old is not None and not replace:
+            old = _held(issued, name, now_s)
+            if old and not replace:
                 raise ConfigError(
-                    f"{name} has a certificate until {ids.day(old.ends_s)}; give it a new one and "
-                    f"revoke that with --replace, or first `fleet revoke {name}`"
+                    f"{name} has a certificate until {ids.day(old[0].ends_s)}; give it a new one "
+                    f"and revoke that with --replace, or first `fleet revoke {name}`"
                 )
             self._write([*_revoked(issued, name, now_s), made], now_s)
         return certs.certificate_pem(certificate)
@@ -253,33 +238,26 @@ class Authority:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other programs from the CA's files. Raises `ConfigError` when one keeps us."""
-        lock = _lock(self.folder, time.monotonic, time.sleep)
+        """Keep other programs from the CA's files; each needs them for milliseconds."""
+        deadline_s = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                lock = FolderLock(self.folder, "program")
+                break
+            except ConfigError:
+                if time.monotonic() > deadline_s:
+                    raise ConfigError(
+                        f"{self.folder}: another program holds the CA; try again"
+                    ) from None
+            time.sleep(0.02)
         try:
             yield
         finally:
             lock.release()
 
 
-def _lock(
-    folder: Path, monotonic_s: Callable[[], float], sleep: Callable[[float], None]
-) -> FolderLock:
-    """Return the lock on a CA, waited for a little: each holder needs it for milliseconds."""
-    deadline_s = monotonic_s() + LOCK_WAIT_S
-    while True:
-        try:
-            return FolderLock(folder, "program")
-        except ConfigError:
-            if monotonic_s() > deadline_s:
-                raise ConfigError(f"{folder}: another program holds the CA; try again") from None
-        sleep(0.02)
-
-
 def issued_in(folder: Path) -> list[Issued]:
-    """Return what the CA in a folder has issued, oldest first; its key is not needed.
-
-    Raises `ConfigError` when the registry is damaged or cannot be read.
-    """
+    """Return what the CA in a folder has issued, oldest first, without its key."""
     path = folder / REGISTRY_FILE
     try:
         rows = json.loads(keyfiles.read(path, MAX_REGISTRY_BYTES))["issued"]
@@ -290,11 +268,8 @@ def issued_in(folder: Path) -> list[Issued]:
 
 def is_node(certificate: x509.Certificate) -> bool:
     """Tell whether a broker's certificate is that of a node of a cluster."""
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        return False
-    return ExtendedKeyUsageOID.CLIENT_AUTH in found
+    uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    return ExtendedKeyUsageOID.CLIENT_AUTH in uses
 
 
 def alternative_names(certificate: x509.Certificate) -> list[str]:
@@ -311,11 +286,13 @@ def describe(one: Issued) -> str:
     return f"serial {one.serial}, until {ids.day(one.ends_s)}"
 
 
+def _held(issued: Sequence[Issued], name: str, now_s: float) -> list[Issued]:
+    return [one for one in issued if one.name == name and one.holds(now_s)]
+
+
 def _revoked(issued: Sequence[Issued], name: str, now_s: float) -> list[Issued]:
-    return [
-        replace(one, revoked_s=now_s) if one.name == name and one.holds(now_s) else one
-        for one in issued
-    ]
+    held = _held(issued, name, now_s)
+    return [replace(one, revoked_s=now_s) if one in held else one for one in issued]
 
 
 def _record(certificate: x509.Certificate, name: str) -> Issued:
@@ -369,16 +346,14 @@ def _builder(
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
+    unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
     return x509.KeyUsage(
         digital_signature=not signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
         key_cert_sign=signs,
         crl_sign=signs,
         encipher_only=False,
         decipher_only=False,
+        **dict.fromkeys(unused, False),
     )
 
 

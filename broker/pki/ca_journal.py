@@ -42,10 +42,7 @@ class Entry:
 
 
 def read(folder: Path) -> list[Entry]:
-    """Return the entries of the CA in `folder`, oldest first.
-
-    Raises `ConfigError` that names the file when it is damaged.
-    """
+    """Return the entries of the CA in `folder`, oldest first."""
     path = folder / FILE_NAME
     if not path.exists():
         return []

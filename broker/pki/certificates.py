@@ -1,11 +1,14 @@
 """Certificates and keys themselves (X.509, RFC 5280): read, made, compared.
 
-Whoever only connects has no need of this: `broker.pki.identity` does without `cryptography`, whose
-library takes 11 MiB and a third of a short command's time.
+Who only connects does without `cryptography`, which takes 11 MiB (`broker.pki.identity`), and has a
+program make the request for its next certificate:
+
+    python -m broker.pki.certificates FOLDER NAME
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from cryptography import x509
@@ -16,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from broker.errors import ConfigError
 from broker.pki import keyfiles
-from broker.pki.identity import MAX_FILE_BYTES, REMEDY, check_time
+from broker.pki.identity import KEY_FILE, MAX_FILE_BYTES, REMEDY, check_time
 
 
 def check_parts(
@@ -73,9 +76,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     """Return a private key as PEM, without a passphrase: programs start by themselves."""
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
@@ -108,3 +109,18 @@ def validity_s(certificate: x509.Certificate) -> tuple[float, float]:
         certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),
     )
+
+
+def main(folder: str, name: str) -> int:
+    """Print a request (PKCS #10) in PEM for the key of the identity in `folder`."""
+    try:
+        key = read_key(Path(folder) / KEY_FILE)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(request_pem(key, name).decode("ascii"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

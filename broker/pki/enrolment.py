@@ -1,17 +1,16 @@
 """Enrolment over the network: a host fetches its certificate with a one-time token.
 
-The token carries a secret of 128 bits and the first 128 bits of the SHA-256 of the CA's
-certificate. The server speaks TLS with a certificate of that CA for the name `SERVER_NAME`, which
-no broker's and no host's has. Both sides speak in lines of JSON:
+The token has a secret of 128 bits and the first 128 bits of the SHA-256 of the CA's certificate.
+The server has a certificate of that CA for `SERVER_NAME`. Both sides speak in lines of JSON:
 
 1. The host connects without knowing the CA, sends nothing, and reads it from the server's greeting.
    If its fingerprint is not the token's, the host leaves.
-2. The host connects again, trusting that CA alone. It sends the secret, and is told the name that
-   it is to have. If it has no place for that, it leaves, and the token is as good as before.
-3. It sends a certificate request for a key that it has made itself, and gets the certificate.
+2. The host connects again, trusting that CA alone. It sends the secret, and gets the name that it
+   will have. If it cannot store that, it leaves, and the token is as good as before.
+3. It sends a certificate request for a key that it made itself, and gets the certificate.
 
-A token is good for one certificate and for a time. Whoever guesses wrong ends it after a few tries;
-connections, their number, their size and their length, are bounded.
+A token is good for one certificate, for a time, and for a few wrong guesses. Number, size and
+duration of connections are bounded.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import errno
 import hmac
 import json
 import secrets
@@ -31,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +48,6 @@ MAX_CONNECTIONS: Final = 16
 MAX_LINE_BYTES: Final = 32 * 1024
 CONNECTION_S: Final = 10.0
 ACCEPT_S: Final = 0.2
-_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,25 +128,21 @@ class Enrolment:
     @property
     def end(self) -> End | None:
         """How it ended; none while it goes on."""
-        return self._ended()
+        with self._judging:
+            return self._end_by_now()
 
-    def serve(self, listener: socket.socket, poll: Callable[[], object] = lambda: None) -> End:
-        """Serve on a listening socket until the end; return how it ended. `poll` is called often.
-
-        Connections of the last moment are answered for at most `CONNECTION_S`.
-        """
+    def serve(self, listener: socket.socket) -> End:
+        """Serve on a listening socket until the end, and return that."""
         listener.settimeout(ACCEPT_S)
         threads: list[threading.Thread] = []
-        while (end := self._ended()) is None:
-            poll()
+        while (end := self.end) is None:
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
                 continue
-            except OSError as error:
-                if error.errno in _NO_ROOM:
-                    time.sleep(ACCEPT_S)  # it waits still, and would be refused again at once
-                continue  # else it has left before it was taken
+            except OSError:
+                time.sleep(ACCEPT_S)  # without a free descriptor it would fail again at once
+                continue
             threads = [thread for thread in threads if thread.is_alive()]
             if not self._free.acquire(blocking=False):
                 connection.close()
@@ -161,10 +155,6 @@ class Enrolment:
             thread.join(CONNECTION_S)
         return end
 
-    def _ended(self) -> End | None:
-        with self._judging:
-            return self._end_by_now()
-
     def _end_by_now(self) -> End | None:
         if self._end is None and self._monotonic_s() >= self._ends_s:
             self._end = End.EXPIRED
@@ -174,34 +164,21 @@ class Enrolment:
         try:
             with _tls(connection, self._tls, server_side=True) as stream:
                 _send(stream, {"v": 1, "ca": self._offer.authority.pem.decode("ascii")})
-                told = self._open(_receive(stream))
-                _send(stream, told)
-                if "error" not in told:
-                    _send(stream, self._answer(_receive(stream), stream.getpeername()[0]))
+                answer = self._answer(_receive(stream), "secret", self._name_for)
+                _send(stream, answer)
+                if "error" not in answer:
+                    peer = stream.getpeername()[0].removeprefix("::ffff:")
+                    give = partial(self._give, peer=peer)
+                    _send(stream, self._answer(_receive(stream), "request", give))
         except (OSError, ValueError):
-            pass  # whatever a stranger does with the connection is the stranger's affair
+            pass  # a stranger's connection that broke off, or sent garbage
         finally:
             self._free.release()
 
-    def _open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer a secret: with the name, or with why not. The token is not used by that."""
-        return self._judged(request, "secret", self._name_for)
-
-    def _answer(self, request: dict[str, Any], peer: str) -> dict[str, Any]:
-        """Answer a certificate request of somebody who has shown the secret."""
-
-        def certified(asked: str) -> dict[str, Any]:
-            try:
-                return self._give(asked.encode(), _plain(peer))
-            except ConfigError as error:
-                return {"error": f"{error}; {_ANOTHER}"}
-
-        return self._judged(request, "request", certified)
-
-    def _judged(
+    def _answer(
         self, request: dict[str, Any], key: str, judge: Callable[[str], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Have what is asked under `key` judged, one at a time; else say that the offer is over."""
+        """Have what is asked under `key` judged, one at a time, unless the offer is over."""
         asked = request.get(key)
         if not isinstance(asked, str):
             return {"error": "this is no request of `fleet join`"}
@@ -222,21 +199,20 @@ class Enrolment:
             "error": f"this token is not the one that was printed; copy it again, {tries} allowed"
         }
 
-    def _give(self, request: bytes, peer: str) -> dict[str, Any]:
+    def _give(self, request: str, peer: str) -> dict[str, Any]:
         offer = self._offer
-        certificate = offer.authority.sign_request(
-            request, offer.name, self._wall_s(), replace=offer.replace
-        )
+        try:
+            certificate = offer.authority.sign_request(
+                request.encode(), offer.name, self._wall_s(), replace=offer.replace
+            )
+        except ConfigError as error:
+            return {"error": f"{error}; {_ANOTHER}"}
         self._end, self.peer = End.JOINED, peer
-        given = Bundle(offer.name, offer.broker, offer.authority.pem, certificate, b"")
-        return given.document()
+        return Bundle(offer.name, offer.broker, offer.authority.pem, certificate, b"").document()
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket: on `host` if that is loopback, else on every address.
-
-    Raises `LinkError` with the remedy when the port is taken.
-    """
+    """Return a listening socket: on `host` if that is loopback, else on every address."""
     try:
         if host in {"127.0.0.1", "localhost"}:
             return socket.create_server(("127.0.0.1", port))
@@ -254,10 +230,7 @@ def fetch(
 ) -> Bundle:
     """Return the identity that a server of `Enrolment` gives for a token; the key is made here.
 
-    `check` is given the name that it will have. The token is used only after that, so whatever
-    `ConfigError` it raises costs nothing.
-
-    Raises `LinkError` when nobody answers, the CA is not the token's, or the server says no.
+    `check` is given the name first, and may raise `ConfigError`: the token is not used up then.
     """
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     # Not verified: this connection is for reading the CA alone, and nothing is sent on it.
@@ -282,10 +255,7 @@ def fetch(
         check(str(_asked(stream, {"v": 1, "secret": token.secret.hex()}, where).get("name")))
         request = certs.request_pem(key, "fleet").decode("ascii")
         answer = _asked(stream, {"request": request}, where)
-    own = {
-        "key": certs.key_pem(key).decode("ascii"),
-        "ca": certs.certificate_pem(authority).decode(),
-    }
+    own = {"key": certs.key_pem(key).decode(), "ca": certs.certificate_pem(authority).decode()}
     return parse_bundle(json.dumps(answer | own).encode(), where, now_s)
 
 
@@ -373,14 +343,10 @@ def _receive(stream: ssl.SSLSocket) -> dict[str, Any]:
     return message
 
 
-def _plain(address: str) -> str:
-    return address.removeprefix("::ffff:")  # IPv4 on a socket of both kinds
-
-
 def _server_context(offer: Offer, now_s: float) -> ssl.SSLContext:
     key = certs.new_key()
-    certificate = offer.authority.short_lived(
-        key.public_key(), SERVER_NAME, now_s, offer.lasts_s + CONNECTION_S
+    certificate = offer.authority.temporary(
+        key.public_key(), SERVER_NAME, now_s, offer.lasts_s + CONNECTION_S, server=True
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -393,10 +359,7 @@ def _server_context(offer: Offer, now_s: float) -> ssl.SSLContext:
 
 
 def wait_for_joining(offer: Offer, host: str, port: int, ready: Callable[[int], None]) -> Enrolment:
-    """Serve `offer` until its end; `ready` is given the port. Return the enrolment as it ended.
-
-    Raises `LinkError` when the port is taken.
-    """
+    """Serve `offer` until its end; `ready` is given the port. Return the enrolment as it ended."""
     listener = listen(host, port)
     enrolment = Enrolment(offer, time.monotonic, time.time)
     ready(listener.getsockname()[1])

@@ -1,11 +1,10 @@
 """Who a program is: a folder with `ca.crt`, `client.crt` and `client.key` (X.509, RFC 5280).
 
-The common name of the certificate is the identity (`broker.protocol.acl.Principal`). The fleet's
-own CA is the only one that is trusted, TLS is 1.2 or newer, and the broker's name is always
-checked.
+The common name of the certificate is the identity (`broker.protocol.acl.Principal`). Only the
+fleet's own CA is trusted, TLS is 1.2 or newer, and the broker's name is always checked.
 
-Whoever connects has Python's TLS anyway, and that checks an identity as well: it is shown to
-ourselves, in a handshake in memory. What makes certificates is in `broker.pki.certificates`.
+An identity is checked without `cryptography`, which takes 11 MiB: in a TLS handshake in memory,
+with ourselves. What makes certificates is in `broker.pki.certificates`.
 """
 
 from __future__ import annotations
@@ -31,17 +30,13 @@ BROKER_FILE: Final = "broker.url"
 MAX_FILE_BYTES: Final = 64 * 1024
 DAY_S: Final = 86_400.0
 _NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
-_MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _INVALID_PURPOSE: Final = 26  # X509_V_ERR_INVALID_PURPOSE
 REMEDY: Final = "get another with `fleet enroll`, or `fleet init` on the CA's machine"
 HOW_TO_GET: Final = "docs/identity.md tells how to get one"
 
 
 def folder_name(name: str) -> str:
-    """Return what the folder of an identity is called, on every system.
-
-    Raises `ConfigError` for a name that is nobody's, or that no folder can bear on Windows.
-    """
+    """Return the name of an identity's folder; raises `ConfigError` for a name that is nobody's."""
     Principal.parse(name)
     if not is_plain(name.replace(":", "@")):
         raise ConfigError(f"{name!r} cannot be the name of a folder on Windows; choose another")
@@ -58,10 +53,7 @@ class Identity:
     ends_s: float
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for a connection to the broker, from the files as they are now.
-
-        Raises OSError, which `ssl.SSLError` is, when they cannot be read or do not fit together.
-        """
+        """Return a context for a connection to the broker, from the files as they are now."""
         try:
             made = ssl.create_default_context(
                 ssl.Purpose.SERVER_AUTH, cafile=str(self.folder / CA_FILE)
@@ -74,10 +66,7 @@ class Identity:
         return made
 
     def mark(self) -> object:
-        """Return what tells the certificate that is there now from one that takes its place.
-
-        It is what `write_identity` writes last: with it, all the others are there.
-        """
+        """Return what changes when the certificate is replaced."""
         try:
             found = (self.folder / CERTIFICATE_FILE).stat()
         except OSError:
@@ -86,11 +75,7 @@ class Identity:
 
 
 def load_identity(folder: Path, now_s: float) -> Identity:
-    """Return the identity in `folder`; `now_s` is the time since the epoch, in seconds.
-
-    Raises `ConfigError` that names the file and the remedy: it is missing, others may read the key,
-    the parts do not fit together, its time is not now, or its name is nobody's.
-    """
+    """Return the identity in `folder`; raises `ConfigError` unless it is complete and valid now."""
     return load_with(folder, folder / CERTIFICATE_FILE, now_s)
 
 
@@ -104,7 +89,7 @@ def load_with(folder: Path, path: Path, now_s: float) -> Identity:
     keyfiles.check_secret(folder / KEY_FILE)
     keyfiles.read(folder / KEY_FILE, MAX_FILE_BYTES, HOW_TO_GET)
     shown = _show(folder, path)
-    begins_s, ends_s = _epoch_s(shown["notBefore"]), _epoch_s(shown["notAfter"])
+    begins_s, ends_s = (ssl.cert_time_to_seconds(shown[key]) for key in ("notBefore", "notAfter"))
     check_time(str(folder), begins_s, ends_s, now_s)
     names = [value for part in shown["subject"] for key, value in part if key == "commonName"]
     name = names[0] if len(names) == 1 else ""
@@ -158,16 +143,6 @@ def _show(folder: Path, path: Path) -> dict[str, Any]:
         raise ConfigError(f"{folder}: cannot be used for TLS: {error.reason}; {REMEDY}") from None
 
 
-def _epoch_s(text: str) -> float:
-    """Return a certificate's time, such as `Jan  5 09:34:43 2018 GMT`, as seconds since the epoch.
-
-    Python's own `ssl.cert_time_to_seconds` loads calendars and languages for it, of 0.2 MiB.
-    """
-    month, days, clock, year, _ = text.split()
-    number = _MONTHS.index(month) // 3 + 1
-    return datetime.fromisoformat(f"{year}-{number:02}-{days:0>2}T{clock}+00:00").timestamp()
-
-
 def _context(protocol: int, folder: Path, path: Path) -> ssl.SSLContext:
     made = ssl.SSLContext(protocol)
     key = folder / KEY_FILE
@@ -184,10 +159,9 @@ def _context(protocol: int, folder: Path, path: Path) -> ssl.SSLContext:
 
 
 def find_identity(folder: Path, accepts: frozenset[str], name: str | None = None) -> Path | None:
-    """Return the one folder in `folder` whose name's role is in `accepts`; none without one.
+    """Return the one folder in `folder` of that `name`, or of a role in `accepts`; none without.
 
-    `name` is the one to take, if it is known. Where there are several, the only operator's is
-    taken: whoever may give orders may look as well. Raises `ConfigError` when that settles nothing.
+    Of several, the only operator's is taken. Raises `ConfigError` when that leaves several.
     """
     if name is not None:
         wanted = folder / folder_name(name)
@@ -207,10 +181,7 @@ def find_identity(folder: Path, accepts: frozenset[str], name: str | None = None
 
 
 def broker_of(folder: Path) -> str | None:
-    """Return the address of the broker that an identity is for, if its folder says.
-
-    Raises `ConfigError` that names the file for what is none.
-    """
+    """Return the address of the broker that an identity is for, if its folder has one."""
     path = folder / BROKER_FILE
     if not path.is_file():
         return None
@@ -235,10 +206,7 @@ def day(wall_s: float) -> str:
 def write_identity(
     folder: Path, authority: bytes, certificate: bytes, key: bytes, broker: str | None = None
 ) -> None:
-    """Put an identity into a folder, with the address of the broker that it is for. Raises OSError.
-
-    The key comes first: a certificate that is there has its key.
-    """
+    """Put an identity into a folder; its certificate last, so that it is complete then."""
     keyfiles.private_folder(folder.parent)
     keyfiles.private_folder(folder)
     keyfiles.write(folder / KEY_FILE, key)

@@ -53,10 +53,7 @@ def read_bundle(path: Path, now_s: float) -> Bundle:
 
 
 def parse_bundle(data: bytes, source: str, now_s: float) -> Bundle:
-    """Return a bundle whose parts belong together and hold now; nothing in it is believed.
-
-    Raises `ConfigError` that names `source` and what is wrong.
-    """
+    """Return a bundle whose parts belong together and are valid now, or raise `ConfigError`."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -92,10 +89,7 @@ def parse_bundle(data: bytes, source: str, now_s: float) -> Bundle:
 
 
 def check_place(folder: Path, *, replace: bool = False) -> None:
-    """Raise `ConfigError` unless a new identity can be put into `folder`, now; leave it as it was.
-
-    As much as a bundle may hold is written there, to find out.
-    """
+    """Raise `ConfigError` unless a new identity can be written to `folder`; change nothing."""
     if (folder / ids.CERTIFICATE_FILE).exists() and not replace:
         raise ConfigError(f"{folder}: {_TAKEN}")
     there = folder.exists()
@@ -116,10 +110,7 @@ def check_place(folder: Path, *, replace: bool = False) -> None:
 
 
 def install(bundle: Bundle, folder: Path, *, replace: bool = False) -> bool:
-    """Put a bundle's files into `folder`; return false when they are there already.
-
-    Raises `ConfigError` when another identity is there, unless it is to be replaced, and OSError.
-    """
+    """Put a bundle's files into `folder`; return false when they are there already."""
     path = folder / ids.CERTIFICATE_FILE
     if path.exists() and not replace:
         if _is_same_key(path, bundle):

@@ -23,10 +23,7 @@ def private_folder(folder: Path) -> None:
 
 
 def write(path: Path, data: bytes, mode: int = SECRET) -> None:
-    """Put `data` at `path`, durably, whole or not at all. Raises OSError.
-
-    The file has its mode from the moment it exists: a `chmod` afterwards would come too late.
-    """
+    """Put `data` at `path`, durably, whole or not at all, with `mode` from the first moment."""
     disk = RealDisk()
     making = path.with_name(f".{path.name}.making")
     making.unlink(missing_ok=True)
@@ -44,10 +41,7 @@ def write(path: Path, data: bytes, mode: int = SECRET) -> None:
 
 
 def read(path: Path, limit_bytes: int, remedy: str = "") -> bytes:
-    """Return a small file. Raises `ConfigError` that names it when it is missing or too large.
-
-    `remedy` is what to do about one that is not there.
-    """
+    """Return a small file; raises `ConfigError`, with `remedy` where it is missing."""
     try:
         with path.open("rb") as file:
             data = file.read(limit_bytes + 1)

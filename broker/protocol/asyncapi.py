@@ -7,7 +7,6 @@ needs PyYAML, which the services do not.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
@@ -21,63 +20,55 @@ _RAW: Final = "raw"
 _TEXT: Final = "text"
 _LINES: Final = "lines"
 
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a kind of topic carries. `payload` is a model, or what raw bytes mean."""
-
-    payload: TypeAdapter[Any] | str
-    summary: str
-
-
-CONTENTS: Final[dict[Kind, Content]] = {
-    Kind.STATUS: Content(m.STATUS, "Presence; also the will."),
-    Kind.CAPABILITY: Content(m.CAPABILITY, "What a host is."),
-    Kind.HEARTBEAT: Content(
+# What each kind of topic carries: a model, or what raw bytes mean; and a summary.
+CONTENTS: Final[dict[Kind, tuple[TypeAdapter[Any] | str, str]]] = {
+    Kind.STATUS: (m.STATUS, "Presence; also the will."),
+    Kind.CAPABILITY: (m.CAPABILITY, "What a host is."),
+    Kind.HEARTBEAT: (
         m.HEARTBEAT, "What a host is doing; renews the leases of the jobs that it lists.",
     ),
-    Kind.ECHO: Content(_TEXT, "A word to itself, to see whether it gets through."),
-    Kind.REQUEST: Content(m.AGENT_REQUEST, "What an agent is asked to do."),
-    Kind.RESPONSE: Content(m.AGENT_RESPONSE, "What became of a job on a host."),
-    Kind.LOG: Content(
+    Kind.ECHO: (_TEXT, "A word to itself, to see whether it gets through."),
+    Kind.REQUEST: (m.AGENT_REQUEST, "What an agent is asked to do."),
+    Kind.RESPONSE: (m.AGENT_RESPONSE, "What became of a job on a host."),
+    Kind.LOG: (
         _LINES, "`ATTEMPT.NUMBER LINE`, a line of a trainer's output; more after line ends.",
     ),
-    Kind.PROGRESS: Content(m.PROGRESS, "Progress of a running job; cleared when it ends."),
-    Kind.IDENTITY_REQUEST: Content(
+    Kind.PROGRESS: (m.PROGRESS, "Progress of a running job; cleared when it ends."),
+    Kind.IDENTITY_REQUEST: (
         m.CERTIFICATE_REQUEST, "A host's certificate nears its end; it asks for the next one.",
     ),
-    Kind.IDENTITY_RESPONSE: Content(
+    Kind.IDENTITY_RESPONSE: (
         m.CERTIFICATE_RESPONSE, "The next certificate, where the coordinator has the CA.",
     ),
-    Kind.OFFER: Content(m.OFFER, "An artifact that waits on the agent's disk."),
-    Kind.CHUNK: Content(_RAW, "A span of chunks of an artifact."),
-    Kind.GRANT: Content(
+    Kind.OFFER: (m.OFFER, "An artifact that waits on the agent's disk."),
+    Kind.CHUNK: (_RAW, "A span of chunks of an artifact."),
+    Kind.GRANT: (
         m.GRANT, "What is still missing of an artifact, or that it is stored, or rejected.",
     ),
-    Kind.CHECKPOINT_CHUNK: Content(_RAW, "A span of chunks of a checkpoint that a host fetches."),
-    Kind.CHECKPOINT_GRANT: Content(m.GRANT, "What that host still misses."),
-    Kind.COORDINATOR_STATUS: Content(m.STATUS, "Presence of the coordinator; also its will."),
-    Kind.COORDINATOR_ECHO: Content(_TEXT, "The same, by the coordinator."),
-    Kind.SUMMARY: Content(m.SUMMARY, "Counts by state."),
-    Kind.HOLDER: Content(
+    Kind.CHECKPOINT_CHUNK: (_RAW, "A span of chunks of a checkpoint that a host fetches."),
+    Kind.CHECKPOINT_GRANT: (m.GRANT, "What that host still misses."),
+    Kind.COORDINATOR_STATUS: (m.STATUS, "Presence of the coordinator; also its will."),
+    Kind.COORDINATOR_ECHO: (_TEXT, "The same, by the coordinator."),
+    Kind.SUMMARY: (m.SUMMARY, "Counts by state."),
+    Kind.HOLDER: (
         m.HOLDER, "Which ledger the fleet's jobs are in; another coordinator yields to it.",
     ),
-    Kind.BROKER_REFUSED: Content(
+    Kind.BROKER_REFUSED: (
         m.BROKER_REFUSED, "What the embedded broker has refused; brokers of others do not tell.",
     ),
-    Kind.BROKER_LOAD: Content(
+    Kind.BROKER_LOAD: (
         m.BROKER_LOAD, "What the embedded broker has to do; brokers of others do not tell.",
     ),
-    Kind.JOB: Content(m.JOB_ROW, "One job's row."),
-    Kind.OPERATOR_REQUEST: Content(m.OPERATOR_REQUEST, "What an operator asks."),
-    Kind.OPERATOR_RESPONSE: Content(m.OPERATOR_RESPONSE, "The answer."),
-    Kind.DOWNLOAD_CHUNK: Content(_RAW, "A span of chunks of an artifact that a client fetches."),
-    Kind.DOWNLOAD_GRANT: Content(m.GRANT, "What the client still misses."),
-    Kind.HOME_STATE: Content(
+    Kind.JOB: (m.JOB_ROW, "One job's row."),
+    Kind.OPERATOR_REQUEST: (m.OPERATOR_REQUEST, "What an operator asks."),
+    Kind.OPERATOR_RESPONSE: (m.OPERATOR_RESPONSE, "The answer."),
+    Kind.DOWNLOAD_CHUNK: (_RAW, "A span of chunks of an artifact that a client fetches."),
+    Kind.DOWNLOAD_GRANT: (m.GRANT, "What the client still misses."),
+    Kind.HOME_STATE: (
         m.HOME_STATE, "What Home Assistant shows of a host or the coordinator, where that is on.",
     ),
-    Kind.HOME_EVENT: Content(m.HOME_EVENT, "What happened, for Home Assistant's event entity."),
-    Kind.HOME_COMMAND: Content(m.HOME_COMMAND, "A switch or a button of Home Assistant."),
+    Kind.HOME_EVENT: (m.HOME_EVENT, "What happened, for Home Assistant's event entity."),
+    Kind.HOME_COMMAND: (m.HOME_COMMAND, "A switch or a button of Home Assistant."),
 }  # fmt: skip
 
 _PARAMETERS: Final = {
@@ -104,7 +95,7 @@ def document() -> dict[str, Any]:
     """Return the AsyncAPI document."""
     schemas: dict[str, Any] = {}
     channels = {_key(kind): _channel(kind) for kind in CONTENTS}
-    messages = {_key(kind): _message(CONTENTS[kind], schemas) for kind in CONTENTS}
+    messages = {_key(kind): _message(*CONTENTS[kind], schemas) for kind in CONTENTS}
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -136,7 +127,7 @@ def _channel(kind: Kind) -> dict[str, Any]:
     names = [name for name in _PARAMETERS if "{" + name + "}" in address]
     found: dict[str, Any] = {
         "address": address,
-        "description": CONTENTS[kind].summary,
+        "description": CONTENTS[kind][1],
         "messages": {_key(kind): {"$ref": f"#/components/messages/{_key(kind)}"}},
     }
     if names:
@@ -157,21 +148,20 @@ def _operation(kind: Kind, action: str) -> dict[str, Any]:
     }
 
 
-def _message(content: Content, schemas: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(content.payload, str):
-        type_ = "application/octet-stream" if content.payload == _RAW else "text/plain"
-        payload = _RAW_PAYLOADS[content.payload]
-        return {"contentType": type_, "summary": content.summary, "payload": payload}
-    schema = content.payload.json_schema(
-        mode="serialization", ref_template="#/components/schemas/{model}"
-    )
+def _message(
+    content: TypeAdapter[Any] | str, summary: str, schemas: dict[str, Any]
+) -> dict[str, Any]:
+    if isinstance(content, str):
+        type_ = "application/octet-stream" if content == _RAW else "text/plain"
+        return {"contentType": type_, "summary": summary, "payload": _RAW_PAYLOADS[content]}
+    schema = content.json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
     schemas.update(schema.pop("$defs", {}))
     if "title" in schema:
         name = schema["title"]
         schemas[name] = schema
         schema = {"$ref": f"#/components/schemas/{name}"}
     schema.pop("discriminator", None)  # its mapping is an OpenAPI notion
-    return {"summary": content.summary, "payload": schema}
+    return {"summary": summary, "payload": schema}
 
 
 def text() -> str:

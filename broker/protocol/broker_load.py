@@ -24,10 +24,7 @@ class Strain(NamedTuple):
 
 
 def strain(load: BrokerLoad) -> Strain | None:
-    """Return what is the matter with the embedded broker; none while all is well.
-
-    One that is late and yet has little to do is not at its limit: its machine is.
-    """
+    """Return what is wrong with the embedded broker; none while all is well."""
     reasons = []
     if load.busy >= BUSY:
         rate = f"{load.messages_s:,.0f} messages and {load.bytes_s / 1e6:,.1f} MB a second"

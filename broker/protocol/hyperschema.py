@@ -1,33 +1,25 @@
-"""Checks hyperparameters against a trainer's JSON Schema, in words a manifest's author understands.
+"""Checks hyperparameters against a trainer's JSON Schema, with messages for a manifest's author.
 
-The part of JSON Schema that trainers announce: object properties of type integer, number, string,
-boolean, array or null, with ranges, enums, lengths and anyOf. Other keywords are not looked at: the
-trainer itself has the last word. Of several schemas (`anyOf` at the top: hosts that differ) one has
-to allow it.
+Understood are object properties of type integer, number, string, boolean, array or null, with
+ranges, enums, lengths and anyOf; the trainer itself checks the rest. Of several schemas (`anyOf` at
+the top: hosts that differ) one has to allow the values.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-# Which of the names that there are is meant by one that there is not.
-
 
 def meant(word: str, known: Iterable[str]) -> str | None:
-    """Return which of the names is the likeliest, none where none is like it.
-
-    Two letters swapped count as two mistakes, as many as a name of other letters has: of those that
-    are like it, the one with the same letters is meant.
-    """
+    """Return the most similar name, none without one; swapped letters count least."""
     from difflib import get_close_matches  # of no use where all is well
 
     names = list(known)
     close = get_close_matches(word, names, n=max(1, len(names)))
-    letters = sorted(word)
-    alike = (one for one in close if sorted(one) == letters)
-    return next(alike, close[0] if close else None)
+    return min(close, key=lambda one: sorted(one) != sorted(word), default=None)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -119,36 +111,29 @@ def _bound(schema: Mapping[str, Any], keyword: str) -> float | None:
     return bound if isinstance(bound, int | float) and not isinstance(bound, bool) else None
 
 
+# What is measured of a value, its unit, and the keywords of its lowest and highest measure.
+_MEASURES: Final[tuple[tuple[type | tuple[type, ...], str, str, str], ...]] = (
+    (str, " characters", "minLength", "maxLength"),
+    (list, " entries", "minItems", "maxItems"),
+    ((int, float), "", "minimum", "maximum"),
+)
+
+
 def _range_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
-    measured, unit = value, ""
-    if isinstance(value, str):
-        measured, unit = len(value), " characters"
-        lowest, highest = _bound(schema, "minLength"), _bound(schema, "maxLength")
-    elif isinstance(value, list):
-        measured, unit = len(value), " entries"
-        lowest, highest = _bound(schema, "minItems"), _bound(schema, "maxItems")
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        lowest, highest = _bound(schema, "minimum"), _bound(schema, "maximum")
-    else:
+    found = next((one for one in _MEASURES if isinstance(value, one[0])), None)
+    if found is None or isinstance(value, bool):
         return []
-    above, below = _bound(schema, "exclusiveMinimum"), _bound(schema, "exclusiveMaximum")
-    wrong = (
-        (lowest is not None and measured < lowest)
-        or (highest is not None and measured > highest)
-        or (above is not None and not measured > above)
-        or (below is not None and not measured < below)
-        or measured != measured  # noqa: PLR0124 - not a number
+    _, unit, least, most = found
+    measured = len(value) if isinstance(value, str | list) else value
+    limits = (
+        ("at least", _bound(schema, least), operator.ge),
+        ("more than", _bound(schema, "exclusiveMinimum"), operator.gt),
+        ("at most", _bound(schema, most), operator.le),
+        ("less than", _bound(schema, "exclusiveMaximum"), operator.lt),
     )
-    if not wrong:
+    bounds = [(words, bound, holds) for words, bound, holds in limits if bound is not None]
+    is_number = measured == measured  # noqa: PLR0124 - NaN is not
+    if is_number and all(holds(measured, bound) for _, bound, holds in bounds):
         return []
-    bounds = [
-        f"{words} {bound}{unit}"
-        for words, bound in (
-            ("at least", lowest),
-            ("more than", above),
-            ("at most", highest),
-            ("less than", below),
-        )
-        if bound is not None
-    ]
-    return [f"must be {' and '.join(bounds) or 'a number'}, not {measured}{unit}"]
+    wanted = " and ".join(f"{words} {bound}{unit}" for words, bound, _ in bounds)
+    return [f"must be {wanted or 'a number'}, not {measured}{unit}"]

@@ -60,10 +60,7 @@ def parse_hours(text: str) -> Hours:
 
 
 def quiet_until(hours: Iterable[Hours], local: datetime) -> datetime | None:
-    """Return when the quiet ends that `local` lies in; none if it is not quiet.
-
-    Stretches that touch are one. What never ends is said to end in more than a week.
-    """
+    """Return when the quiet around `local` ends; none if it is not quiet, a week or more: never."""
     known, until = list(hours), local
     while until <= local + timedelta(days=8):
         ends = [end for one in known if (end := one.end(until)) is not None]
@@ -118,11 +115,7 @@ _CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)")
 
 
 def seconds_until(text: str, now: datetime) -> float:
-    """Return how long it is from `now` (with its time zone) to what `text` names.
-
-    `90s`, `30m`, `3h`, `2d`; `18:00`, the next time that the clock shows that; or a whole time such
-    as `2026-05-28T18:00`, local unless it names a zone. Raises `ConfigError` with the remedy.
-    """
+    """Return the seconds from `now` to `30m`, `2d`, `18:00` or `2026-05-28T18:00`."""
     remedy = f"{text[:60]!r}: write 30m, 3h, 2d, 18:00 or 2026-05-28T18:00"
     if span := _SPAN.fullmatch(text):
         left_s = float(span[1]) * _UNITS_S[span[2]]

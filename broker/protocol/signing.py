@@ -37,10 +37,7 @@ class OperatorKey:
     __slots__ = ("_secret",)
 
     def __init__(self, text: str, source: str = "the operator key") -> None:
-        """Take the key. Raises `ConfigError`, which names the source alone, when it is too short.
-
-        Spaces and line ends around it do not count.
-        """
+        """Take the key; raises `ConfigError`, which names the source and not the key."""
         secret = text.strip()
         if not MIN_CHARS <= len(secret) <= MAX_CHARS or not secret.isprintable():
             raise ConfigError(
@@ -56,11 +53,7 @@ class OperatorKey:
         raise TypeError("an operator key is not written anywhere")
 
     def sign(self, topic: str, request: dict[str, Any], at: float) -> str:
-        """Return the signature, 64 hexadecimal digits, of a request as it is published on `topic`.
-
-        `request` are the message's fields; `auth` among them does not count. `at` is the time of
-        signing in seconds since the epoch.
-        """
+        """Return the signature, 64 hexadecimal digits, of a request's fields without `auth`."""
         return self._mac(_PURPOSE, {"topic": topic, "at": at, "request": _unsigned(request)})
 
     def sign_answer(self, topic: str, response: dict[str, Any], at: float) -> str:
@@ -79,11 +72,7 @@ def _unsigned(fields: dict[str, Any]) -> dict[str, Any]:
 def check(
     key: OperatorKey, topic: str, payload: bytes, wall_s: float, window_s: float
 ) -> None:  # fmt: skip
-    """Raise `Unsigned` unless `payload` bears a signature by `key` for `topic` that holds now.
-
-    It holds for `window_s` around the time of signing. Whoever asks sees to it that a request which
-    was signed, and carried out, is not carried out again.
-    """
+    """Raise `Unsigned` unless `key` signed `payload` for `topic` within `window_s` of now."""
     request, at, mac = _parts(payload)
     try:
         right = key.sign(topic, request, at)
@@ -155,10 +144,7 @@ def answered_by(
 
 
 def is_answer(key: OperatorKey, topic: str, payload: bytes) -> bool:
-    """Tell whether `payload` bears a signature of an answer by `key` for `topic`.
-
-    When it was signed does not matter: it names the request that it answers, which is asked once.
-    """
+    """Tell whether `payload` has a signature of an answer by `key` for `topic`, of any time."""
     try:
         response, at, mac = _parts(payload)
         return hmac.compare_digest(key.sign_answer(topic, response, at), mac)

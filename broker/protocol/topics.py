@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import Final
 
 from broker.errors import BadTopic, ConfigError
@@ -34,6 +35,7 @@ _HEX = re.compile(HEX_PATTERN)
 _USER = re.compile(USER_PATTERN)
 _INDEX = re.compile(r"0|[1-9][0-9]{0,7}")
 _VARIABLE = re.compile(r"\{\w+\}")
+_NAMES = re.compile(r"\{user\}/\{client\}|\{\w+\}")
 _ROOT_LEVEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -87,140 +89,60 @@ class Topics:
         self.root = root
         self._depth = len(levels)
         self._forms = {
-            kind: f"{root}/{_VARIABLE.sub('{}', row.pattern)}" for kind, row in TABLE.items()
+            kind: f"{root}/{_NAMES.sub('{}', row.pattern)}" for kind, row in TABLE.items()
         }
 
     def client_id(self, name: str) -> str:
-        """Return the MQTT client id of a program: `coordinator`, a host's agent, or one run.
-
-        Programs of fleets with other roots have other ids, so that they can share a broker: it ends
-        the connection of whoever had an id before. A long root is told by its hash.
-        """
+        """Return the MQTT client id of a program; another fleet (root) may share the broker."""
         root = self.root
         if len(root) > MAX_ROOT_IN_CLIENT_ID:
             root = hashlib.sha256(root.encode()).hexdigest()[:32]
         return f"{CLIENT_PREFIX}{root}/{name}"
 
-    def status(self, host: str) -> str:
-        """Presence of one host."""
-        return self._forms[Kind.STATUS].format(host)
+    def _topic(self, kind: Kind, *names: str | int) -> str:
+        return self._forms[kind].format(*names)
 
-    def capability(self, host: str) -> str:
-        """What one host is."""
-        return self._forms[Kind.CAPABILITY].format(host)
-
-    def heartbeat(self, host: str) -> str:
-        """What one host is doing now."""
-        return self._forms[Kind.HEARTBEAT].format(host)
+    # Each takes the names in its pattern, in their order; `user/client` is one name.
+    status = partialmethod(_topic, Kind.STATUS)
+    capability = partialmethod(_topic, Kind.CAPABILITY)
+    heartbeat = partialmethod(_topic, Kind.HEARTBEAT)
+    request = partialmethod(_topic, Kind.REQUEST)
+    response = partialmethod(_topic, Kind.RESPONSE)
+    log = partialmethod(_topic, Kind.LOG)
+    progress = partialmethod(_topic, Kind.PROGRESS)
+    identity_request = partialmethod(_topic, Kind.IDENTITY_REQUEST)
+    identity_response = partialmethod(_topic, Kind.IDENTITY_RESPONSE)
+    offer = partialmethod(_topic, Kind.OFFER)
+    chunk = partialmethod(_topic, Kind.CHUNK)
+    grant = partialmethod(_topic, Kind.GRANT)
+    checkpoint_chunk = partialmethod(_topic, Kind.CHECKPOINT_CHUNK)
+    checkpoint_grant = partialmethod(_topic, Kind.CHECKPOINT_GRANT)
+    coordinator_status = partialmethod(_topic, Kind.COORDINATOR_STATUS)
+    summary = partialmethod(_topic, Kind.SUMMARY)
+    holder = partialmethod(_topic, Kind.HOLDER)
+    broker_refused = partialmethod(_topic, Kind.BROKER_REFUSED)
+    broker_load = partialmethod(_topic, Kind.BROKER_LOAD)
+    job = partialmethod(_topic, Kind.JOB)
+    operator_request = partialmethod(_topic, Kind.OPERATOR_REQUEST)
+    operator_response = partialmethod(_topic, Kind.OPERATOR_RESPONSE)
+    download_chunk = partialmethod(_topic, Kind.DOWNLOAD_CHUNK)
+    download_grant = partialmethod(_topic, Kind.DOWNLOAD_GRANT)
+    home_state = partialmethod(_topic, Kind.HOME_STATE)
+    home_event = partialmethod(_topic, Kind.HOME_EVENT)
+    home_command = partialmethod(_topic, Kind.HOME_COMMAND)
 
     def echo(self, name: str) -> str:
-        """What a host, or `coordinator`, says to itself, to see whether it gets through."""
-        if name == "coordinator":
-            return self._forms[Kind.COORDINATOR_ECHO]
-        return self._forms[Kind.ECHO].format(name)
-
-    def request(self, host: str) -> str:
-        """Coordinator to agent."""
-        return self._forms[Kind.REQUEST].format(host)
-
-    def response(self, host: str) -> str:
-        """Agent to coordinator."""
-        return self._forms[Kind.RESPONSE].format(host)
-
-    def log(self, host: str, job_id: str) -> str:
-        """Output of a trainer, a line a message."""
-        return self._forms[Kind.LOG].format(host, job_id)
-
-    def progress(self, host: str, job_id: str) -> str:
-        """Progress of a trainer."""
-        return self._forms[Kind.PROGRESS].format(host, job_id)
-
-    def identity_request(self, host: str) -> str:
-        """A host asks for its next certificate."""
-        return self._forms[Kind.IDENTITY_REQUEST].format(host)
-
-    def identity_response(self, host: str) -> str:
-        """The coordinator gives it."""
-        return self._forms[Kind.IDENTITY_RESPONSE].format(host)
-
-    def offer(self, host: str, artifact_id: str) -> str:
-        """An agent offers an artifact."""
-        return self._forms[Kind.OFFER].format(host, artifact_id)
-
-    def chunk(self, host: str, artifact_id: str, index: int) -> str:
-        """One chunk of an artifact."""
-        return self._forms[Kind.CHUNK].format(host, artifact_id, index)
-
-    def grant(self, host: str, artifact_id: str) -> str:
-        """The receiver says what is missing."""
-        return self._forms[Kind.GRANT].format(host, artifact_id)
-
-    def checkpoint_chunk(self, host: str, artifact_id: str, index: int) -> str:
-        """One chunk of a checkpoint that a host fetches."""
-        return self._forms[Kind.CHECKPOINT_CHUNK].format(host, artifact_id, index)
-
-    def checkpoint_grant(self, host: str, artifact_id: str) -> str:
-        """What that host still misses."""
-        return self._forms[Kind.CHECKPOINT_GRANT].format(host, artifact_id)
-
-    def coordinator_status(self) -> str:
-        """Presence of the coordinator."""
-        return self._forms[Kind.COORDINATOR_STATUS]
-
-    def summary(self) -> str:
-        """Counts by state."""
-        return self._forms[Kind.SUMMARY]
-
-    def holder(self) -> str:
-        """Which ledger the fleet's jobs are in: who serves says so."""
-        return self._forms[Kind.HOLDER]
-
-    def broker_refused(self) -> str:
-        """What the embedded broker has refused; nobody else may publish there."""
-        return self._forms[Kind.BROKER_REFUSED]
-
-    def broker_load(self) -> str:
-        """What the embedded broker has to do; nobody else may publish there."""
-        return self._forms[Kind.BROKER_LOAD]
-
-    def job(self, job_id: str) -> str:
-        """One job's row."""
-        return self._forms[Kind.JOB].format(job_id)
-
-    def operator_request(self, client: str) -> str:
-        """An operator asks; `client` is `user/client`."""
-        return self._forms[Kind.OPERATOR_REQUEST].format(*client.split("/"))
-
-    def operator_response(self, client: str) -> str:
-        """The coordinator answers an operator."""
-        return self._forms[Kind.OPERATOR_RESPONSE].format(*client.split("/"))
-
-    def download_chunk(self, client: str, index: int) -> str:
-        """One chunk of the artifact that an operator's client downloads."""
-        return self._forms[Kind.DOWNLOAD_CHUNK].format(*client.split("/"), index)
-
-    def download_grant(self, client: str) -> str:
-        """What that client still misses."""
-        return self._forms[Kind.DOWNLOAD_GRANT].format(*client.split("/"))
-
-    def home_state(self, node: str) -> str:
-        """What Home Assistant shows of `node`: a host, or `coordinator`."""
-        return self._forms[Kind.HOME_STATE].format(node)
-
-    def home_event(self, node: str) -> str:
-        """What happens to jobs, for Home Assistant."""
-        return self._forms[Kind.HOME_EVENT].format(node)
-
-    def home_command(self, node: str) -> str:
-        """Home Assistant has something done."""
-        return self._forms[Kind.HOME_COMMAND].format(node)
+        """Return where a host, or `coordinator`, writes to itself."""
+        if name == Role.COORDINATOR:
+            return self._topic(Kind.COORDINATOR_ECHO)
+        return self._topic(Kind.ECHO, name)
 
     def for_homeassistant(self) -> tuple[tuple[str, int], ...]:
         """Return what a coordinator subscribes to besides, where it serves Home Assistant."""
         return ((self.home_command("+"), 1), (HOME_STATUS, 1))
 
     def before_coordinator(self) -> tuple[tuple[str, int], ...]:
-        """Return the (filter, QoS) pairs of a coordinator that has yet to see whether it may serve.
+        """Return the (filter, QoS) pairs of a coordinator that does not serve yet.
 
         None has a wildcard: some brokers send nothing that is retained for such.
         """

@@ -47,11 +47,7 @@ class Address:
 
 
 def parse_addresses(urls: str, source: str = "broker address") -> tuple[Address, ...]:
-    """Return the addresses in `urls`, each once, in their order; a comma within one is `%2C`.
-
-    Raises `ConfigError` that names `source` and the remedy: one is none, there are too many, or
-    some are with TLS and some without.
-    """
+    """Return the addresses in `urls`, each once, in their order; a comma within one is `%2C`."""
     found = tuple(dict.fromkeys(parse_address(one.strip(), source) for one in urls.split(",")))
     if len(found) > MAX_ADDRESSES:
         raise ConfigError(f"{source}: {len(found)} addresses; name at most {MAX_ADDRESSES}")

@@ -25,10 +25,7 @@ def within(timeout_s: float, function: Callable[[], T]) -> T:
 
 
 def paced(timeout_s: float, steps: Iterator[T]) -> Iterator[T]:
-    """Yield what an iterator yields, of which each step may take so long.
-
-    Raises `TimeoutError`, or what the iterator raises.
-    """
+    """Yield what an iterator yields; raises `TimeoutError` when a step takes longer."""
     done: queue.Queue[tuple[T] | Exception | None] = queue.Queue(_AHEAD)
 
     def run() -> None:
@@ -89,10 +86,7 @@ class Looks(Generic[T]):
     def __init__(
         self, look: Callable[[], T], every_s: float, aside: Aside, soon_s: float = SOON_S
     ) -> None:
-        """Look at the first `take`. `aside` is shared with whoever else uses the same thing.
-
-        A new look is waited for `soon_s`, which holds up who asks: most answer at once.
-        """
+        """Share `aside` with other users of the same disk; wait `soon_s` for a new look."""
         self.due_s = 0.0  # when to look again (monotonic)
         self._look = look
         self._every_s = every_s
@@ -102,10 +96,7 @@ class Looks(Generic[T]):
         self._hangs_since_s: float | None = None
 
     def take(self, mono_s: float) -> T | None:
-        """Return what was seen, once; none while no look is due, or its answer is not there.
-
-        Raises `TimeoutError` once there has been none for `ANSWER_S`, and what the look raises.
-        """
+        """Return what was seen, once; none while there is nothing new; raise what it raises."""
         is_due, wait_s = mono_s >= self.due_s, 0.0
         if is_due:
             self.due_s = mono_s + self._every_s

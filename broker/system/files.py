@@ -1,7 +1,7 @@
-"""Files, as the store and the spool use them: few operations, each with its durability told.
+"""Files, as the store and the spool use them.
 
 Nothing that is written is on the disk before `sync`, and no name before `sync_folder`: a power cut
-may undo either. The simulation's disk does undo them.
+may undo either.
 """
 
 from __future__ import annotations
@@ -13,85 +13,33 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 
 from broker.errors import ConfigError, StorageError
 
 _SEAL: Final = b"\n# sha256 of what is above: "
 
 
-class Disk(Protocol):
-    """A file system. All methods raise OSError when it refuses."""
-
-    def open(self, path: Path, mode: str) -> Any:
-        """Open a file in a binary mode of `open`; return a file object."""
-        ...
-
-    def sync(self, file: Any) -> None:
-        """Flush an open file and wait until its bytes are on the disk."""
-        ...
-
-    def forget(self, file: Any, stop: int) -> None:
-        """Tell that nobody will soon read what is on the disk of a file before its byte `stop`."""
-        ...
-
-    def sync_folder(self, folder: Path) -> None:
-        """Wait until the names in a folder are on the disk."""
-        ...
-
-    def replace(self, old: Path, new: Path) -> None:
-        """Rename a file, atomically, over whatever bears the new name."""
-        ...
-
-    def unlink(self, path: Path) -> None:
-        """Delete a file if it is there."""
-        ...
-
-    def make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it, if they are missing."""
-        ...
-
-    def remove_tree(self, folder: Path) -> None:
-        """Delete a folder with all that is in it; what cannot be deleted stays."""
-        ...
-
-    def glob(self, folder: Path, pattern: str) -> list[Path]:
-        """Return what matches in a folder, in order."""
-        ...
-
-    def size_bytes(self, path: Path) -> int | None:
-        """Return the size of a file, or none when there is none."""
-        ...
-
-    def modified_s(self, path: Path) -> float:
-        """Return when a file was last written, in seconds since the epoch."""
-        ...
-
-    def free_bytes(self, folder: Path) -> int:
-        """Return how much room there is."""
-        ...
-
-
 class RealDisk:
-    """The file system of this machine."""
+    """The file system of this machine. All methods raise OSError when it refuses."""
 
     def open(self, path: Path, mode: str) -> Any:
-        """See `Disk`."""
+        """Open a file in a binary mode."""
         return path.open(mode)
 
     def sync(self, file: Any) -> None:
-        """See `Disk`."""
+        """Flush an open file and wait until its bytes are on the disk."""
         file.flush()
         os.fsync(file.fileno())
 
     def forget(self, file: Any, stop: int) -> None:
-        """See `Disk`. New pages cost several times what pages cost that were just given back."""
+        """Drop the cached pages of a file before its byte `stop`, which nobody will read soon."""
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):  # it is advice
                 os.posix_fadvise(file.fileno(), 0, stop, os.POSIX_FADV_DONTNEED)
 
     def sync_folder(self, folder: Path) -> None:
-        """See `Disk`."""
+        """Wait until the names in a folder are on the disk."""
         if os.name == "posix":
             descriptor = os.open(folder, os.O_RDONLY)
             try:
@@ -100,38 +48,42 @@ class RealDisk:
                 os.close(descriptor)
 
     def replace(self, old: Path, new: Path) -> None:
-        """See `Disk`."""
+        """Rename a file, atomically, over whatever has the new name."""
         old.replace(new)
 
     def unlink(self, path: Path) -> None:
-        """See `Disk`."""
+        """Delete a file if it is there."""
         path.unlink(missing_ok=True)
 
     def make_folder(self, folder: Path) -> None:
-        """See `Disk`."""
+        """Make a folder and its parents, if they are missing."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def remove_tree(self, folder: Path) -> None:
-        """See `Disk`."""
+        """Delete a folder with all that is in it; what cannot be deleted stays."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def glob(self, folder: Path, pattern: str) -> list[Path]:
-        """See `Disk`."""
+        """Return what matches in a folder, in order."""
         return sorted(folder.glob(pattern))
 
     def size_bytes(self, path: Path) -> int | None:
-        """See `Disk`."""
+        """Return the size of a file, or none when there is none."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return path.stat().st_size
         return None
 
     def modified_s(self, path: Path) -> float:
-        """See `Disk`."""
+        """Return when a file was last written, in seconds since the epoch."""
         return path.stat().st_mtime
 
     def free_bytes(self, folder: Path) -> int:
-        """See `Disk`."""
+        """Return how much room there is."""
         return shutil.disk_usage(folder).free
+
+
+Disk = RealDisk
+"""The simulation passes a disk of its own, which loses what was not synced."""
 
 
 @contextlib.contextmanager
@@ -146,10 +98,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def make_wanted(folder: Path) -> None:
-    """Make a folder that somebody named, and those above it, if they are missing.
-
-    Raises `ConfigError` when a file is in the way, OSError when the system refuses.
-    """
+    """Make a folder that somebody named, with its parents; `ConfigError` where a file is."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -165,10 +114,7 @@ def read(disk: Disk, path: Path) -> bytes:
 
 
 def write_atomically(disk: Disk, path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Put `data` at `path`, whole or not at all; its name is durable after `sync_folder`.
-
-    What nobody asks for after a power cut need not be `durable`, and waits for no disk.
-    """
+    """Put `data` at `path`, whole or not at all; its name is durable after `sync_folder`."""
     making = path.with_name(path.name + ".making")
     try:
         with naming(making), disk.open(making, "wb") as file:
@@ -188,17 +134,11 @@ def write_sealed(disk: Disk, path: Path, data: bytes) -> None:
 
 
 def read_sealed(disk: Disk, path: Path) -> bytes:
-    """Return what `write_sealed` has put there.
-
-    Raises `StorageError` when it is not that any more, and OSError.
-    """
+    """Return what `write_sealed` wrote; raises `StorageError` when it has changed."""
     data, seal, digest = read(disk, path).rpartition(_SEAL)
     if not seal or digest.strip().decode("ascii", "replace") != hashlib.sha256(data).hexdigest():
         raise StorageError(f"{path}: is not as it was written; it is not used")
     return data
-
-
-# One process a state folder: a lock that the system lets go when its holder ends.
 
 
 class FolderLock:
@@ -238,10 +178,7 @@ class FolderLock:
 
 
 def holder(folder: Path) -> str | None:
-    """Return the process that holds the lock of a folder, or none; changes nothing.
-
-    Raises OSError when the lock cannot be looked at.
-    """
+    """Return the process that holds the lock of a folder, or none; changes nothing."""
     try:
         file = (folder / "lock").open("r+b")
     except FileNotFoundError:

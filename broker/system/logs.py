@@ -18,30 +18,25 @@ def setup(level: str = "INFO") -> None:
     known = logging.getLevelNamesMapping()
     if level.upper() not in known:
         raise ConfigError(f"log level {level!r}: use DEBUG, INFO, WARNING or ERROR")
-    # What these look for at each record, no line bears; Python's manual tells so to spare it.
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # noqa: SLF001 - see above
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     logging.basicConfig(level=known[level.upper()], handlers=[handler], force=True)
 
 
 class _Lines(logging.Formatter):
-    """Time, level, logger and message; the time is made into text once a second."""
+    """Time in UTC, level, logger and message, without control characters."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._second = (0, "")
+        super().__init__(
+            "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"
+        )
+        self.converter = time.gmtime
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's
-        at = int(record.created)
-        if at != self._second[0]:
-            self._second = (at, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)))
-        text = f"{self._second[1]}.{int(record.msecs):03d}Z"
-        return f"{text} {record.levelname:7} {record.name}: {printable(record.message)}"
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def announce(event: Mapping[str, Any], words: str) -> None:
-    """Say on standard output how far this program is: as a line of JSON, at a terminal in words."""
+    """Write a program's progress to standard output: JSON, or words at a terminal."""
     sys.stdout.write(f"{words if sys.stdout.isatty() else json.dumps(event)}\n")
     sys.stdout.flush()

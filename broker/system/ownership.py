@@ -11,11 +11,7 @@ from broker.errors import ConfigError
 
 
 def check_own(path: Path, remedy: str) -> None:
-    """Raise `ConfigError` with the remedy unless a file, and its folder, are the user's or root's.
-
-    Nobody else may be able to write either. Where the system cannot tell, as on Windows, no file is
-    this user's own. Raises OSError for a file that is not there.
-    """
+    """Raise `ConfigError` unless only this user or root can write a file and replace it."""
     if os.name != "posix":
         raise ConfigError(f"{path}: whose it is cannot be told on this system; {remedy}")
     for one in (path, path.parent):

@@ -16,9 +16,7 @@ from typing import Final
 def on_signals(actions: Mapping[str, Callable[[], object]]) -> None:
     """Carry out an action for each signal by its name, on a thread of its own.
 
-    A handler runs in the middle of whatever the main thread does. What it put into a mailbox after
-    that thread had looked, and before it waits, would wake nobody. Names that this system does not
-    have are left out.
+    A handler that ran in the main thread could put an event into the mailbox unnoticed.
     """
     came: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()  # its `put` is re-entrant
 
@@ -34,10 +32,7 @@ def on_signals(actions: Mapping[str, Callable[[], object]]) -> None:
 
 
 def end_in_time(end_s: float, log: logging.Logger) -> None:
-    """See to it that a disk which hangs does not keep this program from ending, `end_s` from now.
-
-    Its threads wait in the system, and the interpreter for them.
-    """
+    """End this program `end_s` from now even if a thread hangs in a disk."""
 
     def give_up() -> None:
         log.error("a disk has not answered for %g s: ending without it", end_s)
@@ -71,8 +66,5 @@ def _watch(on_end: Callable[[], object]) -> None:
 
 
 def nobody_reads() -> None:
-    """Have standard output lead nowhere, since whoever read it has gone, as after `| head -1`.
-
-    At its end the interpreter would complain of what is left to be written.
-    """
+    """Redirect standard output to nowhere: its reader has gone, as after `| head -1`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -32,18 +32,12 @@ SECTIONS: Final = ("broker", "coordinator", "homeassistant", "agent", "trainers"
 
 
 def state_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder under which services keep their state unless told otherwise.
-
-    Raises `ConfigError` for a user without a home, as a container may have.
-    """
+    """Return the folder under which services keep their state unless told otherwise."""
     return _folder(environment, "XDG_STATE_HOME", ".local/state")
 
 
 def config_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of this user's identities: `$XDG_CONFIG_HOME/fleet`, `~/.config/fleet`.
-
-    Raises `ConfigError`, see `state_home`.
-    """
+    """Return the folder of this user's identities: `$XDG_CONFIG_HOME/fleet`, `~/.config/fleet`."""
     return _folder(environment, "XDG_CONFIG_HOME", ".config")
 
 
@@ -57,10 +51,7 @@ def _folder(environment: Mapping[str, str], variable: str, usual: str) -> Path:
 
 
 def usual_config() -> Path:
-    """Return the configuration file that is there for this user, or that it is best to make.
-
-    Raises as `find_config` does.
-    """
+    """Return the configuration file of this user, or where to make one."""
     found = find_config(None, os.environ)
     try:
         return found or config_home() / "fleet.toml"
@@ -77,11 +68,7 @@ def expanded(path: Path) -> Path:
 
 
 def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
-    """Return the configuration file that this program uses, see `config_in`.
-
-    Raises `ConfigError` for one that nobody has named and that lies in the working folder, unless
-    it is this user's own: it says which commands are run. OSError: one may not even look for it.
-    """
+    """Return the configuration file in use; an unnamed one here must be the user's own."""
     found = config_in(_HERE, given, environment)
     if found == _HERE / _LOCAL and not (given or environment.get("FLEET_CONFIG")):
         check_own(found, f"name it with --config {_LOCAL} if it is to be obeyed")
@@ -89,11 +76,7 @@ def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | No
 
 
 def config_in(folder: Path, given: Path | None, environment: Mapping[str, str]) -> Path | None:
-    """Return the configuration file that is meant in `folder`, whoever has written it.
-
-    It is the one given, else the one that the environment names, else the first that exists. Raises
-    OSError where one may not even look for it.
-    """
+    """Return the configuration file for `folder`: given, of the environment, or the first found."""
     named = given or environment.get("FLEET_CONFIG")
     if named:
         return folder / named
@@ -132,10 +115,7 @@ class Settings(BaseModel):
         overrides: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Self:
-        """Return the section's settings.
-
-        An override that is none is not said. Raises `ConfigError` naming file, key and remedy.
-        """
+        """Return the section's settings; an override that is none does not count."""
         environment = os.environ if environment is None else environment
         path = find_config(config, environment)
         values = dict(read_section(path, cls.section)) if path else {}
@@ -150,33 +130,9 @@ class Settings(BaseModel):
                 option = name.removesuffix("_s").replace("_", "-")
                 sources[name] = cls.option_names.get(name, f"--{option}")
         try:
-            settings = cls.model_validate(values)
+            return cls.model_validate(values)
         except ValidationError as error:
-            lines = [_words(error, sources, list(cls.model_fields))]
-            faulty = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}
-            lines += cls._more_faults(
-                {name: value for name, value in values.items() if name not in faulty}, sources
-            )
-            raise ConfigError("\n".join(lines)) from None
-        settings.check(sources)
-        return settings
-
-    @classmethod
-    def _more_faults(cls, values: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
-        """Return what `check` says of those settings that are well in themselves."""
-        try:
-            cls.model_validate(values).check(sources)
-        except ConfigError as error:
-            return [str(error)]
-        except ValidationError:
-            pass
-        return []
-
-    def check(self, sources: Mapping[str, str]) -> None:
-        """Raise `ConfigError` for a fault that only other modules see.
-
-        `sources` tells by field where its value is from.
-        """
+            raise ConfigError(_words(error, sources, list(cls.model_fields))) from None
 
 
 class BrokerSettings(Settings):
@@ -223,20 +179,25 @@ class BrokerSettings(Settings):
         listed = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
         return ",".join(value) if listed else value
 
-    def check(self, sources: Mapping[str, str]) -> None:
-        """Raise `ConfigError` for an address or a root that is none; a password is not told."""
-        parse_addresses(self.url, sources.get("url", "url"))
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
         try:
-            Topics(self.topic_root)
+            parse_addresses(url, "")
+        except ConfigError as error:  # it does not repeat a password
+            raise ValueError(str(error).removeprefix(": ")) from None
+        return url
+
+    @field_validator("topic_root")
+    @classmethod
+    def _is_root(cls, root: str) -> str:
+        try:
+            return Topics(root).root
         except ConfigError as error:
-            raise ConfigError(f"{sources.get('topic_root', 'topic_root')}: {error}") from None
+            raise ValueError(str(error)) from None
 
     def operator_key(self, environment: Mapping[str, str] | None = None) -> OperatorKey | None:
-        """Return the key of `FLEET_OPERATOR_KEY`, else that of the file, else none.
-
-        Raises `ConfigError` for a file that cannot be read, or that others than its owner may
-        read, and for a key that is none. The key is in no message.
-        """
+        """Return the key of `FLEET_OPERATOR_KEY`, else that of the file, else none."""
         told = (os.environ if environment is None else environment).get(OPERATOR_KEY)
         if told:
             return OperatorKey(told, OPERATOR_KEY)
@@ -244,10 +205,7 @@ class BrokerSettings(Settings):
 
 
 def read_key(path: Path) -> OperatorKey:
-    """Return the operator key in a file. Raises `ConfigError`, see `BrokerSettings.operator_key`.
-
-    Whose the file is, and who may read it, is asked of the file that is read, not of its name.
-    """
+    """Return the operator key in a file that only its owner may read; else `ConfigError`."""
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: is no file; see [broker] operator_key_file")  # a pipe blocks
     try:

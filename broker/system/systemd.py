@@ -1,8 +1,6 @@
-"""What the service manager is told of a program's life: systemd's notify protocol.
+"""Tells systemd of a program's life, by sd_notify(3): datagrams of `NAME=VALUE` lines.
 
-The protocol is that of sd_notify(3): datagrams of `NAME=VALUE` lines to the socket that
-`NOTIFY_SOCKET` names. Without the variable nothing is sent, so programs need not ask who started
-them. A service manager that does not listen is no fault of ours: nothing here raises.
+Without `NOTIFY_SOCKET` nothing is sent. A service manager that does not listen is no fault.
 """
 
 from __future__ import annotations
@@ -22,13 +20,11 @@ _MAX_STATUS_CHARS: Final = 300
 class Notifier:
     """Tells the service manager that a program is ready, alive, reloading, or ending.
 
-    `address` is a path, or `@` and the name of an abstract socket; none: nobody is told.
-    `watchdog_s` is the time within which `alive` must have been called, none: nobody waits for it.
-    Call `alive` from the loop that does the work: it is the loop's life that it proves.
+    `address` is a path, or `@` and the name of an abstract socket. `alive` has to be called within
+    `watchdog_s`, by the loop that does the work.
     """
 
     def __init__(self, address: str | None, watchdog_s: float | None) -> None:
-        """Prepare; nothing is sent."""
         self._address = ""
         self._socket: socket.socket | None = None
         if address and address[0] in "/@" and hasattr(socket, "AF_UNIX"):

@@ -61,11 +61,7 @@ def load_trainers(
     *,
     programs: bool,
 ) -> dict[str, OwnTrainer]:
-    """Return the trainers of the configuration file, by name.
-
-    With `programs`, their commands have to be there. Raises `ConfigError`, a line a fault, naming
-    file, key and remedy.
-    """
+    """Return the configured trainers by name; `programs`: their commands have to exist."""
     found, faults = read_trainers(config, builtin, environment, programs=programs)
     if faults:
         raise ConfigError("\n".join(map(str, faults)))
@@ -79,11 +75,7 @@ def read_trainers(
     *,
     programs: bool,
 ) -> tuple[dict[str, OwnTrainer | None], list[Fault]]:
-    """Return the trainers that the configuration file names, none for one of no use; every fault.
-
-    With `programs`, their commands have to be there. Raises `ConfigError` for a file that cannot be
-    read.
-    """
+    """Return the configured trainers by name, none for a useless one, and every fault."""
     path = find_config(config, os.environ if environment is None else environment)
     if path is None:
         return {}, []

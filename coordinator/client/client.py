@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from broker.client.access import PEOPLE, host_here, open_access
-from broker.client.link import Link, LinkSettings, feed
-from broker.client.mailbox import Mailbox
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Mailbox, feed
 from broker.errors import BadMessage, BadTopic, ConfigError
 from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import (
@@ -97,7 +97,7 @@ class OperatorClient:
                 tls=access.tls,
                 name=access.name,
             ),
-            feed(self._mailbox),
+            feed(self._mailbox, self.topics),
             will=None,
             new_id=new_id,
             rng=random.Random(),  # noqa: S311 - jitter, no secret

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker.client.access import PEOPLE, open_access
-from broker.client.link import Link, LinkSettings, feed
-from broker.client.mailbox import Mailbox
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Mailbox, feed
 from broker.clock import Clock, Now
 from broker.errors import BadMessage, BadTopic, ConfigError, FleetError
 from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
@@ -133,7 +133,7 @@ class Watcher:
                 tls=access.tls,
                 name=access.name,
             ),
-            feed(self._mailbox),
+            feed(self._mailbox, self.topics),
             will=None,
             new_id=new_id,
             rng=random.Random(),  # noqa: S311 - jitter, no secret

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from pydantic import JsonValue
 
 from broker.client.access import COORDINATOR, Access, open_access
-from broker.client.link import Link, LinkSettings, feed
-from broker.client.mailbox import Lane, Mailbox
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Lane, Mailbox, feed
 from broker.client.options import add_options
 from broker.clock import Now, Randomness
 from broker.errors import ConfigError, StorageError, plain
@@ -37,14 +37,12 @@ from broker.system.address import text_of
 from broker.system.files import FolderLock, RealDisk
 from broker.system.logs import announce, setup
 from broker.system.machine import boot_id, machine_id, machine_name, new_id, system_clock
-from broker.system.memory import keep_freed_memory, spare_what_is_loaded
 from broker.system.process import end_in_time, end_with_parent, on_signals
 from broker.system.settings import BrokerSettings
 from broker.system.systemd import Notifier
 from broker.system.trainer_settings import OwnTrainer
 from coordinator import __version__
 from coordinator.core.effects import (
-    BundleFiled,
     ManifestChanged,
     ManifestRead,
     ManifestRefused,
@@ -77,7 +75,6 @@ log = logging.getLogger("fleet.coordinator")
 END_S: Final = 20.0  # a service manager waits for longer
 SWITCH_S: Final = 0.001
 BACKOFF_CAP_S: Final = 5.0  # it is one, no herd, and until it is back every verb waits for it
-GATHER_S: Final = 0.02  # for which what is patient waits for more: a turn costs as much as it does
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +181,7 @@ class Service:
                 name=access.name,
                 if_twin="is another coordinator at this broker? stop one of them",
             ),
-            feed(self.mailbox, self._shorten),
+            feed(self.mailbox, topics, self._shorten),
             will=self._will,
             new_id=new_id,
             rng=rng,
@@ -210,7 +207,7 @@ class Service:
             rng=rng,
             new_id=new_id,
             publish=self._entrance.publish,
-            put=self._put,
+            put=self.mailbox.put,
             background=self._hasher.submit,
             writing=self._writer.submit,
             read_plan=self._plan_file.read,
@@ -275,7 +272,7 @@ class Service:
         timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
         events: list[Event] = []
         wait_s = self._manager.wait_s(timeout_s, mono_s)
-        taken = self.mailbox.take(wait_s, gather_s=GATHER_S)
+        taken = self.mailbox.take(wait_s)
         mono_s = system_clock().mono_s
         for event in taken:
             if isinstance(event, Stop):
@@ -309,11 +306,6 @@ class Service:
         if self._reloading:
             self._reloading = False
             self._manager.ready()
-
-    def _put(self, event: Event) -> None:
-        # That an artifact is a file, too, is soon enough known with what comes next.
-        if not (isinstance(event, BundleFiled) and self.mailbox.put(event, Lane.PATIENT)):
-            self.mailbox.put(event)
 
     def _shorten(self, event: LinkEvent) -> LinkEvent:
         # On the link's thread. Births of 10,000 hosts that wait to be read were 140 MB.
@@ -412,7 +404,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the coordinator: `python -m coordinator.service --help`."""
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
-    keep_freed_memory()
     try:
         settings, broker, own, home = load(arguments).whole()
         access = open_access(broker, COORDINATOR, system_clock().wall_s)
@@ -431,7 +422,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The thread that reads the socket gives the interpreter up at every call of the system. At the
     # usual 5 ms until it gets it back, a busy core would hear a hundred messages a second.
     sys.setswitchinterval(SWITCH_S)
-    spare_what_is_loaded()
     try:
         # What is durable is in the ledger; of what is not yet, everybody tells again.
         service.run(_say_ready_once(), partial(end_in_time, END_S, log))

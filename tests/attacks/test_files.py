@@ -24,8 +24,7 @@ from agent.trainer.training.networks import check_size
 from broker.errors import BadStream, ConfigError
 from broker.file_names import is_plain
 from broker.pki.identity import folder_name
-from broker.system.archive import unpack
-from broker.system.bundle_contents import Limits
+from broker.system.archive import Limits, unpack
 
 MIB = 1024 * 1024
 

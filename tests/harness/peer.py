@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from broker.client.link import Link, LinkSettings, feed
-from broker.client.mailbox import Mailbox
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Mailbox, feed
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import GRANT, OPERATOR_REQUEST, decode
 from broker.protocol.topic_table import Kind
@@ -30,7 +30,7 @@ class Peer:
         self._mailbox: Mailbox[LinkEvent | None] = Mailbox()
         self._link = Link(
             LinkSettings(parse_addresses(url), f"peer-{new_id()[:12]}", topics.for_coordinator()),
-            feed(self._mailbox), will=None, new_id=new_id, rng=random.Random(1),
+            feed(self._mailbox, topics), will=None, new_id=new_id, rng=random.Random(1),
         )  # fmt: skip
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run)

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker.client.link import Link, LinkSettings, feed
-from broker.client.mailbox import Mailbox
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Mailbox, feed
 from broker.errors import BadMessage, BadTopic
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
@@ -145,7 +145,7 @@ class Swarm:
         self.completed = 0
         self._link = Link(
             LinkSettings(parse_addresses(url), f"swarm-{new_id()[:8]}", self._filters()),
-            feed(self._mailbox),
+            feed(self._mailbox, self.topics),
             will=None,
             new_id=new_id,
             rng=random.Random(),

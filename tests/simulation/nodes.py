@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.client.link import feed
-from broker.client.mailbox import Mailbox
+from broker.client.mailbox import Mailbox, feed
 from broker.clock import Now
 from broker.errors import StorageError
 from broker.protocol.events import LinkEvent, Outgoing
@@ -130,7 +129,7 @@ class Node(ABC):
 
     def from_link(self, generation: int) -> Callable[[Any], None]:
         """Return the inbox of this process's link."""
-        deliver = feed(self.mailbox, self.shorten)
+        deliver = feed(self.mailbox, TOPICS, self.shorten)
 
         def inbox(event: Any) -> None:
             if generation == self.generation and self.up:

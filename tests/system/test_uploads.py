@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from broker.client.link import Link, LinkSettings, feed
-from broker.client.mailbox import Mailbox
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Mailbox, feed
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import GRANT, Finished, Offer, decode, encode
 from broker.protocol.topic_table import Kind
@@ -177,7 +177,7 @@ class _Peer:
                 f"peer-{fleet.root}",
                 self._topics.for_agent(host),
             ),
-            feed(self._mailbox),
+            feed(self._mailbox, self._topics),
             will=None,
             new_id=new_id,
             rng=self._rng,

@@ -21,7 +21,7 @@ from broker.protocol.topics import Topics
 from broker.system.settings import BrokerSettings
 from coordinator.cli import main
 from tests.harness.peer import DEADLINE_S
-from tests.unit.test_files import archive, entry
+from tests.unit.broker.system.test_archive import archive, entry
 
 CHUNK_BYTES = 64 * 1024
 

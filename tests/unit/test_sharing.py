@@ -18,6 +18,7 @@ from broker.protocol.messages import (
     decode,
     encode,
 )
+from broker.protocol.topics import Topics
 from coordinator.jobs.sharing import MOST_SETS, Cut, SharedTrainers, Shortened
 
 SCHEMA = {"properties": {"lr": {"maximum": 1, "description": 'a "quoted" wörd }'}}}
@@ -117,11 +118,12 @@ def test_garbage_is_refused_and_teaches_nothing(bad: bytes) -> None:
 def test_births_that_wait_to_be_read_leave_out_what_is_known() -> None:
     """Of thousands of hosts they would be 14 KB each; what is read, and told apart, is the same."""
     shared, mailbox = SharedTrainers(), Mailbox[LinkEvent]()
-    put = feed(mailbox, shared.shorten)
+    put = feed(mailbox, Topics(), shared.shorten)
     large = capability({"description": "x" * 13_000})
     said = [encode(large.model_copy(update={"physical_cores": n + 1})) for n in range(20)]
     shared.read(encode(capability({"other": 1})))
-    put(*(Incoming(f"fleet/h{n}/capability", one, True) for n, one in enumerate(said)))
+    for n, one in enumerate(said):
+        put(Incoming(f"fleet/h{n}/capability", one, True))
     came = [event for event in mailbox.take(0) if isinstance(event, Shortened)]
     assert [(event.topic, event.retained) for event in came] == [
         (f"fleet/h{n}/capability", True) for n in range(20)

@@ -62,7 +62,7 @@ class TrainerInfo(Piece):
     """A trainer that is installed on the host."""
 
     hyper_schema: Annotated[dict[str, JsonValue], AfterValidator(finite)] = Field(
-        description="JSON Schema of its hyperparameters.",
+        description="JSON Schema of its hyperparameters."
     )
     resumable: bool = Field(
         default=True, description="It keeps checkpoints, and goes on from them."
@@ -96,10 +96,7 @@ class Capability(Wire):
         default=False, description="It runs on a battery at times, and may sleep."
     )
     agent_version: str = Field(default="", max_length=80)
-    idle_by: Line = Field(
-        default="",
-        description="How it finds out whether somebody uses it.",
-    )
+    idle_by: Line = Field(default="", description="How it finds out whether somebody uses it.")
     certificate_expires_at: str | None = Field(
         default=None, max_length=40, description="When its certificate ends; none without TLS."
     )

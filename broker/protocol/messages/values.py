@@ -1,13 +1,22 @@
-"""What payloads are made of: bounded values, and the bases of all messages."""
+"""What payloads are made of: bounded values, the bases of all messages, encoding and decoding."""
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
-from pydantic_core import to_json
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+)
 
+from broker.errors import BadMessage
 from broker.protocol.topics import HEX_PATTERN, HOST_PATTERN
 
 T = TypeVar("T")
@@ -44,20 +53,11 @@ def finite(value: T) -> T:
     """Return `value`, or raise ValueError where a number in it is not finite."""
     # `allow_inf_nan` does not reach into a JsonValue that is parsed from JSON.
     try:
-        if value and _may_not_be(value):  # most often it is an empty mapping
+        if value:
             _FINITE.encode(value)
     except (ValueError, RecursionError):
         raise ValueError("must hold finite numbers only") from None
     return value
-
-
-def _may_not_be(value: object) -> bool:
-    """Look quickly whether there may be a number that is not finite; it may be a word as well."""
-    try:
-        text = to_json(value, inf_nan_mode="constants")
-    except ValueError:
-        return True
-    return b"NaN" in text or b"Infinity" in text
 
 
 Metrics = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(finite)]
@@ -86,3 +86,59 @@ class Wire(Piece):
     """Base of every payload: it has a version as well."""
 
     v: int = Field(default=VERSION, ge=1, description="Version of the message format.")
+
+
+class Needs(Piece):
+    """What a job needs of its host; judged again by the agent when it starts the job."""
+
+    require_cuda: bool = False
+    prefer_cuda: bool = False
+    min_vram_gib: float | None = Field(default=None, ge=0)
+    min_ram_gib: float | None = Field(default=None, ge=0)
+    min_cores: int | None = Field(default=None, ge=1)
+
+
+# What a person looks for in a line of a trace.
+_FIRST: Final = (
+    "v", "type", "verdict", "name", "state", "host", "job_id", "attempt", "why", "reason",
+    "reasons", "error",
+)  # fmt: skip
+_JSON: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def encode(message: Wire) -> bytes:
+    """Return the JSON of a message; what it is comes first, for whoever reads a trace."""
+    if _is_in_order(type(message)):
+        return message.__pydantic_serializer__.to_json(message)
+    fields = message.model_dump(mode="json")
+    head = {key: fields[key] for key in _FIRST if key in fields}
+    return _JSON.encode(head | fields).encode()
+
+
+@cache
+def _is_in_order(kind: type[Wire]) -> bool:
+    """Whether the fields stand in the order of a trace, as those of the frequent messages do."""
+    fields = list(kind.model_fields)
+    first = [name for name in _FIRST if name in fields]
+    return fields[: len(first)] == first
+
+
+def decode(adapter: TypeAdapter[T], payload: bytes, limit_bytes: int = MAX_PAYLOAD_BYTES) -> T:
+    """Return the message in `payload`; raises `BadMessage`, which repeats none of its content."""
+    if len(payload) > limit_bytes:
+        raise BadMessage(f"payload of {len(payload)} bytes; at most {limit_bytes} are taken")
+    try:
+        return adapter.validate_json(payload)
+    except ValidationError as error:
+        raise BadMessage(_fault(error)) from None
+    except (RecursionError, ValueError) as error:
+        raise BadMessage(f"not usable JSON: {type(error).__name__}") from None
+
+
+def _fault(error: ValidationError) -> str:
+    """Say where the first fault is, by our own words alone: keys of a mapping are content, too."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part in FIELD_NAMES) or "payload"
+    if first["type"] == "union_tag_invalid":  # pydantic's message would repeat the tag
+        return f"{where}: must be one of {first['ctx']['expected_tags']}"
+    return f"{where}: {first['msg']}"

@@ -1,4 +1,4 @@
-"""A line of a service's log: when, how grave, who, what."""
+"""Lines of a service's log."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from broker.system.logs import setup
 
 
 @pytest.fixture(autouse=True)
-def others() -> Iterator[None]:
-    """Leave the root logger, and what logging looks for, as they were."""
+def root_logger() -> Iterator[None]:
+    """Leave the root logger as it was."""
     root = logging.getLogger()
-    names = ("logThreads", "logProcesses", "logMultiprocessing", "_srcfile")
-    before, level = {n: getattr(logging, n) for n in names}, root.level
+    level = root.level
     yield
     for handler in root.handlers[:]:
         if type(handler) is logging.StreamHandler:  # of `setup`; pytest has kinds of its own
             root.removeHandler(handler)
     root.setLevel(level)
-    for name, value in before.items():
-        setattr(logging, name, value)
 
 
-def test_each_line_bears_its_own_time(capsys: pytest.CaptureFixture[str]) -> None:
-    """To the millisecond, in UTC, also where the second before was another."""
+def test_each_line_has_time_level_and_logger(capsys: pytest.CaptureFixture[str]) -> None:
+    """The time is in UTC, to the millisecond."""
     setup("INFO")
     lines = [("INFO", 1_700_000_000.25), ("WARNING", 1_700_000_000.75), ("INFO", 1_700_000_061.5)]
     for level, at_s in lines:
@@ -41,7 +38,7 @@ def test_each_line_bears_its_own_time(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
-def test_a_fault_is_told_with_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     """The traceback follows the line."""
     setup("INFO")
     try:

@@ -28,20 +28,6 @@ from coordinator.admin.checkup import check_ca
 TORCH: dict[str, Any] = {"torch": "2.13.0", "cuda": "13.0", "gpus": [], "problem": ""}
 
 
-def test_a_disk_that_hangs_is_told_and_holds_nobody(tmp_path: Path) -> None:
-    """One on a network, or one that dies: it does not refuse, it says nothing."""
-    over = threading.Event()
-
-    def hangs(_folder: Path) -> None:
-        over.wait()
-
-    (finding,) = check_state(tmp_path, hangs, timeout_s=0.05)
-    over.set()
-    assert finding.level == "fail"
-    assert f"{tmp_path}: the disk has not answered in 0.05 s" in finding.text
-    assert finding.remedy
-
-
 class _Hanging(type(Path())):  # type: ignore[misc] # the class is the system's
     """A path on a disk that answers nothing, whatever it is asked."""
 
@@ -51,8 +37,8 @@ class _Hanging(type(Path())):  # type: ignore[misc] # the class is the system's
         self.over.wait()
 
 
-def test_a_disk_that_hangs_is_not_even_asked_what_is_there() -> None:
-    """To look whether a folder is there may take for ever as well."""
+def test_a_disk_that_hangs_is_reported_in_time() -> None:
+    """It does not refuse, and says nothing."""
     try:
         (finding,) = check_state(_Hanging("/somewhere"), timeout_s=0.05)
     finally:
@@ -175,13 +161,6 @@ def test_a_gpu_without_any_driver_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_clock_that_woke_up_in_1970_is_told() -> None:
     """A board without a battery has the time of its epoch until NTP comes."""
     assert check_clock(Now(0.0, 0.0)).level == "fail"
-
-
-def test_a_clock_that_nothing_keeps_is_no_fault() -> None:
-    """A virtual machine without NTP has the right time all the same; what helps is said."""
-    found = check_clock(Now(0.0, time.time()), lambda: False)
-    assert found.level == "ok"
-    assert "no NTP is seen here: should it ever be wrong, set it" in found.text
 
 
 @pytest.mark.parametrize(

@@ -83,11 +83,7 @@ def test_a_file_that_somebody_else_made_is_left_alone(
     ],
 )
 def test_what_is_wrong_is_told_in_a_line_and_nothing_is_written(
-    kind: str,
-    arguments: list[str],
-    words: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    kind: str, arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It names the option and what to write instead."""
     assert _config(kind, tmp_path / "out", *arguments) == 2

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.client.access import Access
-from broker.doctor.reach import DAY_S, check_identity
-from broker.pki.identity import Identity
+from broker.doctor.reach import check_identity
+from broker.pki.identity import DAY_S, Identity
 
 BY_HAND = "renew it: `fleet enroll {} --replace` on the CA's machine and `fleet join` here"
 

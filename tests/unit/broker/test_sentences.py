@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,21 +12,13 @@ import pytest
 
 from agent.service import __main__ as agent_service
 from agent.service import snooze
-from broker import sentences as prose
 from broker.doctor.findings import fail, tell
 from broker.embedded import __main__ as server
 from broker.sentences import counted, laid_out
 from coordinator import cli
-from coordinator.admin import __main__ as maintenance
-from coordinator.cli import reload
-from coordinator.cli.check import problems_to_list
-from coordinator.client.errors import NotDone
-from coordinator.manifest.builtin import builtin_trainers
-from coordinator.manifest.manifest_file import load_manifest
-from coordinator.manifest.problems import ManifestError
 from coordinator.service import __main__ as coordinator_service
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class _Window(io.StringIO):
@@ -89,18 +79,6 @@ def _complaint(window: pytest.MonkeyPatch, told: Callable[[], int]) -> list[str]
     return out.getvalue().splitlines()
 
 
-def test_an_error_is_broken_between_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of `fleet` itself, and of a program that it runs."""
-    told = _complaint(monkeypatch, lambda: cli.main(["status", "--broker", "http://pi.lan"]))
-    assert len(told) > 1
-    assert max(map(len, told)) <= 40, told
-    told = _complaint(monkeypatch, lambda: maintenance.main(["fsck", "--state", str(tmp_path)]))
-    said = " ".join(line.strip() for line in told)
-    assert said.startswith(f"error: {tmp_path}: no ledger is here; name")
-    assert len(told) > 2
-    assert max(len(line) for line in told if str(tmp_path) not in line) <= 40, told
-
-
 def _two_identities(folder: Path) -> None:
     for name in ("attic", "desk"):
         made = folder / "fleet" / "identities" / name
@@ -137,63 +115,6 @@ def test_every_program_complains_alike(
         assert "several identities (attic, desk)" in " ".join(line.strip() for line in told)
 
 
-def test_the_owners_word_is_broken_between_words(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """What `fleet snooze --here` has done."""
-    out = _Window()
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(sys, "stdout", out)
-    assert snooze.main(["--state", str(tmp_path)]) == 0
-    told = out.getvalue().splitlines()
-    assert len(told) > 1
-    assert max(len(line) for line in told if str(tmp_path) not in line) <= 40, told
-    assert "takes no jobs until `fleet resume --here`" in " ".join(told)
-    assert any("`fleet resume --here`" in line for line in told)
-
-
-def test_what_make_says_is_broken_between_words(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is the first that a newcomer sees."""
-    said = ["Next: `fleet up --manifest P` with a", "plan of your own"]
-    assert prose.main(said) == 0
-    assert capsys.readouterr().out == f"{' '.join(said)}\n"
-    out = _Window()
-    monkeypatch.setenv("COLUMNS", "28")
-    monkeypatch.setattr(sys, "stdout", out)
-    assert prose.main(said) == 0
-    assert out.getvalue().splitlines() == [
-        "Next:", "`fleet up --manifest P` with", "a plan of your own"
-    ]  # fmt: skip
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    assert all(len(line) <= 80 for line in re.findall(r'echo "(.*)"', makefile))
-    assert '@echo "Training' not in makefile
-
-
-def test_an_error_of_a_manifest_looks_alike_wherever_it_is_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """By `fleet check`, and by `fleet reload` of the manifest that was not taken."""
-    bad = tmp_path / "bad.toml"
-    bad.write_text(
-        'schema_version = 1\n[[jobs]]\nmodel = "mlpp"\nmode = "oracle"\nretries = -1\n', "utf-8"
-    )
-    out = _Window()
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr(sys, "stderr", out)
-    assert cli.main(["check", "--offline", str(bad)]) == 1
-    checked = out.getvalue().splitlines()
-    assert any(line.startswith("  ") for line in checked)
-    with pytest.raises(ManifestError) as found:
-        load_manifest(bad, builtin_trainers())
-    out.seek(0)
-    out.truncate()
-    errors = {"errors": problems_to_list(found.value.problems)}
-    reload._complain(NotDone("it has errors", errors), as_json=False)
-    assert out.getvalue().splitlines() == ["error: it has errors", *checked]
-
-
 def test_a_finding_goes_on_below_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of `fleet doctor` do."""
     out = _Window()
@@ -209,28 +130,6 @@ def test_a_finding_goes_on_below_its_own_words(monkeypatch: pytest.MonkeyPatch) 
         "                   another with --data",
         "1 problem: data.",
     ]
-
-
-@pytest.mark.system
-@pytest.mark.skipif(os.name != "posix", reason="a terminal of this kind is not there")
-def test_what_init_says_is_whole_in_a_real_window(tmp_path: Path) -> None:
-    """The first screen that anybody sees: no line of it is broken by the terminal."""
-    import pty
-
-    ours, theirs = pty.openpty()
-    settings = {name: text for name, text in os.environ.items() if not name.startswith("FLEET_")}
-    settings |= {"XDG_CONFIG_HOME": str(tmp_path), "COLUMNS": "60"}
-    ran = subprocess.run(
-        [sys.executable, "-m", "coordinator.cli", "init", "--broker", "pi.lan"],
-        stdout=theirs, stderr=subprocess.PIPE, env=settings, cwd=ROOT, timeout=60, check=False,
-    )  # fmt: skip
-    os.close(theirs)
-    said = os.read(ours, 65536).decode().splitlines()
-    os.close(ours)
-    assert ran.returncode == 0, ran.stderr
-    sentences = [line for line in said if str(tmp_path) not in line]
-    assert any("keep ca.key safe" in line for line in said)
-    assert max(map(len, sentences)) <= 60, said
 
 
 def test_one_thing_is_not_several() -> None:

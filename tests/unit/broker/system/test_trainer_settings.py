@@ -62,10 +62,7 @@ def test_a_schema_is_a_file_beside_or_a_table(tmp_path: Path) -> None:
         ('[trainers.a]\ncommand = ["sh"]\n[trainers.a.schema]\n', 'type: must be "object"'),
         ('[trainers.gbt]\ncommand = ["sh"]\nschema = "good.json"\n', "gbt is built in"),
         ('[trainers."a b"]\ncommand = ["sh"]\nschema = "good.json"\n', "a name is a letter"),
-        (
-            BAD_PROPERTIES,
-            "properties.--x: a name is lower-case",
-        ),
+        (BAD_PROPERTIES, "properties.--x: a name is lower-case"),
     ],
 )
 def test_a_fault_is_told_with_its_place_and_remedy(
