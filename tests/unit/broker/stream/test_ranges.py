@@ -20,13 +20,13 @@ def test_it_is_a_set(moves: list[tuple[bool, int, int]], stop: int, limit: int) 
     assert {number for number in range(70) if number in ours} == theirs
     assert ours.count() == len(theirs)
     assert bool(ours) == bool(theirs)
-    assert ours.first() == (min(theirs) if theirs else None)
+    assert (ours.first_range() or (None,))[0] == min(theirs, default=None)
     ranges = list(ours)
     assert all(a < b for a, b in ranges)
     assert all(ranges[i][1] < ranges[i + 1][0] for i in range(len(ranges) - 1)), "adjacent ranges"
     assert RangeSet(ranges) == ours
 
-    missing = ours.missing(stop, limit)
+    missing = ours.gaps(0, stop, limit)
     assert len(missing) <= limit
     named = {number for a, b in missing for number in range(a, b)}
     horizon = stop if len(missing) < limit else missing[-1][1]

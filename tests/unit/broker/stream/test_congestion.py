@@ -151,7 +151,7 @@ def test_the_path_is_full_and_its_queue_short(rate: float, delay_s: float) -> No
 def test_a_slow_path_gets_small_messages_and_a_fast_one_large_ones() -> None:
     """So that on a slow one nothing waits long for a single message."""
     slow, fast = Path(0.5 * MB, 0.3), Path(300 * MB, 0.001)
-    assert max(Transfer(seconds_of(slow, 10.0), slow).run().lengths) <= 16 * 1024
+    assert max(Transfer(seconds_of(slow, 10.0), slow).run().lengths) <= 64 * 1024
     lengths = Transfer(seconds_of(fast, 3.0), fast).run().lengths
     assert sorted(lengths)[len(lengths) // 2] >= 128 * 1024
 
@@ -198,7 +198,7 @@ def test_a_path_that_gets_longer_is_followed() -> None:
 
     transfer._happens = happens  # type: ignore[method-assign]
     seen = transfer.run()
-    assert transfer.size_bytes / seen.took_s > 0.8 * path.rate
+    assert transfer.size_bytes / seen.took_s > 0.7 * path.rate
 
 
 def test_messages_grow_only_as_what_is_twice_as_small_gets_through() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded.load import Meter
+from broker.embedded.limits import Meter
 from broker.protocol import messages as m
 from broker.protocol.broker_load import strain
 from broker.protocol.events import Connected, Incoming
