@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from agent.host.capability import answer_of, probe_torch
+from agent.host.capability import probe_torch
 from agent.host.data_check import check_data
 from agent.host.gpu import check_gpu
 from agent.host.usage import sources
@@ -30,6 +30,7 @@ from broker.client.options import add_options
 from broker.doctor.checks import check_clock, check_lock, check_memory, check_python, check_state
 from broker.doctor.findings import Finding, Level, fail, ok, show, skip, skipped, warn
 from broker.doctor.reach import NO_SETTINGS, check_broker, denied, refused
+from broker.system.children import answer_of
 from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
@@ -205,11 +206,10 @@ def _fault(command: Sequence[str], *, own: bool) -> str:
         return f"did not answer --help in {timeout_s:.0f} s"
     except OSError as error:
         return f"{command[0]}: {error.strerror}"
-    code = done.returncode
+    code = done.code
     if code == 0 or (own and code > 0 and code not in _CANNOT_START):
         return ""
-    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:300]
-    return f"ends with exit code {code}: {last}"
+    return f"ends with exit code {code}: {done.complaint('it said nothing')[:300]}"
 
 
 def _parser() -> argparse.ArgumentParser:

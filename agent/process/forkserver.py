@@ -12,7 +12,6 @@ import queue
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from agent.process import keeper as launch
+from broker.system import children
 
 LAUNCH: Final = Path(__file__).with_name("keeper.py")
 KILLED: Final = -9
@@ -152,12 +152,9 @@ class _Process:
         ours, theirs = socket.socketpair()
         with theirs:
             environment = {k: v for k, v in os.environ.items() if not k.startswith(_PRIVATE)}
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(LAUNCH), "nursery"],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
+            command = [sys.executable, "-I", "-S", str(LAUNCH), "nursery"]
+            self._process = children.start(
+                command, environment, stdin=theirs.fileno(), stdout=children.NULL
             )
         self.socket = ours
         self.answers: queue.SimpleQueue[tuple[bytes, int]] = queue.SimpleQueue()

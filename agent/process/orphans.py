@@ -16,14 +16,13 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
+
+import psutil
 
 from broker.errors import plain
 from broker.system.files import RealDisk, write_atomically
 from broker.system.machine import boot_id
-
-if TYPE_CHECKING:  # see `agent.host.figures`
-    import psutil
 
 log = logging.getLogger("fleet.agent")
 
@@ -56,8 +55,6 @@ def end_orphan(work: Path) -> bool:
 
 def end_marked(work: Path) -> list[psutil.Process]:
     """Send SIGKILL to every process that bears a work folder's mark; return them."""
-    import psutil
-
     mark = mark_of(work)
     found = []
     for process in psutil.process_iter():
@@ -92,8 +89,6 @@ def signal_group(pid: int, what: Literal["ask", "wake", "end"]) -> None:
         with contextlib.suppress(OSError):
             os.killpg(pid, numbers[what])
     elif what != "wake":
-        import psutil
-
         with contextlib.suppress(OSError, psutil.Error):
             for one in _family(psutil.Process(pid)):
                 one.kill() if what == "end" else one.terminate()
@@ -101,16 +96,12 @@ def signal_group(pid: int, what: Literal["ask", "wake", "end"]) -> None:
 
 def _family(process: psutil.Process) -> list[psutil.Process]:
     """Return what has come of a process, and then itself."""
-    import psutil
-
     with contextlib.suppress(OSError, psutil.Error):
         return [*process.children(recursive=True), process]
     return [process]
 
 
 def _kill(process: psutil.Process) -> None:
-    import psutil
-
     with contextlib.suppress(OSError, psutil.Error):
         process.kill()
 
@@ -122,8 +113,6 @@ def runs_in(work: Path) -> bool:
 
 def _recorded(work: Path) -> psutil.Process | None:
     """Return the process that is on record, if it runs and its id is not another's by now."""
-    import psutil
-
     try:
         identity = json.loads((work / IDENTITY_FILE).read_bytes())
         pid = int(identity["pid"])
@@ -144,8 +133,6 @@ def _born(pid: int) -> str:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         born = f"{boot_id()} {int(stat.rpartition(b')')[2].split()[19])}"
     else:
-        import psutil
-
         try:
             born = f"{psutil.Process(pid).create_time():.3f}"
         except psutil.Error as error:
@@ -163,8 +150,6 @@ def _has_ended(process: psutil.Process, deadline_s: float) -> bool:
 
 
 def _is_over(process: psutil.Process) -> bool:
-    import psutil
-
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

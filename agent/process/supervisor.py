@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from agent.core.output import MAX_LINE_CHARS
 from agent.process.forkserver import LAUNCH, Kept, Nursery
 from agent.process.orphans import MARK, end_marked, end_orphan, mark_of, record, signal_group
 from broker.errors import plain
+from broker.system import children
 
 if sys.platform == "win32":
     import psutil
@@ -210,7 +210,7 @@ class _Popened:
     is_lost = False
 
     def __init__(
-        self, process: subprocess.Popen[bytes], output: IO[bytes], let_go: Callable[[], None]
+        self, process: children.Process, output: IO[bytes], let_go: Callable[[], None]
     ) -> None:
         self.pid = self.trainer_pid = process.pid
         self.output = output
@@ -234,14 +234,12 @@ if sys.platform == "win32":
     def _start(command: list[str], environment: dict[str, str], work: Path) -> Started:
         """Start a trainer in a job object, whose end ends all of it."""
         job = JobObject()
-        process = subprocess.Popen(
+        process = children.start(
             command,
-            cwd=work,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP | CREATE_SUSPENDED,
+            environment,
+            work,
+            stderr=children.WITH_OUTPUT,
+            windows_flags=CREATE_SUSPENDED,
         )
         try:
             job.assign(process.pid)
@@ -258,14 +256,12 @@ else:
 
     def _start(command: list[str], environment: dict[str, str], work: Path) -> Started:
         """Start a trainer under a keeper, whose input's end ends all of it."""
-        process = subprocess.Popen(
+        process = children.start(
             [sys.executable, "-I", "-S", str(LAUNCH), str(len(command))],
-            cwd=work,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            environment,
+            work,
+            stdin=children.PIPE,
+            stderr=children.WITH_OUTPUT,
         )
         assert process.stdin is not None  # noqa: S101 - they are pipes
         assert process.stdout is not None  # noqa: S101

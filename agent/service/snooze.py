@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.core.state import LOOK_S
-from agent.host import snooze_file
+from agent.host.usage import end_snooze, write_snooze
 from agent.process.orphans import runs_in
 from agent.service.settings import AgentSettings, certified_host
 from broker.errors import ConfigError, plain
@@ -54,7 +54,7 @@ def _begin(state: Path, whose: str, arguments: argparse.Namespace) -> str:
     until = None
     if arguments.time is not None:
         until = now + timedelta(seconds=seconds_until(arguments.time, now))
-    snooze_file.write(state, until, at_once=arguments.now)
+    write_snooze(state, until, at_once=arguments.now)
     left = "until `fleet resume --here`" if until is None else told(_bare(until), _bare(now))
     what = "finishes what runs (--now has it given back)"
     if arguments.now:
@@ -66,7 +66,7 @@ def _begin(state: Path, whose: str, arguments: argparse.Namespace) -> str:
 
 
 def _end(state: Path, whose: str) -> str:
-    if not snooze_file.end(state):
+    if not end_snooze(state):
         raise ConfigError(f"{state}: this machine is not snoozed by its owner")
     said = f"{whose} takes jobs again"
     return said if holder(state) is None else f"{said}; {_HEARD}"

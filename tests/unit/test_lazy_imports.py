@@ -28,13 +28,12 @@ NEEDLESS = {
     "bz2", "email", "http", "importlib.metadata", "lzma", "tempfile", "urllib.request", "zipfile",
     "zlib",
 }  # fmt: skip
-# An agent on Linux until it looks for processes; tables of Unicode and languages that nobody reads.
+# Tables of Unicode and languages that nobody reads.
 IDLE = {
     "_strptime",
     "broker.protocol.messages.fleet",
     "calendar",
     "encodings.idna",
-    "psutil",
     "stringprep",
 }
 OTHERS_MESSAGES = {"broker.protocol.messages.homeassistant", "broker.protocol.messages.jobs"}
