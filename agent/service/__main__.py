@@ -25,8 +25,8 @@ from agent.host.capability import Measurer, physical_cores, probe_capability
 from agent.host.data_folder import DataFolder
 from agent.host.usage import Eyes, in_words
 from agent.process.command import Place, is_resumable, trainer_command, trainer_environment
-from agent.process.forkserver import Nursery
-from agent.process.supervisor import Trainer, end_orphan
+from agent.process.orphans import end_orphans
+from agent.process.supervisor import Starter, Trainer
 from agent.service.certificate import Certificate, RequestMade, make_request
 from agent.service.settings import AgentSettings, agent_settings, load
 from agent.service.shell import Event, Shell, Surroundings
@@ -89,8 +89,7 @@ class Service:
         folder = None if access.identity is None else access.identity.folder
         self._contact = Contact(settings.state, folder, system_clock())
         self._spool = Spool(settings.state)
-        for work in self._spool.work_folders():
-            end_orphan(work)
+        end_orphans(self._spool.work_folders())
         spooled = self._spool.load()
         unbundled = self._spool.load_unbundled(spooled)
         self._checkpoints = Checkpoints(settings.state)
@@ -105,7 +104,7 @@ class Service:
         self._eyes = Eyes(settings.state)
         self._data = DataFolder(settings.data)
         self._caches = settings.state.absolute() / "cache"
-        self._nursery = Nursery() if sys.platform == "linux" else None
+        self._starter = Starter()
         self.mailbox: Mailbox[Event | RequestMade] = Mailbox()
         self._measurer = Measurer(self._data, self.mailbox.put)
         self._stopped = threading.Event()
@@ -239,8 +238,7 @@ class Service:
             child.send_signal(kill=True)
         for child in self._shell.children():
             child.wait(TRAINER_WAIT_S)
-        if self._nursery is not None:
-            self._nursery.close()
+        self._starter.close()
         goodbye = self._shell.goodbye()
         self._link.stop([] if goodbye is None else [goodbye])
         self._measurer.close()
@@ -289,7 +287,7 @@ class Service:
             work,
             on_line=lambda line: self._put_line(TrainerLine(*key, line)),
             on_exit=lambda code: self._put_exit(key, code),
-            nursery=self._nursery,
+            starter=self._starter,
         )
         return trainer, resume
 

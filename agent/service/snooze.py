@@ -15,7 +15,6 @@ from typing import Final
 
 from agent.core.state import LOOK_S
 from agent.host.usage import end_snooze, write_snooze
-from agent.process.orphans import runs_in
 from agent.service.settings import AgentSettings, certified_host
 from broker.errors import ConfigError, plain
 from broker.protocol.quiet_hours import seconds_until, told
@@ -74,7 +73,7 @@ def _end(state: Path, whose: str) -> str:
 
 def _is_meant(state: Path, arguments: argparse.Namespace) -> bool:
     """Ask, at a terminal, whether jobs that keep no checkpoint are to begin again elsewhere."""
-    if not arguments.now or arguments.yes or not sys.stdin.isatty():
+    if not arguments.now or arguments.yes or not sys.stdin.isatty() or holder(state) is None:
         return True
     lost = [*_without_checkpoint(state)]
     if not lost:
@@ -87,13 +86,13 @@ def _is_meant(state: Path, arguments: argparse.Namespace) -> bool:
 
 
 def _without_checkpoint(state: Path) -> Iterator[str]:
-    """Yield the short ids of jobs that run here whose trainers were given no checkpoint folder."""
+    """Yield the short ids of jobs here whose trainers were given no checkpoint folder."""
     for work in sorted((state / "work").glob("*.*")):
         job_id, _, attempt = work.name.rpartition(".")
         given = ""
         with contextlib.suppress(OSError):
             given = (state / "checkpoints" / job_id / "attempt").read_text("ascii")
-        if given != attempt and runs_in(work):
+        if given != attempt:
             yield job_id[:12]
 
 

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from agent.process.orphans import MARK, end_orphan, record
-from tests.harness.processes import DAEMON, is_over
+from agent.process.orphans import MARK, end_orphans
+from tests.harness.processes import DAEMON, DEADLINE_S, is_over
+from tests.harness.processes import until as until_
 
 pytestmark = pytest.mark.system
 
-ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 60.0
+ROOT = Path(__file__).resolve().parents[4]
 SOON_S = 5.0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a parent-death signal is Linux's")
 posix = pytest.mark.skipif(os.name != "posix", reason="process groups are a POSIX matter")
 
 AGENT = """
 import os, pathlib, sys, time
-from agent.process.forkserver import Nursery
-from agent.process.supervisor import Trainer
+from agent.process.supervisor import Starter, Trainer
 say = lambda line: print(line, flush=True)
 command = [sys.executable, "-c", sys.argv[2]]
-nursery = Nursery() if sys.argv[3] == "nursery" else None
-trainer = Trainer(command, os.environ, pathlib.Path(sys.argv[1]), say, say, nursery)
+trainer = Trainer(command, os.environ, pathlib.Path(sys.argv[1]), say, say, Starter())
 say(f"keeper {trainer.pid}")
 time.sleep(600)
 """
@@ -54,8 +48,8 @@ class Family:
     That is a child, one that left the group, and a daemon with an empty environment.
     """
 
-    def __init__(self, work: Path, how: str) -> None:
-        command = [sys.executable, "-c", AGENT, str(work), TRAINER, how]
+    def __init__(self, work: Path) -> None:
+        command = [sys.executable, "-c", AGENT, str(work), TRAINER]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
         assert self.process.stdout is not None
         self.agent = psutil.Process(self.process.pid)
@@ -87,40 +81,17 @@ class Family:
         self.process.stdout.close()
 
 
-@pytest.fixture(params=["alone", "nursery"] if sys.platform == "linux" else ["alone"])
-def family(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Family]:
-    """A family in the test's folder; its keeper was started anew, or forked."""
-    made = Family(tmp_path, request.param)
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[Family]:
+    """A family in the test's folder."""
+    made = Family(tmp_path)
     yield made
     made.close()
 
 
 def until(condition: Callable[[], bool]) -> bool:
     """Wait for a condition, not for long; tell whether it came."""
-    end_s = time.monotonic() + SOON_S
-    while not condition():
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-@contextlib.contextmanager
-def sleeper(environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a group of its own."""
-    command = [sys.executable, "-c", "import time; time.sleep(600)"]
-    with subprocess.Popen(command, start_new_session=True, env=environment) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def put_on_record(work: Path, pid: int) -> dict[str, str]:
-    """Record a process as a trainer's; return the record."""
-    record(work, pid)
-    found: dict[str, str] = json.loads((work / "process.json").read_bytes())
-    return found
+    return until_(condition, SOON_S)
 
 
 @linux
@@ -129,7 +100,7 @@ def test_all_of_a_trainer_ends_with_a_killed_agent(family: Family, tmp_path: Pat
     assert family.alive() == {"keeper", "trainer", "child", "escaped", "daemon"}
     family.kill_agent()
     assert until(lambda: family.alive() == set()), family.alive()
-    assert not end_orphan(tmp_path)
+    assert not end_orphans([tmp_path])
 
 
 @linux
@@ -145,58 +116,31 @@ def test_a_trainer_ends_with_a_killed_keeper(family: Family) -> None:
 
 
 @posix
-@pytest.mark.parametrize("torn", ["", '{"pid": 12', "[]", '{"pid": "x"}', '{"pid": 1e999}', None])
+@pytest.mark.parametrize("keeper", ["killed", "stopped"])
 def test_children_without_agent_and_keeper_are_found(
-    family: Family, tmp_path: Path, torn: str | None
+    family: Family, tmp_path: Path, keeper: str
 ) -> None:
-    """Both are killed at once: the next agent ends who is left, whatever the record says."""
+    """The next agent ends who is left."""
+    if keeper == "stopped":
+        for process in family.members.values():
+            process.suspend()
     family.members["keeper"].suspend()
     family.kill_agent()
-    family.members["keeper"].kill()
-    assert until(lambda: family.alive() <= {"child", "escaped", "daemon"})
-    if torn is None:
-        (tmp_path / "process.json").unlink()
-    else:
-        (tmp_path / "process.json").write_text(torn)
-    assert end_orphan(tmp_path)
-    assert family.alive() == {"daemon"}, "only the keeper knew of it"
-
-
-@posix
-def test_a_frozen_orphan_is_ended(family: Family, tmp_path: Path) -> None:
-    """The keeper is stopped, so all are alive when the next agent starts."""
-    for process in family.members.values():
-        process.suspend()
-    family.kill_agent()
-    assert family.alive() == {"keeper", "trainer", "child", "escaped", "daemon"}
-    assert end_orphan(tmp_path)
-    assert family.alive() == set()
-
-
-@posix
-def test_a_group_is_ended_by_its_record_alone(tmp_path: Path) -> None:
-    """Should a trainer's processes have dropped the mark, the group on record has them."""
-    with sleeper(os.environ) as leader:
-        put_on_record(tmp_path, leader.pid)
-        assert end_orphan(tmp_path)
-        assert leader.wait(DEADLINE_S) == -signal.SIGKILL
-
-
-@posix
-def test_a_process_that_has_the_number_now_is_left_alone(tmp_path: Path) -> None:
-    """Its birth tells it apart: from another time, or another boot; and so does the mark."""
-    with sleeper(os.environ | {MARK: str(tmp_path / "elsewhere")}) as stranger:
-        known = put_on_record(tmp_path, stranger.pid)
-        # On Linux the boot is in front and the time behind; elsewhere both are the time.
-        for born in ("x" + known["born"][1:], known["born"][:-1] + "x"):
-            (tmp_path / "process.json").write_text(json.dumps(known | {"born": born}))
-            assert not end_orphan(tmp_path)
-            assert stranger.poll() is None
+    if keeper == "killed":
+        family.members["keeper"].kill()
+        assert until(lambda: family.alive() <= {"child", "escaped", "daemon"})
+    assert end_orphans([tmp_path])
+    assert family.alive() <= {"daemon", "keeper"}, "only the keeper knew of the daemon"
+    if keeper == "stopped":
+        family.members["keeper"].resume()
+        assert until(lambda: not family.alive() & {"keeper", "daemon"})
 
 
 def test_nothing_is_found_where_nothing_was(tmp_path: Path) -> None:
-    """No record, and a record of a process that has ended."""
-    assert not end_orphan(tmp_path)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ended:
-        put_on_record(tmp_path, ended.pid)
-    assert not end_orphan(tmp_path)
+    """Another work folder's processes, and our own, are left alone."""
+    assert not end_orphans([])
+    command = [sys.executable, "-c", "input()"]
+    environment = os.environ | {MARK: str(tmp_path / "elsewhere")}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as stranger:
+        assert not end_orphans([tmp_path])
+        assert stranger.poll() is None
