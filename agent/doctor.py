@@ -66,7 +66,7 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         lock, running = check_lock(settings.state, "agent")
         yield lock
         beside = None if arguments.data is not None else find(settings.state, settings.host)
-        yield check_data(settings.data) if beside is None else check_its_data(beside, settings.data)
+        yield check_data(settings.data) if beside is None else check_its_data(beside)
         yield check_owner(settings, sources())
     else:
         yield from skipped(("host", "state", "disk", "lock", "data", "owner"), *NO_SETTINGS)
@@ -92,16 +92,16 @@ def _named(
     return settings if host is None else agent_settings(arguments, host)
 
 
-def check_its_data(beside: Beside, named: Path | None) -> Finding:
-    """Tell how the data is of the agent that runs here, rather than what was `named`."""
+def check_its_data(beside: Beside) -> Finding:
+    """Tell how the data is of the agent that runs here."""
     who = f"the agent that runs here (process {beside.process})"
-    folder = beside.data or (None if beside.seen else named)
-    if folder is None:
-        if beside.seen:
-            remedy = "start it with --data, or set `data` in [agent]"
-            return warn("data", f"{who} was told of no prepared data: it can take no job", remedy)
+    if beside.word is None:
         text = f"this user may not see what data {who} has"
         return skip("data", text, "run this as the user that runs the agent")
+    if not beside.word.data:
+        remedy = "start it with --data, or set `data` in [agent]"
+        return warn("data", f"{who} was told of no prepared data: it can take no job", remedy)
+    folder = Path(beside.word.data)
     found = check_data(folder)
     hidden = not beside.ours and not os.access(folder / SCHEMA_FILE, os.R_OK)
     if hidden and found.level is Level.FAIL:

@@ -87,7 +87,9 @@ class Service:
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "agent")
         folder = None if access.identity is None else access.identity.folder
-        self._contact = Contact(settings.state, folder, system_clock())
+        self._contact = Contact(
+            settings.state, system_clock(), settings.host, folder, settings.data
+        )
         self._spool = Spool(settings.state)
         end_orphans(self._spool.work_folders())
         spooled = self._spool.load()

@@ -135,7 +135,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))
 for work in (
     lambda: write(folder, {"acl": "topic read fleet/# " * 9}, force=True),
     lambda: write_json(folder / "index.json", index),
-    lambda: Contact(folder, None, system_clock()),
+    lambda: Contact(folder, system_clock(), "pi", None, None),
     lambda: operator_key_command.main(key, standalone_mode=False),
 ):
     with contextlib.suppress(OSError):
