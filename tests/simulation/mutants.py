@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from agent.core import leases, owner, reports, runs
 from agent.core.state import Run, State
-from agent.service.shell import Shell as AgentShell
+from agent.service.disk import DiskWork
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
@@ -248,15 +248,15 @@ def _given_back_and_still_there(patch: Patch) -> None:
 
 
 def _clears_unasked(patch: Patch) -> None:
-    real = AgentShell._keep
+    real = DiskWork._keep
 
-    def keep(shell: Any, effect: Any, now: Now) -> None:
-        real(shell, effect, now)
+    def keep(disk: Any, effect: Any, now: Now) -> None:
+        real(disk, effect, now)
         report = effect.report
         if report.type == "finished" and report.attempt > 1:
-            shell._spool.clear(report.job_id, report.attempt, report.artifact_id)
+            disk._spool.clear(report.job_id, report.attempt, report.artifact_id)
 
-    patch(AgentShell, "_keep", keep)
+    patch(DiskWork, "_keep", keep)
 
 
 def _owner_not_heard(patch: Patch) -> None:

@@ -101,7 +101,6 @@ NO_ROOM = """
 import contextlib, resource, sys
 from pathlib import Path
 from agent.service.status import Contact
-from agent.process.orphans import record
 from agent.trainer.data.schema import TensorsIndex, write_json
 from broker.deploy.site import write
 from broker.system.machine import system_clock
@@ -113,8 +112,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))
 for work in (
     lambda: write(folder, {"acl": "topic read fleet/# " * 9}, force=True),
     lambda: write_json(folder / "index.json", index),
-    lambda: record(folder, 1),
-    lambda: Contact(folder, None, system_clock()),
+    lambda: Contact(folder, system_clock(), "pi", None, None),
     lambda: operator_key_command.main(key, standalone_mode=False),
 ):
     with contextlib.suppress(OSError):
@@ -126,7 +124,7 @@ for work in (
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
 def test_a_file_that_the_disk_does_not_take_whole_is_what_it_was(tmp_path: Path) -> None:
     """Each is the old one, or none: nobody reads half of one."""
-    before = dict.fromkeys(("acl", "index.json", "process.json"), "before")
+    before = dict.fromkeys(("acl", "index.json"), "before")
     for name, text in before.items():
         (tmp_path / name).write_text(text)
     words = [sys.executable, "-c", NO_ROOM, tmp_path]

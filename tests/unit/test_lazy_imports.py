@@ -24,11 +24,7 @@ BUNDLES = {"tarfile", "zstandard", "cryptography"}
 NEEDLESS = {
     "email", "http", "importlib.metadata", "urllib.request",
 }  # fmt: skip
-# An agent on Linux until it looks for processes.
-IDLE = {
-    "broker.protocol.messages.fleet",
-    "psutil",
-}
+IDLE = {"broker.protocol.messages.fleet"}
 OTHERS_MESSAGES = {"broker.protocol.messages.homeassistant"}
 _ASKING = "import coordinator.client.client"
 _VIEWS = f"{_ASKING}, coordinator.ui.terminal"

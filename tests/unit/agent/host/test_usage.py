@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from agent.core.effects import Snooze
-from agent.host import snooze_file
-from agent.host.usage import Eyes, Load, by_logind, in_words, read_pmon
+from agent.host.usage import (
+    SNOOZE_FILE,
+    Eyes,
+    Load,
+    by_logind,
+    end_snooze,
+    in_words,
+    read_pmon,
+    read_snooze,
+    write_snooze,
+)
 from agent.service import snooze
 from broker.system.files import FolderLock
 
@@ -88,26 +97,26 @@ def test_a_look_says_the_time_and_leaves_the_rest_unless_asked(tmp_path: Path) -
     assert (seen.snooze, seen.input_idle_s, seen.gpu_users, seen.others_percent) == (
         None, None, (), None
     )  # fmt: skip
-    (tmp_path / snooze_file.NAME).touch()
+    (tmp_path / SNOOZE_FILE).touch()
     assert Eyes(tmp_path).look(idle=True).snooze == Snooze()
 
 
 def test_a_snooze_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Until then, by the clock on the wall here; it is gone when it is over, or was ended."""
     later = NOW + timedelta(hours=3)
-    snooze_file.write(tmp_path, later, at_once=True)
-    assert snooze_file.read(tmp_path, NOW) == Snooze(later.replace(tzinfo=None), now=True)
+    write_snooze(tmp_path, later, at_once=True)
+    assert read_snooze(tmp_path, NOW) == Snooze(later.replace(tzinfo=None), now=True)
     east = NOW.astimezone(datetime.fromisoformat("2026-03-02T00:00+05:30").tzinfo)
-    found = snooze_file.read(tmp_path, east)
+    found = read_snooze(tmp_path, east)
     assert found is not None
     assert str(found.until) == "2026-03-02 17:30:00"
-    assert snooze_file.read(tmp_path, later) is None
+    assert read_snooze(tmp_path, later) is None
     assert not list(tmp_path.iterdir())
-    snooze_file.write(tmp_path, None, at_once=False)
-    assert snooze_file.read(tmp_path, NOW) == Snooze()
-    assert snooze_file.end(tmp_path)
-    assert not snooze_file.end(tmp_path)
-    assert snooze_file.read(tmp_path, NOW) is None
+    write_snooze(tmp_path, None, at_once=False)
+    assert read_snooze(tmp_path, NOW) == Snooze()
+    assert end_snooze(tmp_path)
+    assert not end_snooze(tmp_path)
+    assert read_snooze(tmp_path, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -118,9 +127,9 @@ def test_what_cannot_be_understood_holds_until_it_is_deleted(
     tmp_path: Path, content: bytes
 ) -> None:
     """Whoever wrote it wanted the machine."""
-    (tmp_path / snooze_file.NAME).write_bytes(content)
-    assert snooze_file.read(tmp_path, NOW) == Snooze()
-    assert (tmp_path / snooze_file.NAME).exists()
+    (tmp_path / SNOOZE_FILE).write_bytes(content)
+    assert read_snooze(tmp_path, NOW) == Snooze()
+    assert (tmp_path / SNOOZE_FILE).exists()
 
 
 def test_the_local_command_begins_and_ends_it(
@@ -133,7 +142,7 @@ def test_the_local_command_begins_and_ends_it(
     assert told.startswith(f"the agent of {tmp_path} takes no jobs until ")
     assert "gives back what runs; its agent does not run now" in told
     now = datetime.now().astimezone()
-    found = snooze_file.read(tmp_path, now)
+    found = read_snooze(tmp_path, now)
     assert found is not None
     assert found.now
     assert found.until is not None

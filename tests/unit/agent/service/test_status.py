@@ -16,7 +16,7 @@ def _at(seconds: float) -> Now:
 
 def test_it_says_since_when_and_why(tmp_path: Path) -> None:
     """Why it is not connected may become another; since when does not."""
-    contact = Contact(tmp_path, tmp_path / "pi", _at(0))
+    contact = Contact(tmp_path, _at(0), "pi", tmp_path / "pi", None)
     word = read(tmp_path)
     assert word is not None
     assert (word.identity, word.connected, word.why) == (str(tmp_path / "pi"), False, "")
@@ -34,7 +34,7 @@ def test_it_says_since_when_and_why(tmp_path: Path) -> None:
 
 def test_what_is_said_already_is_not_written_again(tmp_path: Path) -> None:
     """An agent that is refused for a month tries twice a minute."""
-    contact = Contact(tmp_path, None, _at(0))
+    contact = Contact(tmp_path, _at(0), "pi", None, None)
     contact.tell(_at(1), why="refused")
     before = (tmp_path / NAME).stat()
     contact.tell(_at(2), why="refused")
@@ -44,8 +44,8 @@ def test_what_is_said_already_is_not_written_again(tmp_path: Path) -> None:
 
 def test_what_an_earlier_agent_has_said_holds_no_more(tmp_path: Path) -> None:
     """Nor what is no such word, or cannot be written."""
-    Contact(tmp_path, None, _at(0)).tell(_at(1), connected=True)
-    contact = Contact(tmp_path, None, _at(60))
+    Contact(tmp_path, _at(0), "pi", None, None).tell(_at(1), connected=True)
+    contact = Contact(tmp_path, _at(60), "pi", None, None)
     word = read(tmp_path)
     assert word is not None
     assert (word.connected, word.since) == (False, _at(60).text())
@@ -64,7 +64,7 @@ def test_the_doctor_tells_it_with_what_helps(tmp_path: Path) -> None:
         return [(one.check, one.level.value) for one in check_its_session(tmp_path, "attic")]
 
     assert said() == [("session", "skip"), ("coordinator", "skip")], "it has left no word"
-    contact = Contact(tmp_path, None, _at(0))
+    contact = Contact(tmp_path, _at(0), "pi", None, None)
     assert said() == [("session", "skip"), ("coordinator", "skip")], "it connects"
     contact.tell(_at(1), why=f"mqtts://pi: refused{let_in('attic')}")
     session, coordinator = check_its_session(tmp_path, "attic")

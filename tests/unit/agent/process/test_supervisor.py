@@ -2,66 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from agent.process import job_object, supervisor
-from agent.process.command import Place, trainer_command, trainer_environment
-from agent.process.forkserver import Nursery
-from agent.process.supervisor import Trainer
-from broker.errors import BadMessage
-from broker.protocol.messages import Assign
-from tests.harness.processes import DAEMON, end, is_over
+from agent.process import supervisor
+from agent.process.supervisor import Starter, Trainer
+from tests.harness.processes import DAEMON, DEADLINE_S, SLEEP, Watched, end, is_over, until
 
 pytestmark = pytest.mark.system
 
-DEADLINE_S = 60.0
-SLEEP = "import time; time.sleep(600)"
 DEAF = f"import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); {SLEEP}"
 posix = pytest.mark.skipif(os.name != "posix", reason="process groups are a POSIX matter")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-
-
-class Watched:
-    """A trainer whose lines and end a test can wait for."""
-
-    nursery: Nursery | None = None
-
-    def __init__(self, work: Path, code: str = "", command: list[str] | None = None) -> None:
-        self.lines: queue.Queue[str] = queue.Queue()
-        self.codes: queue.Queue[int] = queue.Queue()
-        self.trainer = Trainer(
-            command or [sys.executable, "-u", "-c", code], dict(os.environ), work,
-            self.lines.put, self.codes.put, self.nursery,
-        )  # fmt: skip
-
-    def line(self) -> str:
-        return self.lines.get(timeout=DEADLINE_S)
-
-    def code(self) -> int:
-        return self.codes.get(timeout=DEADLINE_S)
-
-
-@pytest.fixture(autouse=True, params=["alone", "nursery"] if sys.platform == "linux" else ["alone"])
-def nursery(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every keeper is started anew, or forked by the program that stands ready."""
-    made = Nursery() if request.param == "nursery" else None
-    monkeypatch.setattr(Watched, "nursery", made)
-    yield
-    if made is not None:
-        made.close()
 
 
 def parent(then: str, child: str = SLEEP, *, session: bool = False, marked: bool = True) -> str:
@@ -75,27 +34,20 @@ def parent(then: str, child: str = SLEEP, *, session: bool = False, marked: bool
     )
 
 
-def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:
-    """Wait for a condition; tell whether it came."""
-    end_s = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def test_lines_and_exit_codes_arrive(tmp_path: Path) -> None:
+def test_lines_and_exit_codes_arrive(starter: Starter, tmp_path: Path) -> None:
     """Both streams, line by line, in order; then the code. The log has all of it."""
-    run = Watched(tmp_path, "import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)")
+    run = Watched(
+        starter, tmp_path, "import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)"
+    )
     assert [run.line(), run.line()] == ["one", "two"]
     assert run.code() == 3
     assert (tmp_path / "trainer.log").read_text() == "one\ntwo\n"
 
 
-def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
+def test_a_line_without_end_is_cut(starter: Starter, tmp_path: Path) -> None:
     """Memory is bounded, whatever is printed; bytes that are no text do no harm."""
     run = Watched(
+        starter,
         tmp_path,
         "import sys; sys.stdout.buffer.write(b'\\xff\\xfe\\n' + b'x' * 100_000 + b'\\nend\\n')",
     )
@@ -106,33 +58,35 @@ def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
     assert run.code() == 0
 
 
-def test_the_log_on_disk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_on_disk_is_bounded(
+    starter: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A trainer that prints for ever does not fill the disk."""
     monkeypatch.setattr(supervisor, "MAX_LOG_BYTES", 10_000)
-    run = Watched(tmp_path, "for n in range(5000): print('line', n)")
+    run = Watched(starter, tmp_path, "for n in range(5000): print('line', n)")
     assert run.code() == 0
     assert (tmp_path / "trainer.log").stat().st_size < 11_000
 
 
 @linux
-def test_a_disk_that_refuses_the_log_does_no_harm(tmp_path: Path) -> None:
+def test_a_disk_that_refuses_the_log_does_no_harm(starter: Starter, tmp_path: Path) -> None:
     """Lines and exit arrive all the same, or a full disk would hold a slot for ever."""
     full, never = tmp_path / "full", tmp_path / "never"
     full.mkdir()
     (full / "trainer.log").symlink_to("/dev/full")
     (never / "trainer.log").mkdir(parents=True)
     for work in (full, never):
-        run = Watched(work, "print('one'); print('two')")
+        run = Watched(starter, work, "print('one'); print('two')")
         assert [run.line(), run.line()] == ["one", "two"]
         assert run.code() == 0
 
 
 @posix
 @pytest.mark.parametrize("code", [75, 255, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGTERM])
-def test_the_end_is_the_trainers_own(tmp_path: Path, code: int) -> None:
+def test_the_end_is_the_trainers_own(starter: Starter, tmp_path: Path, code: int) -> None:
     """The keeper between is not seen: exit codes and signals come as they were, and once."""
     how = f"os._exit({code})" if code >= 0 else f"os.kill(os.getpid(), {-code})"
-    run = Watched(tmp_path, f"import os; {how}")
+    run = Watched(starter, tmp_path, f"import os; {how}")
     assert run.code() == code
     run.trainer.send_signal(kill=True)
     run.trainer.wait(DEADLINE_S)
@@ -140,20 +94,20 @@ def test_the_end_is_the_trainers_own(tmp_path: Path, code: int) -> None:
 
 
 @posix
-def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
+def test_a_command_that_does_not_exist_says_so(starter: Starter, tmp_path: Path) -> None:
     """It ends at once, with its reason among the lines."""
-    run = Watched(tmp_path, command=["/nowhere/trainer", "-x"])
+    run = Watched(starter, tmp_path, command=["/nowhere/trainer", "-x"])
     assert "/nowhere/trainer cannot be started: " in run.line()
     assert run.code() == 127
 
 
 @linux
-def test_a_trainer_starts_with_a_clean_slate(tmp_path: Path) -> None:
+def test_a_trainer_starts_with_a_clean_slate(starter: Starter, tmp_path: Path) -> None:
     """No signal blocked or ignored, not even by nohup; no input, no file open but its output."""
     script = "cat; ls -l /proc/$$/fd; cat /proc/self/status"
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        run = Watched(tmp_path, command=["sh", "-c", script])
+        run = Watched(starter, tmp_path, command=["sh", "-c", script])
         assert run.code() == 0
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -167,22 +121,22 @@ def test_a_trainer_starts_with_a_clean_slate(tmp_path: Path) -> None:
 
 
 @posix
-def test_arguments_arrive_as_they_are(tmp_path: Path) -> None:
+def test_arguments_arrive_as_they_are(starter: Starter, tmp_path: Path) -> None:
     """Empty ones, with line ends, that are no text, and more than a pipe holds."""
     words = ["", " a  b", "x\ny", "\udcff", "z" * 100_000, ""]
     code = "import os, sys; print([len(os.fsencode(word)) for word in sys.argv[1:]])"
-    run = Watched(tmp_path, command=[sys.executable, "-c", code, *words])
+    run = Watched(starter, tmp_path, command=[sys.executable, "-c", code, *words])
     assert run.line() == "[0, 5, 3, 1, 100000, 0]"
     assert run.code() == 0
 
 
 @linux
-def test_a_request_reaches_the_whole_group(tmp_path: Path) -> None:
+def test_a_request_reaches_the_whole_group(starter: Starter, tmp_path: Path) -> None:
     """What the trainer has started itself is asked to end, too; the trainer may take its time."""
     then = (
         "import signal; signal.signal(15, lambda *_: os._exit(child.wait() + 90)); time.sleep(600)"
     )
-    run = Watched(tmp_path, parent(then))
+    run = Watched(starter, tmp_path, parent(then))
     child = psutil.Process(int(run.line()))
     assert until(lambda: _catches_term(run.trainer.pid))
     run.trainer.send_signal(kill=False)
@@ -198,9 +152,9 @@ def _catches_term(group: int) -> bool:
 
 
 @posix
-def test_who_is_deaf_to_the_request_is_ended(tmp_path: Path) -> None:
+def test_who_is_deaf_to_the_request_is_ended(starter: Starter, tmp_path: Path) -> None:
     """Trainer and grandchildren alike, and one exit is told."""
-    run = Watched(tmp_path, parent(f"exec({DEAF!r})", DEAF))
+    run = Watched(starter, tmp_path, parent(f"exec({DEAF!r})", DEAF))
     said = [run.line() for _ in range(3)]
     assert sorted(said)[1:] == ["deaf", "deaf"]
     child = psutil.Process(int(min(said)))
@@ -219,10 +173,10 @@ def test_who_is_deaf_to_the_request_is_ended(tmp_path: Path) -> None:
 @posix
 @pytest.mark.parametrize(("session", "marked"), [(False, True), (True, True), (False, False)])
 def test_a_grandchild_does_not_outlive_the_trainer(
-    tmp_path: Path, session: bool, marked: bool
+    starter: Starter, tmp_path: Path, session: bool, marked: bool
 ) -> None:
     """It holds the output open, and has left the group or dropped the mark: ended, exit told."""
-    run = Watched(tmp_path, parent("os._exit(3)", session=session, marked=marked))
+    run = Watched(starter, tmp_path, parent("os._exit(3)", session=session, marked=marked))
     child = int(run.line())
     try:
         assert run.code() == 3
@@ -231,24 +185,11 @@ def test_a_grandchild_does_not_outlive_the_trainer(
         end(child)
 
 
-@posix
-def test_an_end_is_told_though_nobody_can_look_for_what_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As while an update puts another psutil in its place, which is loaded when it is needed."""
-    run = Watched(tmp_path, parent("os._exit(3)"))
-    child = int(run.line())
-    with monkeypatch.context() as meanwhile:
-        meanwhile.setitem(sys.modules, "psutil", None)
-        assert run.code() == 3
-    assert until(lambda: is_over(child)), "it is of the group"
-
-
 @linux
 @pytest.mark.parametrize("how", ["by itself", "ended"])
-def test_a_daemon_does_not_outlive_the_trainer(tmp_path: Path, how: str) -> None:
+def test_a_daemon_does_not_outlive_the_trainer(starter: Starter, tmp_path: Path, how: str) -> None:
     """In a session of its own, without environment: when the end is told, it has ended, too."""
-    run = Watched(tmp_path, DAEMON + ("os._exit(3)" if how == "by itself" else SLEEP))
+    run = Watched(starter, tmp_path, DAEMON + ("os._exit(3)" if how == "by itself" else SLEEP))
     daemon = int(run.line().removeprefix("daemon "))
     if how == "ended":
         run.trainer.send_signal(kill=True)
@@ -261,11 +202,11 @@ def test_a_daemon_does_not_outlive_the_trainer(tmp_path: Path, how: str) -> None
 
 @linux
 def test_an_output_held_open_for_ever_hangs_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    starter: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By somebody who is none of its children: the exit is told all the same."""
     monkeypatch.setattr(supervisor, "DRAIN_S", 0.2)
-    run = Watched(tmp_path, f"import os; print(os.getpid(), flush=True); {SLEEP}")
+    run = Watched(starter, tmp_path, f"import os; print(os.getpid(), flush=True); {SLEEP}")
     held = os.open(f"/proc/{run.line()}/fd/1", os.O_WRONLY)
     try:
         run.trainer.send_signal(kill=False)
@@ -274,7 +215,9 @@ def test_an_output_held_open_for_ever_hangs_nobody(
         os.close(held)
 
 
-def test_a_slow_reader_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_loses_no_line(
+    starter: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lines that wait for room longer than the output is waited for still come before the exit."""
     monkeypatch.setattr(supervisor, "DRAIN_S", 0.02)
     heard: queue.Queue[str] = queue.Queue()
@@ -285,56 +228,8 @@ def test_a_slow_reader_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
         heard.put(line)
 
     command = [sys.executable, "-c", "print('result'); print('end')"]
-    ended = [on_line, lambda code: heard.put(str(code)), Watched.nursery]
+    ended = [on_line, lambda code: heard.put(str(code)), starter]
     trainer = Trainer(command, os.environ, tmp_path, *ended)
     trainer.wait(0.5)
     room.set()
     assert [heard.get(timeout=DEADLINE_S) for _ in range(3)] == ["result", "end", "0"]
-
-
-def test_the_layout_of_a_job_object_is_that_of_windows() -> None:
-    """On 64 bits: 64 and 144 bytes, the flags at 16. A wrong size is refused by the system."""
-    if ctypes.sizeof(ctypes.c_void_p) != 8:
-        pytest.skip("the figures are those of 64 bits")
-    assert ctypes.sizeof(job_object.BasicLimits) == 64
-    assert ctypes.sizeof(job_object.ExtendedLimits) == 144
-    assert job_object.BasicLimits.LimitFlags.offset == 16
-
-
-def assign(**more: Any) -> Assign:
-    """An assignment."""
-    fields = {"name": "n", "model": "gbt", "mode": "oracle", "instance": "i"} | more
-    return Assign(id="a", job_id="1b" * 32, attempt=1, **fields)
-
-
-def test_the_command_is_ours_and_the_values_are_checked(tmp_path: Path) -> None:
-    """J8: a message chooses a trainer and hyperparameters, nothing else."""
-    place = Place(tmp_path, tmp_path, tmp_path)
-    command = trainer_command(assign(hyper={"lr": 0.1, "epochs": 3}), {}, place, 2, resume=True)
-    assert command[1:3] == ["-m", "agent.trainer.run"]
-    assert command[-4:] == ["--epochs", "3", "--lr", "0.1"]
-    for bad in (
-        {"model": "os.system"}, {"hyper": {"--out-dir": "/etc"}}, {"hyper": {"lr": "1; rm"}},
-        {"hyper": {"epochs": 10**9}}, {"train_hosts": ("a,b",)}, {"train_hosts": ("--data",)},
-    ):  # fmt: skip
-        with pytest.raises(BadMessage):
-            trainer_command(assign(**bad), {}, place, 2, resume=False)
-    known = subprocess.run(
-        [*command, "--help"], capture_output=True, timeout=60, check=False, cwd=tmp_path
-    )
-    assert known.returncode == 0, known.stderr
-
-
-def test_a_trainer_sees_its_own_gpu_and_nothing_of_the_fleet() -> None:
-    """No broker address, no credential."""
-    inherited = {"PATH": "/bin", "FLEET_BROKER": "x", "FLEET_OPERATOR_KEY": "s3cret"}
-    caches = Path("/var/cache")
-    environment = trainer_environment(inherited, 3, 2, caches)
-    assert "s3cret" not in environment.values()
-    assert not [name for name in environment if name.startswith("FLEET_")]
-    assert environment["CUDA_VISIBLE_DEVICES"] == "3"
-    assert trainer_environment(inherited, None, 2, caches)["CUDA_VISIBLE_DEVICES"] == ""
-    assert environment["OMP_NUM_THREADS"] == "2"
-    assert environment["MPLCONFIGDIR"] == str(caches / "matplotlib")
-    mine = trainer_environment(inherited | {"MPLCONFIGDIR": "/mine"}, None, 2, caches)
-    assert mine["MPLCONFIGDIR"] == "/mine"

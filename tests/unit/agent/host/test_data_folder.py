@@ -22,7 +22,6 @@ from agent.core.effects import (
 )
 from agent.host.capability import measure
 from agent.host.data_folder import SCHEMA_FILE, DataFolder
-from agent.host.figures import Busy
 from agent.service.shell import Shell, Surroundings
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
@@ -40,11 +39,11 @@ class Host:
         self.agent.sent.clear()
         self.events: deque[Any] = deque()
         self.started: list[StartTrainer] = []
-        busy, folder = Busy(), DataFolder(data, answer_s)
+        folder = DataFolder(data, answer_s)
         around = Surroundings(
             self.agent.topics, publish=self._publish, put=self.events.append,
             background=lambda work: work(),
-            measure=lambda gpus: self.events.append(measure(busy, folder, gpus)),
+            measure=lambda gpus: self.events.append(measure(folder, gpus)),
             look=lambda _: None, start=self._start,
         )  # fmt: skip
         self.shell = Shell(self.agent.core, around, Spool(tmp / "s"), Checkpoints(tmp / "s"))

@@ -20,7 +20,7 @@ from agent.core.effects import (
     StartTrainer,
     WriteFetched,
 )
-from agent.core.state import Run, State
+from agent.core.state import Phase, Run, State
 from broker.clock import Now
 from broker.protocol.messages import Stored
 from broker.stream.ranges import RangeSet
@@ -34,9 +34,8 @@ def begin(state: State, run: Run) -> None:
     checkpoint = run.assign.checkpoint
     if checkpoint is None:
         _start(state, run)
-        return
-    run.phase = "fetching"
-    state.do(FindCheckpoint(run.job_id, run.attempt, checkpoint.attempt))
+    else:
+        state.do(FindCheckpoint(run.job_id, run.attempt, checkpoint.attempt))
 
 
 def on_found(state: State, event: CheckpointFound, now: Now) -> None:
@@ -87,8 +86,8 @@ def on_installed(state: State, event: CheckpointInstalled, now: Now) -> None:
 
 def start_if_leased(state: State, run: Run) -> None:
     """Start the trainer, once all is here and the coordinator has granted a lease."""
-    if run.is_ready and run.lease_s:
-        run.is_ready = False
+    if run.phase is Phase.READY and run.lease_s:
+        run.move(Phase.STARTING)
         state.do(StartTrainer(run.assign, run.slot, run.gpu))
 
 
@@ -102,7 +101,7 @@ def end(state: State, run: Run) -> None:
 
 def _start(state: State, run: Run) -> None:
     run.fetch = None
-    run.phase, run.is_ready = "starting", True
+    run.move(Phase.READY)
     state.timers.cancel(("fetch", run.job_id))
     start_if_leased(state, run)
 
@@ -115,7 +114,7 @@ def _go_without(state: State, run: Run, why: str, now: Now) -> None:
 
 def _fetching(state: State, job_id: str, attempt: int) -> Run | None:
     run = state.runs.get(job_id)
-    fits = run is not None and run.attempt == attempt and run.phase == "fetching"
+    fits = run is not None and run.attempt == attempt and run.phase is Phase.FETCHING
     return run if fits else None
 
 

@@ -17,7 +17,10 @@ from typing import Any
 import pytest
 
 import agent
-from agent.host.capability import answer_of, probe_torch
+from agent.core.effects import Vitals
+from agent.host.capability import Measurer, probe_torch
+from agent.host.data_folder import DataFolder
+from broker.system.children import answer_of
 from tests.harness.inthread import until
 
 pytestmark = [
@@ -109,7 +112,7 @@ def test_a_program_that_nothing_ends_holds_nobody_up(tmp_path: Path) -> None:
 
     def is_well() -> bool:
         with contextlib.suppress(TimeoutError):
-            return answer_of(command, 20.0).stdout == "well\n"
+            return answer_of(command, 20.0).output == "well\n"
         return False
 
     until(is_well, "it is not asked again")
@@ -167,3 +170,24 @@ def test_a_torch_that_does_not_load_trains_nothing(torch: Torch) -> None:
     found = probe_torch()
     assert found["problem"] == "torch could not be asked: its process crashed"
     assert found["trainers"] == {}
+
+
+def test_a_slow_driver_is_not_asked_once_for_each_question(tmp_path: Path) -> None:
+    """What is asked for while the machine is measured is measured again, once."""
+    begun, driver, over = threading.Event(), threading.Event(), threading.Event()
+
+    def put(_: Vitals) -> None:
+        (over if begun.is_set() else begun).set()
+        assert driver.wait(60)
+        answers.append(1)
+
+    answers: list[int] = []
+    measurer = Measurer(DataFolder(tmp_path), put)
+    measurer.ask(())
+    assert begun.wait(60)
+    for _ in range(3):
+        measurer.ask(())
+    driver.set()
+    assert over.wait(60)
+    until(lambda: len(answers) == 2, "it is not measured again")
+    measurer.close()
