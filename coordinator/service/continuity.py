@@ -54,7 +54,7 @@ class Mark:
 
 
 def open_ledger(
-    state: Path, make: Callable[[Path, Callable[[int], None]], Ledger], *, accept: bool = False
+    state: Path, make: Callable[..., Ledger] = Ledger, *, accept: bool = False
 ) -> Ledger:
     """Return what `make` opens or creates, given the file and whom to tell of each newest event.
 
@@ -65,7 +65,7 @@ def open_ledger(
     found, marked, traces = found_at(path), mark.read(), _traces(state)
     if found is Found.NOTHING and (traces or marked) and not accept:
         raise _refusal(path, "is missing or empty", traces)
-    ledger = make(path, mark.note)
+    ledger = make(path, note=mark.note)
     try:
         newest = ledger.newest_event()
         if found is Found.LIVE and not accept:

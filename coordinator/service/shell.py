@@ -66,7 +66,6 @@ from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.problems import ManifestError
 from coordinator.service.lookups import Lookups, Question, asked_by
 from coordinator.store.joblog import JobLogs
-from coordinator.store.small_bundles import SmallBundles
 from coordinator.store.store import PARTS_KEPT_S, Store
 from coordinator.store.writer import Intake
 
@@ -144,7 +143,6 @@ class Shell:
         self._store = store
         self._logs = logs
         self._intake = Intake(store, around.put, around.writing, around.background)
-        self._small = SmallBundles(store, around.put, around.background)
         self._lookups = Lookups(ledger, store, logs, around.disk, settings.keep_results_s)
         self._looking: set[str] = set()  # for artifacts in the store
         self._session: str | None = None
@@ -321,7 +319,7 @@ class Shell:
             case WriteChunk() | OpenPart() | FinishPart() | DropPart() | LeavePart():
                 self._intake.do(effect)
             case StoreBundle():
-                self._small.add(effect)
+                self._intake.store(effect)
             case FileBundles(artifact_ids):
                 self._file_bundles(artifact_ids)
             case AppendIndex(row):
@@ -395,7 +393,7 @@ class Shell:
                 self._around.put(BundleRefused(artifact_id))
                 continue
             if kept is not None:
-                self._small.add(StoreBundle(artifact_id, kept.data, kept.model, kept.mode))
+                self._intake.store(StoreBundle(artifact_id, kept.data, kept.model, kept.mode))
 
     def _agree_index(self) -> None:
         """Drop the rows that the ledger knows nothing of; the core appends those that it lacks."""

@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,16 +49,6 @@ class StoredInfo:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A small artifact that has come whole, and where it belongs."""
-
-    artifact_id: str
-    data: bytes
-    model: str
-    mode: str
-
-
 class NoRoomError(StorageError):
     """The disk has no room for an artifact beside the reserve; `lack` has the figures."""
 
@@ -81,6 +71,7 @@ class Store:
         """Make the folders and find what is there. What is fetched leaves the reserve free."""
         self._disk = disk = disk or RealDisk()
         self._reserve_bytes = reserve_bytes
+        self.on_stored: Callable[[int], object] = lambda _: None  # told the size of what comes
         self._incoming = root / "incoming"
         self._models = root / "models"
         self._paths: dict[str, Path] = {}
@@ -157,66 +148,48 @@ class Store:
             raise BadStream(f"artifact {part.artifact_id[:12]}: the bytes have another hash")
         part.close_file()
         with storage(target):
-            self._disk.make_folder(target.parent)
-            self._disk.replace(part.path, target)
-            self._sync_names([target])
+            self._enter(part.artifact_id, part.path, target)
             self._disk.unlink(part.path.with_suffix(".json"))
-        self._paths[part.artifact_id] = target
+        self.on_stored(part.size_bytes)
         return StoredInfo(part.artifact_id, target, part.size_bytes)
 
-    def put(self, bundles: Sequence[Whole]) -> dict[str, BadStream | StorageError]:
-        """Put artifacts that are in memory into the store, durably.
+    def put(self, artifact_id: str, data: bytes, model: str, mode: str) -> None:
+        """Put an artifact that is in memory into the store, durably.
 
-        Returns why some were not taken, by their ids: `BadStream` when one does not hash to its id,
-        `StorageError` when the disk refuses. One flush serves many, so what waits goes together.
+        Raises `BadStream` when it does not hash to its id, `StorageError` when the disk refuses.
         """
-        refused: dict[str, BadStream | StorageError] = {}
-        targets: dict[str, tuple[Whole, Path]] = {}
-        for one in bundles:
-            if hashlib.sha256(one.data).hexdigest() != one.artifact_id:
-                refused[one.artifact_id] = BadStream("the bytes have another hash")
-            elif one.artifact_id not in self._paths:
-                try:
-                    target = self._target(one.artifact_id, one.model, one.mode)
-                    targets[one.artifact_id] = (one, target)
-                except BadStream as error:
-                    refused[one.artifact_id] = error
-        try:
-            self._put(list(targets.values()))
-        except StorageError as error:
-            refused |= dict.fromkeys(targets, error)
-        else:
-            self._paths |= {artifact_id: target for artifact_id, (_, target) in targets.items()}
-        return refused
-
-    def _put(self, bundles: Sequence[tuple[Whole, Path]]) -> None:
-        disk = self._disk
-        parts = [self._incoming / f"{one.artifact_id}.whole.part" for one, _ in bundles]
-        with storage(self._models), contextlib.ExitStack() as opened:
-            files = [opened.enter_context(disk.open(part, "wb")) for part in parts]
-            for file, (one, _) in zip(files, bundles, strict=True):
-                file.write(one.data)
-            for file in files:
-                disk.sync(file)
+        if hashlib.sha256(data).hexdigest() != artifact_id:
+            raise BadStream(f"artifact {artifact_id[:12]}: the bytes have another hash")
+        if artifact_id in self._paths:
+            return
+        target = self._target(artifact_id, model, mode)
+        part = self._incoming / f"{artifact_id}.whole.part"
         with storage(self._models):
-            for part, (_, target) in zip(parts, bundles, strict=True):
-                disk.make_folder(target.parent)
-                disk.replace(part, target)
-            self._sync_names([target for _, target in bundles])
+            with self._disk.open(part, "wb") as file:
+                file.write(data)
+                self._disk.sync(file)
+            self._enter(artifact_id, part, target)
+        self.on_stored(len(data))
+
+    def _enter(self, artifact_id: str, part: Path, target: Path) -> None:
+        """Give a whole file its place in the store."""
+        self._disk.make_folder(target.parent)
+        self._disk.replace(part, target)
+        self._sync_names(target)
+        self._paths[artifact_id] = target
 
     def _target(self, artifact_id: str, model: str, mode: str) -> Path:
         folder = _checked(_FOLDER, model) + "_" + _checked(_FOLDER, mode)
         return self._models / folder / _checked(_HEX, artifact_id) / BUNDLE
 
-    def _sync_names(self, targets: Sequence[Path]) -> None:
-        """Make new bundles' names durable, and those of their folders."""
-        folders = {target.parent.parent for target in targets}
-        new = folders - self._durable
-        for folder in (*(target.parent for target in targets), *sorted(folders)):
-            self._disk.sync_folder(folder)
-        if new:
+    def _sync_names(self, target: Path) -> None:
+        """Make a new bundle's name durable, and those of its folders."""
+        folder = target.parent.parent
+        self._disk.sync_folder(target.parent)
+        self._disk.sync_folder(folder)
+        if folder not in self._durable:
             self._disk.sync_folder(self._models)
-            self._durable |= new
+            self._durable.add(folder)
 
     def collect_parts(self, older_than_s: float, now_wall_s: float) -> int:
         """Delete part files that nothing was written to for so long; return how many."""

@@ -78,7 +78,7 @@ def _stored_before_fsync(patch: Patch) -> None:
 
 
 def _names_not_synced(patch: Patch) -> None:
-    patch(Store, "_sync_names", lambda store, targets: None)
+    patch(Store, "_sync_names", lambda store, target: None)
 
 
 def _checkpoints_not_hashed(patch: Patch) -> None:

@@ -14,7 +14,7 @@ from broker.protocol import messages as m
 from broker.stream.ranges import RangeSet
 from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.ledger.ledger import FILE_NAME
-from coordinator.store.store import Store, Whole
+from coordinator.store.store import Store
 from tests.harness.disks import FullDisk
 from tests.unit.test_results import FIRST, Scene, hex_of
 from tests.unit.test_standing_back import refusing
@@ -126,7 +126,7 @@ def test_what_is_stored_meanwhile_does_not_end_a_look_at_all_of_it(tmp_path: Pat
             """See `Disk`."""
             store, self.store = self.store, None
             if store is not None:
-                store.put([Whole(hex_of(FIRST), FIRST, "gbt", "oracle")])
+                store.put(hex_of(FIRST), FIRST, "gbt", "oracle")
             return super().size_bytes(path)
 
     disk = Busy()

@@ -15,23 +15,13 @@ from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from coordinator.core.effects import AppendIndex, StoreBundle
 from coordinator.jobs.records import BundleKept
-from coordinator.store.store import Store, Whole
+from coordinator.store.store import Store
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import Fleet, spec
 from tests.harness.disks import FullDisk
 
 DATA = b"weights" * 40
 ID = hashlib.sha256(DATA).hexdigest()
-
-
-def sha256(data: bytes) -> str:
-    """The id of an artifact."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def whole(artifact_id: str = ID, data: bytes = DATA) -> Whole:
-    """A small artifact as it has come."""
-    return Whole(artifact_id, data, "gbt", "oracle")
 
 
 def finishes(agent: Agent, data: bytes = DATA, job_id: str = JOB) -> m.Finished:
@@ -114,17 +104,15 @@ def test_a_bundle_that_does_not_fit_is_asked_for(more: dict[str, object]) -> Non
 def test_the_store_takes_what_hashes_to_its_id(tmp_path: Path) -> None:
     """And finds it again; nothing of it is left on the way in."""
     store = Store(tmp_path)
-    other = "ab" * 32
-    many = [bytes([n]) * 50 for n in range(20)]
-    refused = store.put([whole(other), *(whole(sha256(one), one) for one in many), whole()])
-    assert [type(error) for error in refused.values()] == [BadStream]
-    assert refused.keys() == {other}
+    with pytest.raises(BadStream):
+        store.put("ab" * 32, DATA, "gbt", "oracle")
+    for _ in range(2):
+        store.put(ID, DATA, "gbt", "oracle")
     path = store.path_of(ID)
     assert path is not None
     assert path.read_bytes() == DATA
-    assert Store(tmp_path).sizes() == {ID: len(DATA), **{sha256(one): 50 for one in many}}
+    assert Store(tmp_path).sizes() == {ID: len(DATA)}
     assert not list((tmp_path / "incoming").iterdir())
-    assert not store.put([whole(), whole()]), "it is there already"
 
 
 def test_a_disk_that_refuses_leaves_the_store_without_it(tmp_path: Path) -> None:
@@ -132,12 +120,11 @@ def test_a_disk_that_refuses_leaves_the_store_without_it(tmp_path: Path) -> None
     disk = FullDisk()
     disk.full = True
     store = Store(tmp_path, disk)
-    (error,) = store.put([whole()]).values()
-    assert isinstance(error, StorageError)
-    assert "No space left" in str(error)
+    with pytest.raises(StorageError, match="No space left"):
+        store.put(ID, DATA, "gbt", "oracle")
     assert not store.has(ID)
     disk.full = False
-    assert not store.put([whole()])
+    store.put(ID, DATA, "gbt", "oracle")
     assert store.has(ID)
 
 
@@ -154,12 +141,3 @@ def test_a_row_of_the_index_that_a_crash_has_torn_is_made_again(tmp_path: Path) 
         again.index.append(row)
     found = [json.loads(line)["job_id"] for line in index.read_text().splitlines()]
     assert found == ["0", "1", "2"]
-
-
-def test_what_can_have_no_folder_does_not_keep_the_others_from_theirs(tmp_path: Path) -> None:
-    """They are stored together."""
-    store, other = Store(tmp_path), DATA + b"other"
-    refused = store.put([Whole(ID, DATA, "aux", "oracle"), whole(sha256(other), other)])
-    assert isinstance(refused[ID], BadStream)
-    assert [*refused] == [ID]
-    assert store.has(sha256(other))
