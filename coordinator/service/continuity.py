@@ -17,7 +17,7 @@ from typing import Final
 from broker.errors import StorageError
 from coordinator.ledger.database import RESTORE, Found, found_at
 from coordinator.ledger.ledger import FILE_NAME, Ledger
-from coordinator.service import receipt_key
+from coordinator.service.state_files import RECEIPT_KEY
 from coordinator.store.index_rows import INDEX
 from coordinator.store.store import BUNDLE
 
@@ -81,7 +81,7 @@ def _check(path: Path, newest: int, marked: int, traces: list[str]) -> None:
     # A key alone shows nothing here: it is made at the first start, before there is a job.
     if newest < marked:
         what = f"ends with event {newest}, and the coordinator has written {marked}"
-    elif newest == 0 and traces != [receipt_key.FILE_NAME] and traces:
+    elif newest == 0 and traces != [RECEIPT_KEY] and traces:
         what = "has no job"
     else:
         return
@@ -101,7 +101,7 @@ def _traces(state: Path) -> list[str]:
     models = state / "models"
     index = models / INDEX
     found = {
-        receipt_key.FILE_NAME: (state / receipt_key.FILE_NAME).exists(),
+        RECEIPT_KEY: (state / RECEIPT_KEY).exists(),
         f"models/{INDEX}": index.exists() and index.stat().st_size > 0,
         "models/": next(models.glob(f"*/*/{BUNDLE}"), None) is not None,
     }

@@ -43,11 +43,10 @@ from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.source import PlanFile
 from coordinator.service.continuity import open_ledger
 from coordinator.service.entrance import Entrance
-from coordinator.service.homeassistant_memory import HomeMemory
-from coordinator.service.installation import installation_id
-from coordinator.service.receipt_key import load_key
+from coordinator.service.performer import DAY_S, Event, Retention, Surroundings
 from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
-from coordinator.service.shell import DAY_S, Event, Retention, Shell, Surroundings
+from coordinator.service.shell import Shell
+from coordinator.service.state_files import installation_id, load_key, open_face
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import Store
 
@@ -86,7 +85,6 @@ class Service:
         the ledger as it is, see `open_ledger`.
         """
         self._home = home
-        self._memory = HomeMemory(settings.state)
         self._settings = settings
         self._manager = manager
         self._reloading = False
@@ -175,10 +173,9 @@ class Service:
             writing=self._writer.submit,
             read_plan=self._plan_file.read,
             tell=self._manager.status,
-            keep=self._memory.keep,
             reading=self._reader.submit,
         )
-        settings, home = self._settings, self._home
+        settings = self._settings
         return Shell(
             core_settings,
             around,
@@ -187,7 +184,9 @@ class Service:
             JobLogs(settings.state / "logs", settings.max_log_bytes),
             now,
             Retention(events_s=settings.keep_events_days * DAY_S),
-            self._memory.face(home, topics, rng, commands=core_settings.home_commands),
+            open_face(
+                settings.state, self._home, topics, rng, commands=core_settings.home_commands
+            ),
         )
 
     def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:

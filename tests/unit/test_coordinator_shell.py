@@ -22,7 +22,8 @@ from coordinator.core.effects import ManifestRead
 from coordinator.core.state import CoreSettings
 from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
-from coordinator.service.shell import Shell, Surroundings
+from coordinator.service.performer import Surroundings
+from coordinator.service.shell import Shell
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import Store
 from tests.harness.coordinator import OPERATOR, spec

@@ -28,7 +28,8 @@ from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.jobs.records import BundleKept
 from coordinator.ledger.ledger import FILE_NAME, Ledger
-from coordinator.service.shell import Shell, Surroundings
+from coordinator.service.performer import Surroundings
+from coordinator.service.shell import Shell
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import Store
 from tests.harness.coordinator import ADAPTERS, OPERATOR, Fleet, Host, spec

@@ -11,7 +11,7 @@ from broker.errors import ConfigError
 from broker.protocol import messages as m
 from coordinator.core.effects import PartStored
 from coordinator.core.receipts import is_receipt, receipt
-from coordinator.service.receipt_key import FILE_NAME, load_key
+from coordinator.service.state_files import RECEIPT_KEY, load_key
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
@@ -131,7 +131,7 @@ def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     key = load_key(tmp_path)
     assert load_key(tmp_path) == key
     assert len(key) == 32
-    path = tmp_path / FILE_NAME
+    path = tmp_path / RECEIPT_KEY
     assert path.stat().st_mode & 0o777 == 0o600
     assert is_receipt(key, receipt(key, "pi", JOB, 1), "pi", JOB, 1)
     path.chmod(0o644)
@@ -152,7 +152,7 @@ def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_damaged_key_is_refused_and_left(tmp_path: Path, damage: Any) -> None:
     """Another one would have what hosts are at trained again; a copy may be at hand."""
     load_key(tmp_path)
-    path = tmp_path / FILE_NAME
+    path = tmp_path / RECEIPT_KEY
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
     with pytest.raises(ConfigError, match="is damaged; put a copy of it back") as refusal:

@@ -13,8 +13,7 @@ from broker.protocol.topics import Topics
 from broker.system.machine import new_id
 from coordinator.core.receipts import ledger_id
 from coordinator.ledger.ledger import FILE_NAME
-from coordinator.service import installation
-from coordinator.service.installation import installation_id
+from coordinator.service.state_files import INSTALLATION, installation_id
 from coordinator.service.succession import (
     ANSWER_S,
     DENIED_S,
@@ -345,6 +344,6 @@ def test_a_copy_is_another_installation(state: Path, tmp_path: Path) -> None:
 def test_a_damaged_id_is_replaced(state: Path, damaged: bytes) -> None:
     """It costs a wait of some seconds, no more."""
     first = installation_id(state, "a machine", new_id)
-    (state / installation.FILE_NAME).write_bytes(damaged)
+    (state / INSTALLATION).write_bytes(damaged)
     second = installation_id(state, "a machine", new_id)
     assert first != second == installation_id(state, "a machine", new_id)
