@@ -21,6 +21,7 @@ from coordinator.jobs.states import JobState
 from coordinator.ledger.ledger import Ledger
 from coordinator.ledger.replay import contradiction
 from coordinator.store.index import Index
+from coordinator.store.index_rows import ended
 from coordinator.store.repairs import Delete, Finding, MoveAside
 from coordinator.store.store import BUNDLE, PARTS_KEPT_S, is_checkpoint
 
@@ -86,7 +87,6 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
         jobs = ledger.load()
         report.sizes.update(ledger.bundle_sizes())
         report.findings += _histories(ledger, jobs)
-        brought = None if folder.running else ledger.brought()
     finally:
         ledger.close()
     if missing := _missing(bundles, jobs, report):
@@ -99,7 +99,8 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
         _is_missing(job) for job in jobs.values() if job.artifact_id in missing - bundles.keys()
     ]
     report.findings += _bundles(folder, bundles, jobs, report)
-    index = Index(folder.disk, folder.root, report.sizes, frozenset(report.unread), brought)
+    attempts = None if folder.running else ended(jobs.values())
+    index = Index(folder.disk, folder.root, report.sizes, frozenset(report.unread), attempts)
     indexed, found = index.compare(_settled(folder, jobs), running=folder.running)
     report.findings += found
     report.findings += _unreferenced(folder, bundles, jobs, report, indexed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -48,10 +48,12 @@ from coordinator.core.effects import (
 from coordinator.core.reactor import Core
 from coordinator.core.state import MAX_ANSWERS
 from coordinator.jobs.aging import Aging
+from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.problems import ManifestError
 from coordinator.service.lookups import Lookups, Question, asked_by
+from coordinator.store.index_rows import ended
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import PARTS_KEPT_S, Store
 from coordinator.store.writer import Intake
@@ -110,7 +112,7 @@ class Performer:
         retention: Retention,
         keep_results_s: float,
     ) -> None:
-        """Bring the index of the store in line with the ledger."""
+        """Results that were set aside are kept for `keep_results_s`."""
         self._around = around
         self._ledger = ledger
         self._store = store
@@ -121,7 +123,6 @@ class Performer:
         self._intake = Intake(store, around.put, around.writing, around.background)
         self._lookups = Lookups(ledger, store, logs, around.disk, keep_results_s)
         self._looking: set[str] = set()  # for artifacts in the store
-        self._agree_index()
 
     def perform(self, effects: Sequence[Effect], core: Core, now: Now) -> None:
         """Publish all messages at once, then do the rest: `World.take_out` says why."""
@@ -223,11 +224,10 @@ class Performer:
             if kept is not None:
                 self._intake.store(StoreBundle(artifact_id, kept.data, kept.model, kept.mode))
 
-    def _agree_index(self) -> None:
-        """Drop the rows that the ledger knows nothing of; the core appends those that it lacks."""
-        brought = self._ledger.brought()
+    def keep_index(self, jobs: Iterable[Job]) -> None:
+        """Drop the index's rows that the ledger does not know; the core appends those it lacks."""
         try:
-            self._store.index.keep(brought.may_be)
+            self._store.index.keep(ended(jobs))
         except StorageError as error:
             log.error("%s", error)
 

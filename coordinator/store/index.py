@@ -12,8 +12,7 @@ from typing import Any
 from broker.system.files import Disk, read
 from coordinator.core.uploads import index_row
 from coordinator.jobs.jobs import Job
-from coordinator.ledger.results import Brought
-from coordinator.store.index_rows import INDEX, Key, row_key
+from coordinator.store.index_rows import INDEX, Key, is_known, row_key
 from coordinator.store.repairs import Finding, WriteIndex
 
 
@@ -21,15 +20,15 @@ from coordinator.store.repairs import Finding, WriteIndex
 class Index:
     """The index of the store at `root`, whose good artifacts have `sizes` in bytes.
 
-    Of the artifacts in `unread` nobody knows whether they are good; their rows stay. `brought` is
-    what the ledger knows of results; none while a coordinator adds to it.
+    Of the artifacts in `unread` nobody knows whether they are good; their rows stay. `attempts`
+    are the newest that have ended; none while a coordinator adds to them.
     """
 
     disk: Disk
     root: Path
     sizes: Mapping[str, int]
     unread: frozenset[str] = frozenset()
-    brought: Brought | None = None
+    attempts: Mapping[str, int] | None = None
 
     def compare(self, completed: Iterable[Job], *, running: bool) -> tuple[set[str], list[Finding]]:
         """Compare the rows with the jobs that are completed and settled, and with the artifacts.
@@ -60,7 +59,7 @@ class Index:
         return key[-1] in self.sizes or key[-1] in self.unread
 
     def _may_stay(self, key: Key) -> bool:
-        return self._has(key) and (self.brought is None or self.brought.may_be(*key))
+        return self._has(key) and (self.attempts is None or is_known(key, self.attempts))
 
     def _rows_due(self, completed: Iterable[Job]) -> Iterator[dict[str, Any]]:
         for job in completed:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from broker.system.files import Disk, read, write_atomically
+from coordinator.jobs.jobs import Job
 from coordinator.store.partfile import storage
 
 INDEX: Final = "index.jsonl"
@@ -55,13 +56,10 @@ class IndexRows:
                 raise
         self._keys.add(key)
 
-    def keep(self, may_stay: Callable[[str, str, str], bool]) -> None:
-        """Delete the rows that may not stay, by job, attempt and artifact.
-
-        A ledger that was restored from a backup does not know the newest.
-        """
-        if not all(may_stay(*key) for key in self._keys):
-            self._write([line for key, line in self._rows() if may_stay(*key)])
+    def keep(self, attempts: Mapping[str, int]) -> None:
+        """Delete the rows of attempts that a restored ledger does not know; see `ended`."""
+        if not all(is_known(key, attempts) for key in self._keys):
+            self._write([line for key, line in self._rows() if is_known(key, attempts)])
 
     def compact(self, artifacts: Container[str]) -> None:
         """Leave one row for each job and each of these artifacts, the newest."""
@@ -94,6 +92,17 @@ class IndexRows:
 def row_key(row: Mapping[str, Any]) -> Key:
     """Return what tells a row from others."""
     return str(row.get("job_id")), str(row.get("attempt")), str(row.get("artifact_id"))
+
+
+def ended(jobs: Iterable[Job]) -> dict[str, int]:
+    """Return the newest attempt of each job that has ended, 0 without one."""
+    return {job.job_id: job.attempt - job.is_held for job in jobs}
+
+
+def is_known(key: Key, attempts: Mapping[str, int]) -> bool:
+    """Whether a row is of an attempt of its job that has ended."""
+    job_id, attempt, _ = key
+    return attempt.isdecimal() and 0 < int(attempt) <= attempts.get(job_id, 0)
 
 
 def _key_in(line: bytes) -> Key | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import JobSpec, job_id
 from coordinator.jobs.records import Action, HostRecord
 from coordinator.jobs.states import FINAL, TRANSITIONS, Event, JobState, leads_to
+from coordinator.ledger import database
+from coordinator.ledger.database import sql
 from coordinator.ledger.ledger import Ledger, LedgerConflict
 from coordinator.ledger.replay import contradiction
 
@@ -346,3 +350,17 @@ def test_an_answer_that_is_too_large_to_be_heard_keeps_nobody_from_starting() ->
     key = ("operator:op/cli", "r")
     ledger.commit([Action(NOW.text(), "operator:op", "run", "refused", "", key, answer=answer)])
     assert ledger.load_answers(1)[key] == (NOW.text(), answer)
+
+
+def test_every_named_statement_fits_the_schema() -> None:
+    """SQLite prepares each; none is named twice, and none is left that nobody uses."""
+    folder = Path(database.__file__).parent
+    text = (folder / "queries.sql").read_text("utf-8")
+    names = re.findall(r"^-- name: (\w+)$", text, re.MULTILINE)
+    assert len(names) == len(set(names)) > 20
+    used = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
+    with closing(database.open_file(":memory:")) as file:
+        for name in names:
+            assert f'"{name}"' in used
+            named = dict.fromkeys(re.findall(r":(\w+)", sql(name)))
+            file.execute(f"EXPLAIN {sql(name)}", named or (None,) * sql(name).count("?"))
