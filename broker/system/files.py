@@ -31,10 +31,6 @@ class Disk(Protocol):
         """Flush an open file and wait until its bytes are on the disk."""
         ...
 
-    def forget(self, file: Any, stop: int) -> None:
-        """Tell that nobody will soon read what is on the disk of a file before its byte `stop`."""
-        ...
-
     def sync_folder(self, folder: Path) -> None:
         """Wait until the names in a folder are on the disk."""
         ...
@@ -83,12 +79,6 @@ class RealDisk:
         """See `Disk`."""
         file.flush()
         os.fsync(file.fileno())
-
-    def forget(self, file: Any, stop: int) -> None:
-        """See `Disk`. New pages cost several times what pages cost that were just given back."""
-        if hasattr(os, "posix_fadvise"):
-            with contextlib.suppress(OSError):  # it is advice
-                os.posix_fadvise(file.fileno(), 0, stop, os.POSIX_FADV_DONTNEED)
 
     def sync_folder(self, folder: Path) -> None:
         """See `Disk`."""

@@ -137,9 +137,8 @@ class Performer:
         self._intake.do(None)
 
     def close(self) -> None:
-        """Leave every part file as it is, for a later go, and close the logs."""
+        """Leave every part file as it is, for a later go."""
         self._intake.close()
-        self._logs.close()
 
     def _perform(self, effect: Effect, core: Core, now: Now) -> None:
         match effect:

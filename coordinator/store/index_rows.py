@@ -42,12 +42,11 @@ class IndexRows:
         key = row_key(row)
         if key in self._keys:
             return
-        line = json.dumps(row, sort_keys=True, allow_nan=False)
         with storage(self._path):
             before_bytes = self._disk.size_bytes(self._path) or 0
             try:
                 with self._disk.open(self._path, "ab") as file:
-                    file.write(line.encode() + b"\n")
+                    file.write(row_line(row) + b"\n")
             except OSError:
                 # Half a row would spoil the next one. It is closed by now: as long as it is open
                 # it tries to write the rest, before anything else.
@@ -105,9 +104,20 @@ def is_known(key: Key, attempts: Mapping[str, int]) -> bool:
     return attempt.isdecimal() and 0 < int(attempt) <= attempts.get(job_id, 0)
 
 
-def _key_in(line: bytes) -> Key | None:
+def row_line(row: Mapping[str, Any]) -> bytes:
+    """Return a row as a line, without its end."""
+    return json.dumps(row, sort_keys=True, allow_nan=False).encode()
+
+
+def row_in(line: bytes) -> dict[str, Any] | None:
+    """Return the row in a line; none when it has none."""
     with contextlib.suppress(ValueError):
         row = json.loads(line)
         if isinstance(row, dict):
-            return row_key(row)
+            return row
     return None
+
+
+def _key_in(line: bytes) -> Key | None:
+    row = row_in(line)
+    return None if row is None else row_key(row)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
@@ -26,16 +25,14 @@ from broker.file_names import is_plain
 from broker.protocol.messages import NoRoom
 from broker.sentences import size
 from broker.stream.ranges import RangeSet
-from broker.stream.stream import chunk_count
-from broker.system.files import Disk, RealDisk, read
+from broker.system.files import Disk, RealDisk
 from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.store.index_rows import IndexRows
-from coordinator.store.partfile import Part, storage
+from coordinator.store.partfile import Part, listed_chunks, sha256_of, storage
 
 BUNDLE: Final = "bundle.tar.zst"
 PARTS_KEPT_S: Final = 7 * 86_400.0  # a part that nothing was written to for so long is given up
 RESERVE_BYTES: Final = 64 * 1024 * 1024
-_BLOCK_BYTES: Final = 1024 * 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -120,7 +117,7 @@ class Store:
         part of another size starts over.
         """
         path = self._incoming / f"{_checked(_HEX, artifact_id)}.part"
-        have = _listed(self._disk, path, size_bytes, chunk_bytes)
+        have = listed_chunks(self._disk, path, size_bytes, chunk_bytes)
         missing_bytes = size_bytes - have.count() * chunk_bytes
         with storage(path):
             free_bytes = self._disk.free_bytes(self._incoming)
@@ -146,7 +143,6 @@ class Store:
         if part.seal() != part.artifact_id:
             part.discard()
             raise BadStream(f"artifact {part.artifact_id[:12]}: the bytes have another hash")
-        part.close_file()
         with storage(target):
             self._enter(part.artifact_id, part.path, target)
             self._disk.unlink(part.path.with_suffix(".json"))
@@ -233,15 +229,13 @@ class Store:
 
         What is not whole is not known any more; the file is left to `fleet fsck`.
         """
-        path, digest, size_bytes = self._paths.get(artifact_id), hashlib.sha256(), 0
+        path = self._paths.get(artifact_id)
         if path is None:
             return None
-        with contextlib.suppress(OSError), self._disk.open(path, "rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
-                size_bytes += len(block)
-        if digest.hexdigest() == artifact_id:
-            return size_bytes
+        with contextlib.suppress(OSError):
+            digest, size_bytes = sha256_of(self._disk, path)
+            if digest == artifact_id:
+                return size_bytes
         del self._paths[artifact_id]
         return None
 
@@ -287,35 +281,6 @@ class Store:
 def is_checkpoint(path: Path) -> bool:
     """Whether a bundle of the store is a checkpoint, not a result."""
     return path.parent.parent.name.endswith(f"_{CHECKPOINTS}")
-
-
-def _listed(disk: Disk, path: Path, size_bytes: int, chunk_bytes: int) -> RangeSet:
-    """Return the chunks that are surely in a part file, if it is of this very artifact."""
-    chunks = chunk_count(size_bytes, chunk_bytes)
-    try:
-        listed = json.loads(read(disk, path.with_suffix(".json")))
-        was_bytes = int(listed["chunk_bytes"])
-        same = listed["size_bytes"] == size_bytes and was_bytes > 0
-        listed_ranges = [(int(start), int(stop)) for start, stop in listed["have"]]
-        on_disk_bytes = disk.size_bytes(path) or 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return RangeSet()
-    if not same:
-        return RangeSet()
-    most = chunk_count(size_bytes, was_bytes)
-    inside = all(0 <= start < stop <= most for start, stop in listed_ranges)
-    reached_bytes = max((stop for _, stop in listed_ranges), default=0) * was_bytes
-    if not inside or on_disk_bytes < min(size_bytes, reached_bytes):
-        return RangeSet()
-    if was_bytes == chunk_bytes:
-        return RangeSet(listed_ranges)
-    # The sender cuts it otherwise now: what counts are whole chunks of the new size.
-    found = RangeSet()
-    for start, stop in listed_ranges:
-        end_bytes = stop * was_bytes
-        last = chunks if end_bytes >= size_bytes else end_bytes // chunk_bytes
-        found.add(chunk_count(start * was_bytes, chunk_bytes), last)
-    return found
 
 
 def _checked(pattern: re.Pattern[str], name: str) -> str:

@@ -7,7 +7,6 @@ fsync, the last check, and small bundles.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections import deque
@@ -163,8 +162,6 @@ class Intake:
             part.close()
             self._put(PartFailed(task.artifact_id, number, str(error)))
             return
-        if part.wants_sync():
-            self._background(partial(self._sync, part))
         written = self._written.get(task.artifact_id, 0) + len(task.data)
         self._written[task.artifact_id] = written
         if written >= TELL_BYTES:
@@ -174,11 +171,6 @@ class Intake:
         written = self._written.pop(artifact_id, 0)
         if written and artifact_id in self._parts:
             self._put(PartWritten(artifact_id, self._parts[artifact_id][0], written))
-
-    @staticmethod
-    def _sync(part: Part) -> None:
-        with contextlib.suppress(StorageError):  # the next write says it, or the last check
-            part.sync()
 
     def _finish(self, number: int, part: Part, task: FinishPart) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What a check of the state folder may find, and the few things that are safe to do about it."""
+"""What a check of the state folder may find, and the repairs that are safe."""
 
 from __future__ import annotations
 
@@ -15,24 +15,33 @@ class MoveAside:
 
     path: Path
 
-    @property
-    def target(self) -> Path:
-        """Where it goes."""
-        return self.path.with_name(self.path.name + ".damaged")
-
     def __str__(self) -> str:
-        return f"moves it to {self.target.name}"
+        return f"moves it to {self._target.name}"
+
+    def carry_out(self, disk: Disk) -> None:
+        """Rename it."""
+        disk.replace(self.path, self._target)
+
+    @property
+    def _target(self) -> Path:
+        return self.path.with_name(self.path.name + ".damaged")
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete what the coordinator itself would throw away, and the file that goes with it."""
+    """Delete what the coordinator would delete, and the file that belongs to it."""
 
     path: Path
     companion: Path | None = None
 
     def __str__(self) -> str:
         return "deletes it"
+
+    def carry_out(self, disk: Disk) -> None:
+        """Delete it."""
+        disk.unlink(self.path)
+        if self.companion is not None:
+            disk.unlink(self.companion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +54,22 @@ class WriteIndex:
     def __str__(self) -> str:
         return "rewrites the index"
 
-
-Repair = MoveAside | Delete | WriteIndex
+    def carry_out(self, disk: Disk) -> None:
+        """Write it."""
+        write_atomically(disk, self.path, self.data)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be.
+    """A fault (`what`) of a path or a job (`where`).
 
-    `where` is a path or a job, `what` the fault, `repair` what would mend it, if that is safe, and
-    `remedy` what is left to a person.
+    `repair` mends it, if that is safe; `remedy` is left to a person.
     """
 
     kind: str
     where: str
     what: str
-    repair: Repair | None = None
+    repair: MoveAside | Delete | WriteIndex | None = None
     remedy: str = ""
 
     def needs_a_person(self) -> bool:
@@ -70,15 +79,7 @@ class Finding:
 
 def carry_out(disk: Disk, findings: Sequence[Finding]) -> None:
     """Carry out every repair, each once. Raises OSError when the disk refuses one."""
-    wanted = (finding.repair for finding in findings if finding.repair is not None)
-    for repair in dict.fromkeys(wanted):
-        match repair:
-            case MoveAside(path):
-                disk.replace(path, repair.target)
-            case Delete(path, companion):
-                disk.unlink(path)
-                if companion is not None:
-                    disk.unlink(companion)
-            case WriteIndex(path, data):
-                write_atomically(disk, path, data)
+    repairs = (finding.repair for finding in findings if finding.repair is not None)
+    for repair in dict.fromkeys(repairs):
+        repair.carry_out(disk)
         disk.sync_folder(repair.path.parent)
