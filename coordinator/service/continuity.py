@@ -1,9 +1,8 @@
-"""Opens the ledger of a state folder, unless something there shows that it has lost its jobs.
+"""Opens the ledger of a state folder, unless it has lost jobs.
 
-Beside the ledger a small file tells the number of its newest event. It is written after each
-commit, so it may lag behind, and is never ahead: a ledger whose history ends earlier has lost its
-write-ahead log, or is an old copy. A copy that `fleet backup` made is known by its header, and is
-taken as it is.
+A small file beside the ledger holds the number of its newest event. It is written after each
+commit, so it may lag behind, never lead: a ledger that ends earlier has lost its write-ahead log,
+or is an old copy. A copy by `fleet backup` is known by its header, and is taken as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,47 +25,36 @@ MARK: Final = "newest-event"
 _DIGITS: Final = 20
 
 
-class Mark:
-    """The number of the newest event that is in the ledger of `folder`.
+def _marked(path: Path) -> int:
+    """Return the number in the file; 0 when there is none, or it cannot be understood."""
+    try:
+        return int(path.read_bytes())
+    except (OSError, ValueError):
+        return 0
 
-    It is not flushed, and a disk that refuses it does no harm: it then lags behind.
-    """
 
-    def __init__(self, folder: Path) -> None:
-        """Touch nothing yet."""
-        self._path = folder / MARK
-
-    def read(self) -> int:
-        """Return the number; 0 when there is none, or it cannot be understood."""
-        try:
-            return int(self._path.read_bytes())
-        except (OSError, ValueError):
-            return 0
-
-    def note(self, event: int) -> None:
-        """Put down a number, in the place of the last one: always as many bytes."""
-        with contextlib.suppress(OSError):
-            try:
-                file = self._path.open("r+b", buffering=0)
-            except FileNotFoundError:
-                file = self._path.open("wb", buffering=0)
-            with file:
-                file.write(f"{event:0{_DIGITS}d}\n".encode())
+def _mark(path: Path, event: int) -> None:
+    """Overwrite the number. It is not flushed: a disk that refuses it only makes it lag behind."""
+    with contextlib.suppress(OSError):
+        if not path.exists():
+            path.touch()
+        with path.open("r+b", buffering=0) as file:
+            file.write(f"{event:0{_DIGITS}d}\n".encode())
 
 
 def open_ledger(
     state: Path, make: Callable[..., Ledger] = Ledger, *, accept: bool = False
 ) -> Ledger:
-    """Return what `make` opens or creates, given the file and whom to tell of each newest event.
+    """Return the ledger that `make` opens or creates.
 
-    Raises `StorageError` with the remedy when the ledger is empty, or ends too early, though a
-    fleet with jobs was here; with `accept` such a ledger is taken as it is.
+    Raises `StorageError` with the remedy when it is empty, or ends too early, though a fleet with
+    jobs was here; with `accept` such a ledger is taken as it is.
     """
-    path, mark = state / FILE_NAME, Mark(state)
-    found, marked, traces = found_at(path), mark.read(), _traces(state)
+    path, mark = state / FILE_NAME, state / MARK
+    found, marked, traces = found_at(path), _marked(mark), _traces(state)
     if found is Found.NOTHING and (traces or marked) and not accept:
         raise _refusal(path, "is missing or empty", traces)
-    ledger = make(path, note=mark.note)
+    ledger = make(path, note=partial(_mark, mark))
     try:
         newest = ledger.newest_event()
         if found is Found.LIVE and not accept:
@@ -73,7 +62,7 @@ def open_ledger(
     except BaseException:
         ledger.close()
         raise
-    mark.note(newest)
+    _mark(mark, newest)
     return ledger
 
 

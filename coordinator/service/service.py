@@ -252,7 +252,7 @@ class Service:
                 self._renewals.put(event)
             events.append(event)
         now = system_clock()
-        self._entrance.on_time(now.mono_s)
+        self._entrance.passes(now.mono_s)
         # First, so that whoever asks for the plan is told.
         how = self._plan_file.news(now.mono_s)
         self._shell.turn(events if how is None else [ManifestChanged(how), *events], now)
