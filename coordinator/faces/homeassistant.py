@@ -36,45 +36,6 @@ E = TypeVar("E")
 Keep = Callable[[bytes], object]
 
 
-class Farewell:
-    """Removes the entities of a fleet that is no longer shown in Home Assistant, once.
-
-    `kept` is what `HomeAssistant` has kept. Raises ValueError when it is not.
-    """
-
-    def __init__(self, topics: Topics, kept: bytes, keep: Keep) -> None:
-        """See the class."""
-        self._keep = keep
-        discovery = Discovery(topics, "", commands=False)
-        meters = remembered(kept)
-        nodes = (COORDINATOR, *meters.of, *meters.leaving)
-        self._out = [message for node in nodes for message in discovery.removal(node)]
-        self._out += [Outgoing(topics.home_state(node), b"", retain=True) for node in nodes]
-        self._connected = False
-
-    def sift(self, events: Sequence[E], _now: Now) -> list[E]:
-        """Note the connection, and leave every event to the core."""
-        self._connected |= any(isinstance(event, Connected) for event in events)
-        return list(events)
-
-    def turn(
-        self, _world: World, _changes: Sequence[Change | Record], _now: Now, *, active: bool
-    ) -> list[Outgoing]:
-        """Return the removals at the first connection."""
-        del active
-        if not self._connected or not self._out:
-            return []
-        out, self._out = self._out, []
-        self._keep(b"")
-        return out
-
-    def next_deadline(self) -> None:
-        """No turn is wanted."""
-
-    def close(self) -> None:
-        """Nothing changes at the end."""
-
-
 LOOK_EVERY_S: Final = 1.0
 HOSTS_A_SECOND: Final = 500  # a look at more of them takes longer, and comes less often
 DRIFT_EVERY_S: Final = 10.0
@@ -85,6 +46,18 @@ BIRTH_JITTER_S: Final = 3.0
 BIRTH_EVERY_S: Final = 10.0
 CLEAR_AFTER_S: Final = 5.0  # when Home Assistant has let go of the entities that read it
 _ENDS: Final = frozenset({Event.COMPLETED, Event.FAILED, Event.EXHAUSTED})
+
+
+def farewell(topics: Topics, kept: bytes) -> list[Outgoing]:
+    """Return the messages that remove every entity from Home Assistant.
+
+    `kept` is what `HomeAssistant` has kept. Raises ValueError when it is not.
+    """
+    discovery = Discovery(topics, "", commands=False)
+    meters = remembered(kept)
+    nodes = (COORDINATOR, *meters.of, *meters.leaving)
+    out = [message for node in nodes for message in discovery.removal(node)]
+    return out + [Outgoing(topics.home_state(node), b"", retain=True) for node in nodes]
 
 
 class HomeAssistant:

@@ -46,7 +46,7 @@ from coordinator.service.entrance import Entrance
 from coordinator.service.performer import DAY_S, Event, Retention, Surroundings
 from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
 from coordinator.service.shell import Shell
-from coordinator.service.state_files import installation_id, load_key, open_face
+from coordinator.service.state_files import HomeMemory, installation_id, load_key
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import Store
 
@@ -85,6 +85,7 @@ class Service:
         the ledger as it is, see `open_ledger`.
         """
         self._home = home
+        self._memory = HomeMemory(settings.state)
         self._settings = settings
         self._manager = manager
         self._reloading = False
@@ -111,6 +112,7 @@ class Service:
         core_settings = self._core_settings(
             text_of(access.addresses), now.text(), broker.operator_key()
         )
+        self._farewell = [] if home.enabled else self._memory.farewell(topics)
         self._entrance = Entrance(
             self._link,
             topics,
@@ -184,9 +186,9 @@ class Service:
             JobLogs(settings.state / "logs", settings.max_log_bytes),
             now,
             Retention(events_s=settings.keep_events_days * DAY_S),
-            open_face(
-                settings.state, self._home, topics, rng, commands=core_settings.home_commands
-            ),
+            self._memory.face(topics, rng, commands=core_settings.home_commands)
+            if self._home.enabled
+            else None,
         )
 
     def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
@@ -244,9 +246,8 @@ class Service:
                 self._entrance.admits(event, mono_s)
             ):
                 continue
-            if isinstance(event, Connected) and not self._was_ready:
-                self._was_ready = True
-                ready()
+            if isinstance(event, Connected):
+                self._on_connected(ready)
             self._tell_manager(event)
             if isinstance(event, Incoming) and self._renewals is not None:
                 self._renewals.put(event)
@@ -260,6 +261,14 @@ class Service:
         if any(isinstance(event, ManifestRead | ManifestRefused) for event in events):
             self._on_manifest_read()
         return True
+
+    def _on_connected(self, ready: Callable[[], None]) -> None:
+        if not self._was_ready:
+            self._was_ready = True
+            ready()
+        if self._farewell and self._entrance.publish(*self._farewell):
+            self._farewell = []
+            self._memory.keep(b"")
 
     def _read_metrics(self, answer: Future[Readings]) -> None:
         from coordinator.faces.metrics import Inbox, read

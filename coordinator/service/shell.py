@@ -33,7 +33,7 @@ from coordinator.store.joblog import JobLogs
 from coordinator.store.store import Store
 
 if TYPE_CHECKING:
-    from coordinator.faces.homeassistant import Farewell, HomeAssistant
+    from coordinator.faces.homeassistant import HomeAssistant
 
 log = logging.getLogger("fleet.coordinator")
 
@@ -57,7 +57,7 @@ class Shell:
         logs: JobLogs,
         now: Now,
         retention: Retention | None = None,
-        face: HomeAssistant | Farewell | None = None,
+        face: HomeAssistant | None = None,
     ) -> None:
         """Load the ledger. Raises `StorageError` when it cannot be read."""
         self._face = face

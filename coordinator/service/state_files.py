@@ -13,11 +13,11 @@ from typing import Final
 from broker.clock import Randomness
 from broker.errors import ConfigError
 from broker.pki import keyfiles
+from broker.protocol.events import Outgoing
 from broker.protocol.topics import Topics
 from broker.system.files import RealDisk, make_wanted, write_atomically
 from coordinator import __version__
-from coordinator.faces.homeassistant import Farewell, HomeAssistant
-from coordinator.service.settings import HomeAssistantSettings
+from coordinator.faces.homeassistant import HomeAssistant, farewell
 
 log = logging.getLogger("fleet.coordinator")
 
@@ -73,34 +73,37 @@ def load_key(state: Path) -> bytes:
     return key
 
 
-def open_face(
-    state: Path,
-    home: HomeAssistantSettings,
-    topics: Topics,
-    rng: Randomness,
-    *,
-    commands: bool,
-) -> HomeAssistant | Farewell | None:
-    """Return what shows the fleet in Home Assistant, or removes it from there."""
-    path = state / HOMEASSISTANT
-    kept = path.read_bytes() if path.exists() else None
+class HomeMemory:
+    """What Home Assistant's face finds at its next start, as long as it shows the fleet."""
 
-    def keep(memory: bytes) -> None:
+    def __init__(self, state: Path) -> None:
+        """`state` is the coordinator's folder."""
+        self._path = state / HOMEASSISTANT
+        self._kept = self._path.read_bytes() if self._path.exists() else None
+
+    def face(self, topics: Topics, rng: Randomness, *, commands: bool) -> HomeAssistant:
+        """Return what shows the fleet in Home Assistant."""
+        try:
+            return HomeAssistant(topics, rng, __version__, self._kept, self.keep, commands=commands)
+        except ValueError as error:
+            log.error("%s: %s; its meters start at zero", self._path, error)
+            return HomeAssistant(topics, rng, __version__, None, self.keep, commands=commands)
+
+    def farewell(self, topics: Topics) -> list[Outgoing]:
+        """Return what removes a fleet from there that was shown and is no longer."""
+        try:
+            return [] if self._kept is None else farewell(topics, self._kept)
+        except ValueError as error:
+            log.error("%s: %s", self._path, error)
+            return []
+
+    def keep(self, memory: bytes) -> None:
+        """Put on the disk what is to be found, nothing when that is empty."""
         disk = RealDisk()
         try:
             if memory:
-                write_atomically(disk, path, memory)
+                write_atomically(disk, self._path, memory)
             else:
-                disk.unlink(path)
+                disk.unlink(self._path)
         except OSError as error:
-            log.error("%s: %s; a restart will find older readings", path, error.strerror)
-
-    try:
-        if home.enabled:
-            return HomeAssistant(topics, rng, __version__, kept, keep, commands=commands)
-        return None if kept is None else Farewell(topics, kept, keep)
-    except ValueError as error:
-        log.error("%s: %s; its meters start at zero", path, error)
-        if not home.enabled:
-            return None
-        return HomeAssistant(topics, rng, __version__, None, keep, commands=commands)
+            log.error("%s: %s; a restart will find older readings", self._path, error.strerror)

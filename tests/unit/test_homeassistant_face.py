@@ -13,7 +13,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected, Incoming
 from coordinator.faces.energy import remembered
-from coordinator.faces.homeassistant import DRIFT_EVERY_S, MESSAGES_A_LOOK, Farewell
+from coordinator.faces.homeassistant import DRIFT_EVERY_S, MESSAGES_A_LOOK, farewell
 from tests.harness.coordinator import Host, spec
 from tests.harness.home import Home, homes
 
@@ -337,13 +337,6 @@ def test_whoever_switches_it_off_has_no_ghosts(home: Any) -> None:
     fleet = home()
     fleet.host("pi")
     shown = {topic for topic in fleet.retained if "homeassistant/" in topic}
-    kept: list[bytes] = []
-    farewell = Farewell(fleet.topics, fleet.kept, kept.append)
-    world, now = fleet.shell.core.world, fleet.now
-    assert farewell.turn(world, [], now, active=True) == []
-    farewell.sift([Connected("s")], now)
-    out = farewell.turn(world, [], now, active=True)
+    out = farewell(fleet.topics, fleet.kept)
     assert {one.topic for one in out} >= shown
     assert all(one.retain and not one.payload for one in out)
-    assert farewell.turn(world, [], now, active=True) == []
-    assert kept == [b""]
