@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from pathlib import Path
 
 import pytest
 
 from agent.core.effects import BundleMade, ClearJob, MakeBundle, SpoolReport
-from broker.errors import BadStream, StorageError
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from coordinator.core.effects import AppendIndex, StoreBundle
 from coordinator.jobs.records import BundleKept
-from coordinator.store.store import Store
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import Fleet, spec
-from tests.harness.disks import FullDisk
 
 DATA = b"weights" * 40
 ID = hashlib.sha256(DATA).hexdigest()
@@ -99,45 +94,3 @@ def test_a_bundle_that_does_not_fit_is_asked_for(more: dict[str, object]) -> Non
     reported(fleet, **more)
     assert not fleet.took(StoreBundle)
     assert [one.verdict for one in fleet.host().heard(m.Noted)] == ["wanted"]
-
-
-def test_the_store_takes_what_hashes_to_its_id(tmp_path: Path) -> None:
-    """And finds it again; nothing of it is left on the way in."""
-    store = Store(tmp_path)
-    with pytest.raises(BadStream):
-        store.put("ab" * 32, DATA, "gbt", "oracle")
-    for _ in range(2):
-        store.put(ID, DATA, "gbt", "oracle")
-    path = store.path_of(ID)
-    assert path is not None
-    assert path.read_bytes() == DATA
-    assert Store(tmp_path).sizes() == {ID: len(DATA)}
-    assert not list((tmp_path / "incoming").iterdir())
-
-
-def test_a_disk_that_refuses_leaves_the_store_without_it(tmp_path: Path) -> None:
-    """Another attempt to put it may go well."""
-    disk = FullDisk()
-    disk.full = True
-    store = Store(tmp_path, disk)
-    with pytest.raises(StorageError, match="No space left"):
-        store.put(ID, DATA, "gbt", "oracle")
-    assert not store.has(ID)
-    disk.full = False
-    store.put(ID, DATA, "gbt", "oracle")
-    assert store.has(ID)
-
-
-def test_a_row_of_the_index_that_a_crash_has_torn_is_made_again(tmp_path: Path) -> None:
-    """The index is not flushed row by row: its last rows may be half there, or be zeros."""
-    store = Store(tmp_path)
-    rows = [{"job_id": str(n), "attempt": 1, "artifact_id": ID} for n in range(3)]
-    store.index.append(rows[0])
-    index = tmp_path / "models" / "index.jsonl"
-    with index.open("ab") as file:
-        file.write(bytes(20) + b'{"job_id": "1", "att')
-    again = Store(tmp_path)
-    for row in rows:
-        again.index.append(row)
-    found = [json.loads(line)["job_id"] for line in index.read_text().splitlines()]
-    assert found == ["0", "1", "2"]
