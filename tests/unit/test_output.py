@@ -158,7 +158,7 @@ class Full(RealDisk):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
 def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
-    """The end of a coordinator neither: its ledger is closed after its logs."""
+    """Nobody is told."""
     logs = JobLogs(tmp_path, 1000, Full())
     logs.append(JOB, LogLines(1, 1, ("line",)), 1e9)
 
