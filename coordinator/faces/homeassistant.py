@@ -55,7 +55,7 @@ def farewell(topics: Topics, kept: bytes) -> list[Outgoing]:
     """
     discovery = Discovery(topics, "", commands=False)
     meters = remembered(kept)
-    nodes = (COORDINATOR, *meters.of, *meters.leaving)
+    nodes = (COORDINATOR, *meters.hosts, *meters.leaving)
     out = [message for node in nodes for message in discovery.removal(node)]
     return out + [Outgoing(topics.home_state(node), b"", retain=True) for node in nodes]
 
@@ -229,7 +229,7 @@ class HomeAssistant:
             if len(out) >= room:
                 self._dirty = True
                 break
-            meter = self._meters.of[host.name]
+            meter = self._meters.hosts[host.name]
             state = host_state(world, host, held.get(host.name, []), meter.energy_kwh, now)
             out += self._node(_shape(host, meter.measures), state, now)
         return out

@@ -11,7 +11,6 @@ import functools
 import re
 import sqlite3
 from collections.abc import Iterator
-from enum import Enum, auto
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -20,14 +19,6 @@ from broker.errors import StorageError
 from broker.system.files import RealDisk
 
 Database = sqlite3.Connection
-
-
-class Found(Enum):
-    """What lies where a database is to be opened."""
-
-    NOTHING = auto()  # no file, or an empty one
-    LIVE = auto()  # what is in it may be in the -wal beside it
-    WHOLE = auto()  # a copy that `back_up` has made, or a file that nobody has written to yet
 
 
 IN_MEMORY: Final = ":memory:"
@@ -59,16 +50,18 @@ def _text(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
-def found_at(path: Path) -> Found:
-    """Tell what is there, by the file's header. Raises OSError when it cannot be read."""
+def header(path: Path) -> bytes:
+    """Return the beginning of a file, empty without one. Raises OSError when it is unreadable."""
     try:
         with path.open("rb") as file:
-            header = file.read(20)
+            return file.read(20)
     except FileNotFoundError:
-        return Found.NOTHING
-    if not header:
-        return Found.NOTHING
-    return Found.LIVE if header[18:] == _OF_WAL else Found.WHOLE
+        return b""
+
+
+def is_live(header: bytes) -> bool:
+    """Whether some of a ledger may be in the -wal beside it; `back_up` makes files without one."""
+    return header[18:] == _OF_WAL
 
 
 def open_file(path: str) -> Database:

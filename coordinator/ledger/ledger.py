@@ -189,8 +189,6 @@ class Ledger:
         keeps `LIVE_FACTOR` times as many, whatever becomes of it next. What is left of a history
         is its end without a gap, so that replaying it still gives the row.
         """
-        if keep_per_job < 1:
-            raise ValueError("the newest event of a job is never deleted")
         values = {
             "keep": keep_per_job,
             "keep_live": LIVE_FACTOR * keep_per_job,

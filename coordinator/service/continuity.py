@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.errors import StorageError
-from coordinator.ledger.database import RESTORE, Found, found_at
+from coordinator.ledger.database import RESTORE, header, is_live
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.service.state_files import RECEIPT_KEY
 from coordinator.store.index_rows import INDEX
@@ -51,13 +51,13 @@ def open_ledger(
     jobs was here; with `accept` such a ledger is taken as it is.
     """
     path, mark = state / FILE_NAME, state / MARK
-    found, marked, traces = found_at(path), _marked(mark), _traces(state)
-    if found is Found.NOTHING and (traces or marked) and not accept:
+    found, marked, traces = header(path), _marked(mark), _traces(state)
+    if not found and (traces or marked) and not accept:
         raise _refusal(path, "is missing or empty", traces)
     ledger = make(path, note=partial(_mark, mark))
     try:
         newest = ledger.newest_event()
-        if found is Found.LIVE and not accept:
+        if is_live(found) and not accept:
             _check(path, newest, marked, traces)
     except BaseException:
         ledger.close()

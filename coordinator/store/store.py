@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,15 +34,6 @@ PARTS_KEPT_S: Final = 7 * 86_400.0  # a part that nothing was written to for so 
 RESERVE_BYTES: Final = 64 * 1024 * 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredInfo:
-    """An artifact in the store."""
-
-    artifact_id: str
-    path: Path
-    size_bytes: int
 
 
 class NoRoomError(StorageError):
@@ -134,8 +124,8 @@ class Store:
         part = Part(self._disk, path, artifact_id, size_bytes, chunk_bytes, have)
         return part, RangeSet(have)
 
-    def finish(self, part: Part, model: str, mode: str) -> StoredInfo:
-        """Take a whole part into the store: hash, fsync, rename, fsync the folders.
+    def finish(self, part: Part, model: str, mode: str) -> Path:
+        """Take a whole part into the store, durably; return its path.
 
         Raises `BadStream` when it does not hash to its id; the part is deleted then.
         """
@@ -147,7 +137,7 @@ class Store:
             self._enter(part.artifact_id, part.path, target)
             self._disk.unlink(part.path.with_suffix(".json"))
         self.on_stored(part.size_bytes)
-        return StoredInfo(part.artifact_id, target, part.size_bytes)
+        return target
 
     def put(self, artifact_id: str, data: bytes, model: str, mode: str) -> None:
         """Put an artifact that is in memory into the store, durably.

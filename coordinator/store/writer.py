@@ -174,7 +174,7 @@ class Intake:
 
     def _finish(self, number: int, part: Part, task: FinishPart) -> None:
         try:
-            info = self._store.finish(part, task.model, task.mode)
+            self._store.finish(part, task.model, task.mode)
         except BadStream as error:
             part.close()
             log.warning("artifact %s: %s", task.artifact_id[:12], error)
@@ -184,4 +184,4 @@ class Intake:
             log.error("%s", error)
             self._put(PartFailed(task.artifact_id, number, str(error)))
         else:
-            self._put(PartStored(task.artifact_id, info.size_bytes))
+            self._put(PartStored(task.artifact_id, part.size_bytes))

@@ -242,8 +242,8 @@ def test_the_meter_goes_on_after_a_restart_and_never_back(home: Any) -> None:
         pi.beats(gpus=(GPU,))
         fleet.passes(30)
         shown = fleet.state()["energy_kwh"] or 0.0
-        meters = remembered(fleet.kept).of
-        assert shown <= round(meters["pi"].kept_wh / 1000, 3)
+        meters = remembered(fleet.kept).hosts
+        assert shown <= round(meters["pi"].energy_wh / 1000, 3)
     assert shown > 0.03
     fleet.start(fleet.kept)
     pi.joins(gpus=(GPU,))
@@ -261,7 +261,7 @@ def test_a_clean_end_keeps_the_last_reading(home: Any) -> None:
     pi.beats(gpus=(GPU,))
     fleet.passes(2)
     fleet.shell.close()
-    assert remembered(fleet.kept).of["pi"].kept_wh == pytest.approx(200 * 30 / 3600, rel=0.1)
+    assert remembered(fleet.kept).hosts["pi"].energy_wh == pytest.approx(200 * 30 / 3600, rel=0.1)
 
 
 @pytest.mark.parametrize("kept", [b"x", b"[]", b'{"hosts":{"pi":{"energy_wh":-1}}}',

@@ -129,14 +129,6 @@ def test_a_change_on_an_attempt_that_is_over_is_a_conflict(ledger: Ledger, book:
         ledger.commit(stale.take_changes())
 
 
-def test_an_attempt_never_shrinks() -> None:
-    """It is the fencing token."""
-    book = JobBook()
-    job = move(book, book.add(spec(), NOW, "test"), Event.ASSIGNED)
-    with pytest.raises(AssertionError):
-        book.move(job, Event.STARTED, NOW, "test", attempt=0)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -315,25 +307,6 @@ def test_a_job_that_was_lost_and_then_given_back_has_a_history_in_order(
     job = book.move(job, Event.CHANGED, NOW, "host:pi", "given back", host=None)
     ledger.commit(book.take_changes())
     assert contradiction(job, ledger.events(job.job_id)) == ""
-
-
-def test_a_clock_that_was_set_back_leaves_no_gap_in_a_history(
-    ledger: Ledger, book: JobBook
-) -> None:
-    """An event that looks old stays when one before it does not."""
-    job = book.add(spec(), NOW, "test")
-    for wall_s, event in ((30, Event.ORPHANED), (20, Event.ADOPTED), (40, Event.CANCELLED)):
-        job = book.move(job, event, Now(1.0, NOW.wall_s + wall_s), "test")
-    ledger.commit(book.take_changes())
-    assert ledger.prune_events(1, Now(1.0, NOW.wall_s + 25).text()) == 1
-    left = [event["event"] for event in ledger.events(job.job_id)]
-    assert left == ["orphaned", "adopted", "cancelled"]
-
-
-def test_the_newest_event_of_a_job_is_never_deleted(ledger: Ledger) -> None:
-    """Without it nothing could be replayed."""
-    with pytest.raises(ValueError, match="newest event"):
-        ledger.prune_events(0, NOW.text())
 
 
 def test_an_answer_that_is_too_large_to_be_heard_keeps_nobody_from_starting(ledger: Ledger) -> None:

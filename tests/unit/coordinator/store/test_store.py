@@ -21,14 +21,14 @@ ID = hex_of(DATA)
 def test_an_artifact_is_stored_under_its_hash(tmp_path: Path) -> None:
     """And found again by a new process."""
     store = Store(tmp_path)
-    info = store.finish(write_all(store), "gbt", "oracle")
-    assert info.path == tmp_path / "models" / "gbt_oracle" / IDENTITY / "bundle.tar.zst"
-    assert info.path.read_bytes() == CONTENT
+    path = store.finish(write_all(store), "gbt", "oracle")
+    assert path == tmp_path / "models" / "gbt_oracle" / IDENTITY / "bundle.tar.zst"
+    assert path.read_bytes() == CONTENT
     assert not list((tmp_path / "incoming").iterdir())
     again = Store(tmp_path)
     assert again.has(IDENTITY)
     assert again.sizes() == {IDENTITY: len(CONTENT)}
-    assert again.path_of(IDENTITY) == info.path
+    assert again.path_of(IDENTITY) == path
 
 
 def test_what_hashes_to_something_else_is_deleted(tmp_path: Path) -> None:
