@@ -17,7 +17,7 @@ from typing import IO, Final
 
 from agent.spool.bundle import BundleInfo, make_bundle
 from broker.errors import BadStream
-from broker.system.files import Disk, RealDisk, read, write_atomically
+from broker.system.files import RealDisk, read, write_atomically
 
 KEPT_S: Final = 7 * 86_400.0  # of a job that has gone elsewhere, or nowhere
 _BLOCK_BYTES: Final = 1024 * 1024
@@ -35,7 +35,7 @@ class Checkpoints:
     def __init__(
         self,
         state: Path,
-        disk: Disk | None = None,
+        disk: RealDisk | None = None,
         bundler: Callable[[Path, Path], BundleInfo] = make_bundle,
         unpacker: Callable[[Path, Path], object] = _unpack,
     ) -> None:

@@ -15,9 +15,9 @@ from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import Record
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.problems import ManifestError, Problem
-from coordinator.service.shell import Retention
+from coordinator.service.performer import Retention
+from coordinator.service.performer import Surroundings as CoordinatorSurroundings
 from coordinator.service.shell import Shell as CoordinatorShell
-from coordinator.service.shell import Surroundings as CoordinatorSurroundings
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import Store
 

@@ -67,7 +67,7 @@ def _attempt_does_not_grow(patch: Patch) -> None:
 def _publish_before_commit(patch: Patch) -> None:
     def flush(shell: Any, now: Now) -> None:
         changes, effects = shell.core.take()
-        shell._perform_all(effects)
+        shell._performer.perform(effects, shell.core, now)
         shell._ledger.commit(changes)
 
     patch(Shell, "_flush", flush)
@@ -78,7 +78,7 @@ def _stored_before_fsync(patch: Patch) -> None:
 
 
 def _names_not_synced(patch: Patch) -> None:
-    patch(Store, "_sync_names", lambda store, targets: None)
+    patch(Store, "_sync_names", lambda store, target: None)
 
 
 def _checkpoints_not_hashed(patch: Patch) -> None:

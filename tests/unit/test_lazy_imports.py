@@ -15,9 +15,9 @@ pytestmark = pytest.mark.system
 
 # None of these is for the daemons, nor for a command that shows a few lines.
 HEAVY = {
-    "IPython", "amqtt", "fastapi", "matplotlib", "nicegui", "numpy", "pandas", "pyarrow",
-    "safetensors", "scipy", "sklearn", "starlette", "textual", "torch", "transitions", "typer",
-    "uvicorn", "websockets", "xgboost", "yaml",
+    "IPython", "amqtt", "fastapi", "matplotlib", "nicegui", "numpy", "pandas",
+    "prometheus_client", "pyarrow", "safetensors", "scipy", "sklearn", "starlette", "textual",
+    "torch", "transitions", "typer", "uvicorn", "websockets", "xgboost", "yaml",
 }  # fmt: skip
 BUNDLES = {"tarfile", "zstandard", "cryptography"}
 # What libraries would import for uses that nobody makes of them here (`broker/system/lean.py`).

@@ -20,7 +20,7 @@ from coordinator.ledger.ledger import Ledger
 from coordinator.web.attempt_rows import Attempts, Told, _attempt, _Told, may_end
 from coordinator.web.hub import Hub
 from coordinator.web.pages.timeline_page import runs_of
-from tests.unit.test_attempts import Past
+from tests.unit.coordinator.ledger.test_attempts import Past
 
 TOPICS = Topics()
 NOW = Now(1.0, 1_000_000.0)

@@ -114,7 +114,6 @@ def test_a_log_says_where_lines_are_missing(tmp_path: Path) -> None:
     assert logs.tail(JOB, 1, 2).lines == ["h", "i 9"]
     assert logs.tail(JOB, 1, 2).truncated
     assert logs.tail(JOB, 2, 100).last == 0
-    logs.close()
 
 
 def test_a_log_that_was_let_go_at_its_beginning_is_not_a_hole(tmp_path: Path) -> None:
@@ -126,7 +125,6 @@ def test_a_log_that_was_let_go_at_its_beginning_is_not_a_hole(tmp_path: Path) ->
     assert tail.truncated
     assert not any("missing" in line for line in tail.lines)
     assert tail.lines[-1] == "line 499"
-    logs.close()
 
 
 class FullWhenHalved(RealDisk):
@@ -148,7 +146,6 @@ def test_a_disk_that_is_full_when_a_log_is_halved_costs_no_line(tmp_path: Path) 
     for number in range(1, 101):
         logs.append(JOB, LogLines(1, number, (f"line {number}",)), 1e9)
     assert logs.tail(JOB, 1, 1000).lines == [f"line {number}" for number in range(1, 101)]
-    logs.close()
 
 
 class Full(RealDisk):
@@ -161,10 +158,9 @@ class Full(RealDisk):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
 def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
-    """The end of a coordinator neither: its ledger is closed after its logs."""
+    """Nobody is told."""
     logs = JobLogs(tmp_path, 1000, Full())
     logs.append(JOB, LogLines(1, 1, ("line",)), 1e9)
-    logs.close()
 
 
 def test_who_follows_sees_each_line_once_and_is_told_of_holes() -> None:

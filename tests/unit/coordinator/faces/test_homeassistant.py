@@ -13,7 +13,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected, Incoming
 from coordinator.faces.energy import remembered
-from coordinator.faces.homeassistant import DRIFT_EVERY_S, MESSAGES_A_LOOK, Farewell
+from coordinator.faces.homeassistant import DRIFT_EVERY_S, MESSAGES_A_LOOK, farewell
 from tests.harness.coordinator import Host, spec
 from tests.harness.home import Home, homes
 
@@ -242,8 +242,8 @@ def test_the_meter_goes_on_after_a_restart_and_never_back(home: Any) -> None:
         pi.beats(gpus=(GPU,))
         fleet.passes(30)
         shown = fleet.state()["energy_kwh"] or 0.0
-        meters = remembered(fleet.kept).of
-        assert shown <= round(meters["pi"].kept_wh / 1000, 3)
+        meters = remembered(fleet.kept).hosts
+        assert shown <= round(meters["pi"].energy_wh / 1000, 3)
     assert shown > 0.03
     fleet.start(fleet.kept)
     pi.joins(gpus=(GPU,))
@@ -261,7 +261,7 @@ def test_a_clean_end_keeps_the_last_reading(home: Any) -> None:
     pi.beats(gpus=(GPU,))
     fleet.passes(2)
     fleet.shell.close()
-    assert remembered(fleet.kept).of["pi"].kept_wh == pytest.approx(200 * 30 / 3600, rel=0.1)
+    assert remembered(fleet.kept).hosts["pi"].energy_wh == pytest.approx(200 * 30 / 3600, rel=0.1)
 
 
 @pytest.mark.parametrize("kept", [b"x", b"[]", b'{"hosts":{"pi":{"energy_wh":-1}}}',
@@ -337,13 +337,6 @@ def test_whoever_switches_it_off_has_no_ghosts(home: Any) -> None:
     fleet = home()
     fleet.host("pi")
     shown = {topic for topic in fleet.retained if "homeassistant/" in topic}
-    farewell = Farewell(fleet.topics, fleet.kept)
-    world, now = fleet.shell.core.world, fleet.now
-    assert farewell.turn(world, [], now, active=True) == []
-    farewell.sift([Connected("s")], now)
-    out = farewell.turn(world, [], now, active=True)
+    out = farewell(fleet.topics, fleet.kept)
     assert {one.topic for one in out} >= shown
     assert all(one.retain and not one.payload for one in out)
-    assert farewell.take_memory() == b""
-    assert farewell.turn(world, [], now, active=True) == []
-    assert farewell.take_memory() is None

@@ -11,7 +11,8 @@ import pytest
 from broker.errors import StorageError
 from coordinator.ledger.database import back_up
 from coordinator.ledger.ledger import FILE_NAME, Ledger
-from coordinator.service import continuity, receipt_key
+from coordinator.service import continuity
+from coordinator.service.state_files import load_key
 from tests.system.test_ledger_kill import batches
 
 WAL = f"{FILE_NAME}-wal"
@@ -27,7 +28,7 @@ class Scene:
         """A coordinator starts."""
         make: Callable[..., Ledger] = lambda path, note: Ledger(path, note=note)  # noqa: E731
         ledger = continuity.open_ledger(self.state, make, accept=accept)
-        receipt_key.load_key(self.state)
+        load_key(self.state)
         return ledger
 
     def works(self, *, stops: bool = True) -> None:
@@ -154,9 +155,9 @@ def test_what_is_lost_is_gone_without_when_somebody_says_so(scene: Scene, what: 
     for path in scene.state.glob(f"{what}*"):
         path.unlink()
     scene.refused()
-    key = receipt_key.load_key(scene.state)
+    key = load_key(scene.state)
     scene.opens(accept=True).close()
-    assert receipt_key.load_key(scene.state) == key
+    assert load_key(scene.state) == key
     scene.works(stops=False)
     (scene.state / WAL).unlink()
     scene.refused()

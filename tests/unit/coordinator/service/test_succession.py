@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from broker.protocol.events import Connected, Disconnected, Incoming
 from broker.protocol.messages import Holder, Status, encode
 from broker.protocol.topics import Topics
-from broker.system.machine import new_id
 from coordinator.core.receipts import ledger_id
-from coordinator.ledger.ledger import FILE_NAME
-from coordinator.service import installation
-from coordinator.service.installation import installation_id
 from coordinator.service.succession import (
     ANSWER_S,
     DENIED_S,
@@ -313,38 +306,3 @@ def test_a_word_on_the_holders_topic_is_no_holder(coming: Coming) -> None:
 def test_a_ledgers_id_follows_from_its_key() -> None:
     """Moved aside or restored, a ledger is the same to others as long as the key is there."""
     assert ledger_id(b"a" * 32) == ledger_id(b"a" * 32) != ledger_id(b"b" * 32)
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    """A state folder that a coordinator has used."""
-    installation_id(tmp_path / "state", "a machine", new_id)
-    return tmp_path / "state"
-
-
-def test_an_installation_keeps_its_id(state: Path) -> None:
-    """Over restarts, and whatever becomes of its ledger."""
-    first = installation_id(state, "a machine", new_id)
-    (state / FILE_NAME).unlink(missing_ok=True)
-    assert installation_id(state, "a machine", new_id) == first
-
-
-def test_a_copy_is_another_installation(state: Path, tmp_path: Path) -> None:
-    """On another machine, in another folder, or one in the place of the other."""
-    first = installation_id(state, "a machine", new_id)
-    shutil.copytree(state, tmp_path / "copy")
-    ids = [first, installation_id(tmp_path / "copy", "a machine", new_id)]
-    state.rename(tmp_path / "away")
-    shutil.copytree(tmp_path / "away", state)
-    ids += [installation_id(state, "a machine", new_id)]
-    ids += [installation_id(state, "another machine", new_id)]
-    assert len(set(ids)) == 4
-
-
-@pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"id": 1}', b"\xff\xfe"])
-def test_a_damaged_id_is_replaced(state: Path, damaged: bytes) -> None:
-    """It costs a wait of some seconds, no more."""
-    first = installation_id(state, "a machine", new_id)
-    (state / installation.FILE_NAME).write_bytes(damaged)
-    second = installation_id(state, "a machine", new_id)
-    assert first != second == installation_id(state, "a machine", new_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -19,15 +18,16 @@ from typing import Any
 import pytest
 
 from broker.clock import Now
-from broker.protocol.messages import Needs
 from broker.system.files import FolderLock
 from coordinator.admin import __main__ as maintenance
 from coordinator.core.uploads import index_row
 from coordinator.jobs.jobs import JobBook
-from coordinator.jobs.plan_entries import CHECKPOINTS, JobSpec, job_id
+from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.store.store import BUNDLE, Store
+from tests.harness.coordinator import spec
+from tests.harness.stored import put
 
 NOW = Now(1.0, 1.8e9)
 OLD_S = 8 * 24 * 3600.0
@@ -38,7 +38,7 @@ class State:
     """A coordinator's state folder with two completed jobs and a pending one."""
 
     root: Path
-    bundles: dict[str, Path]
+    bundles: dict[str, Any]
     ids: dict[str, str]
     capsys: pytest.CaptureFixture[str]
 
@@ -75,23 +75,6 @@ class State:
         return self.root / "models" / "index.jsonl"
 
 
-def spec(name: str) -> JobSpec:
-    """A job."""
-    return JobSpec(
-        job_id=job_id("gbt", "oracle", {"of": name}, "host", (), 0), name=name, model="gbt",
-        mode="oracle", hyper={"of": name}, split_recipe="host", train_hosts=("a",), seed=0,
-        n_resamples=1, priority=0, needs=Needs(),
-    )  # fmt: skip
-
-
-def stored(store: Store, data: bytes, mode: str = "oracle") -> tuple[str, Path]:
-    """Put an artifact into the store."""
-    artifact_id = hashlib.sha256(data).hexdigest()
-    part, _ = store.open_part(artifact_id, len(data), 1024)
-    part.write(0, data)
-    return artifact_id, store.finish(part, "gbt", mode).path
-
-
 @pytest.fixture
 def state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> State:
     """As a coordinator leaves it: one of the jobs was requeued and completed again."""
@@ -103,7 +86,8 @@ def state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> State:
         ids[name] = job.job_id
         for attempt in range(1, 3 if name == "second" else 2):
             data = f"{name} {attempt}".encode()
-            artifact_id, bundles[f"{name}.{attempt}"] = stored(store, data)
+            artifact_id = put(store, data)
+            bundles[f"{name}.{attempt}"] = store.path_of(artifact_id)
             job = book.move(job, Event.ASSIGNED, NOW, "test", host="pi", attempt=attempt)
             job = book.move(job, Event.STARTED, NOW, "test")
             job = book.move(
@@ -174,7 +158,9 @@ def test_a_completed_job_without_its_artifact_is_named_with_the_remedy(state: St
 
 def test_an_artifact_nobody_refers_to_is_told_and_kept(state: State) -> None:
     """It may be all that is left of a ledger that was lost."""
-    _, spare = stored(Store(state.root), b"spare")
+    store = Store(state.root)
+    spare = store.path_of(put(store, b"spare"))
+    assert spare is not None
     code, text = state.fsck("--repair")
     assert (code, spare.exists()) == (1, True)
     assert re.search(r"unreferenced: models/gbt_oracle/\w{64}/bundle.tar.zst: neither", text)
@@ -183,7 +169,7 @@ def test_an_artifact_nobody_refers_to_is_told_and_kept(state: State) -> None:
 
 def test_a_checkpoint_is_no_finding(state: State) -> None:
     """The coordinator deletes it when no job goes on from it; nor is it counted as a result."""
-    stored(Store(state.root), b"half a model", CHECKPOINTS)
+    put(Store(state.root), b"half a model", CHECKPOINTS)
     code, text = state.fsck()
     assert code == 0
     assert text == "3 jobs, 3 artifacts, 1 checkpoint (0.0 MiB hashed): 0 findings\n"
@@ -366,7 +352,7 @@ def test_a_log_of_an_unknown_job_is_told(state: State) -> None:
 
 def test_while_a_coordinator_is_at_work_fsck_only_looks(state: State) -> None:
     """`--repair` is refused with exit code 2; what is just being made is not called a fault."""
-    stored(Store(state.root), b"just arrived")
+    put(Store(state.root), b"just arrived")
     with state.index.open("ab") as file:
         file.write(b'{"half')
     lock = FolderLock(state.root, "coordinator")

@@ -25,8 +25,9 @@ from coordinator.core.effects import (
 from coordinator.core.uploads import ABANDONED_S
 from coordinator.store.store import Store
 from coordinator.store.writer import Intake
-from tests.unit.test_filing import Coordinator
+from tests.harness.shell import Coordinator, ledgers_closed
 
+__all__ = ["ledgers_closed"]
 CHUNK = 1024
 CONTENT = bytes(range(256)) * 16
 IDENTITY = hashlib.sha256(CONTENT).hexdigest()

@@ -1,13 +1,13 @@
-"""What attempts have brought: told, fetched, kept for so long, and told from ledgers of old."""
+"""What operators ask that is in the ledger, the store or a log; a ledger that cannot be read."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
-from broker.protocol.topic_table import Kind
+from coordinator.core.filing import RETRY_S
 from coordinator.jobs.set_aside import command, kept_words, set_aside, told_metric
 from coordinator.ledger.database import back_up
 from coordinator.ledger.ledger import FILE_NAME
 from tests.harness.coordinator import OPERATOR
-from tests.unit.test_filing import Coordinator, ledgers_closed  # noqa: F401 - it is for each test
+from tests.harness.shell import ID, Coordinator, finished, ledgers_closed, reports
 
+__all__ = ["ledgers_closed"]
 DAY_S = 86_400.0
 FIRST, SECOND, THIRD = (word * 20 for word in (b"first weights", b"second weights", b"third"))
 
@@ -41,10 +42,7 @@ class Scene:
     def brings(self, data: bytes, auroc: float = 0.9) -> None:
         """A host takes the job, and brings this; it becomes a file, written long ago."""
         host = self.coordinator.host().joins()
-        host.reports(
-            m.Finished, host.runs(), artifact_id=hex_of(data), size_bytes=len(data),
-            bundle=base64.b64encode(data).decode(), metrics={"auroc": auroc},
-        )  # fmt: skip
+        reports(host, host.runs(), data, metrics={"auroc": auroc})
         self.coordinator.files()
         self.coordinator.passes(1.5)
         path = self.coordinator.store.path_of(hex_of(data))
@@ -53,15 +51,10 @@ class Scene:
 
     def asks(self, ask: Any) -> Any:
         """An operator asks; the answer."""
-        coordinator = self.coordinator
-        earlier, coordinator.sent = coordinator.sent, []
-        topic = coordinator.topics.operator_request(OPERATOR)
-        coordinator.handle(Incoming(topic, m.encode(ask)))
-        coordinator.files()
-        answers = [one for one in coordinator.sent if one[0].kind is Kind.OPERATOR_RESPONSE]
-        coordinator.sent = [*earlier, *(one for one in coordinator.sent if one not in answers)]
-        ((_, found),) = answers
-        return found
+        self.coordinator.answers()
+        self.coordinator.tells(ask)
+        self.coordinator.files()
+        return self.coordinator.answers()[0]
 
     def requeues(self) -> Any:
         """An operator has it trained again; what that is answered."""
@@ -74,13 +67,10 @@ class Scene:
         answer = self.asks(m.AskFetch(id=self.coordinator.new_id(), job="job", attempt=attempt))
         if not answer.ok:
             return str(answer.message)
-        coordinator = self.coordinator
-        coordinator.chunks.clear()
-        grant = m.encode(m.Grant(missing=((0, 1),), horizon=1, window_chunks=4))
-        coordinator.handle(Incoming(coordinator.topics.download_grant(OPERATOR), grant))
+        data = self.coordinator.fetched()
         stored = m.encode(m.Stored())
-        coordinator.handle(Incoming(coordinator.topics.download_grant(OPERATOR), stored))
-        return b"".join(coordinator.chunks)
+        self.coordinator.handle(Incoming(self.coordinator.topics.download_grant(OPERATOR), stored))
+        return data
 
     def results(self) -> list[dict[str, Any]]:
         """What `show` tells of them."""
@@ -206,10 +196,7 @@ def test_a_result_that_came_too_late_is_one_of_its_attempt(scene: Scene) -> None
     job = host.runs()
     scene.coordinator.passes(7200)
     assert scene.coordinator.job().state == "failed"
-    host.reports(
-        m.Finished, job, artifact_id=hex_of(FIRST), size_bytes=len(FIRST),
-        bundle=base64.b64encode(FIRST).decode(), metrics={"auroc": 0.7},
-    )  # fmt: skip
+    reports(host, job, FIRST, metrics={"auroc": 0.7})
     scene.coordinator.files()
     assert [(one["attempt"], one["set_aside_at"]) for one in scene.results()] == [(1, None)]
     assert scene.fetches(1) == FIRST
@@ -246,3 +233,62 @@ def test_a_result_whose_file_was_emptied_is_said_to_be_gone(scene: Scene) -> Non
     scene.coordinator = scene.coordinator.crashes()
     said = scene.fetches(None)
     assert "is gone from the store; `fleet requeue` makes it again" in str(said)
+
+
+@contextmanager
+def unreadable(folder: Path, table: str) -> Iterator[None]:
+    """A part of the ledger is not there, as where a disk has lost it."""
+    other = sqlite3.connect(folder / FILE_NAME, isolation_level=None)
+    other.execute(f"ALTER TABLE {table} RENAME TO hidden")
+    try:
+        yield
+    finally:
+        other.execute(f"ALTER TABLE hidden RENAME TO {table}")
+        other.close()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        m.AskShow(id="a", job="job"), m.AskEvents(id="a"), m.AskAttempts(id="a"),
+        m.AskFetch(id="a", job="job", attempt=1),
+    ],
+)  # fmt: skip
+def test_who_asks_is_told_what_is_wrong(tmp_path: Path, ask: Any) -> None:
+    """And asks again, when it is mended."""
+    scene = Scene(tmp_path)
+    scene.brings(FIRST)
+    scene.requeues()
+    with unreadable(tmp_path, "events"):
+        answer = scene.asks(ask)
+        assert (answer.ok, answer.code) == (False, "refused")
+        assert FILE_NAME in answer.message
+        assert "no such table" in answer.message
+    assert scene.asks(ask).ok
+
+
+def test_a_small_result_that_cannot_be_read_becomes_a_file_later(tmp_path: Path) -> None:
+    """It is in the ledger as long as that."""
+    coordinator = finished(tmp_path)
+    coordinator.slow.clear()
+    with unreadable(tmp_path, "bundles"):
+        again = coordinator
+        again.core.world.filing_s.clear()
+        again.core.world.unfiled_left[ID] = None
+        again.core.world.timers.set(("unfiled",), again.mono_s)
+        again.handle()
+        again.files()
+    assert not again.store.has(ID)
+    again.passes(RETRY_S + 1)
+    again.files()
+    assert again.store.has(ID)
+
+
+def test_what_is_fetched_while_it_cannot_be_read_is_asked_for_again(tmp_path: Path) -> None:
+    """Nothing is sent in its place, and it does not count as lost."""
+    coordinator: Coordinator = finished(tmp_path)
+    coordinator.tells(m.AskFetch(id="f", job="job"))
+    with unreadable(tmp_path, "bundles"):
+        assert not coordinator.fetched()
+    coordinator.passes(2)
+    assert hex_of(coordinator.chunks[0]) == ID

@@ -21,7 +21,7 @@ from broker.system.settings import BrokerSettings
 from broker.system.systemd import Notifier
 from coordinator.core.effects import ReloadAsked, Tick
 from coordinator.manifest.source import LAST_GOOD
-from coordinator.service.__main__ import Service
+from coordinator.service.service import Service
 from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
 from tests.harness.brokers import free_port
 from tests.harness.disks import hanging
