@@ -19,7 +19,7 @@ from broker.errors import ConfigError, FleetError, plain
 from broker.protocol.hyperschema import meant
 from broker.sentences import HANG, laid_out, printable
 from coordinator import __version__
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
 from coordinator.ui.exit_codes import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,

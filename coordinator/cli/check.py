@@ -13,7 +13,7 @@ import click
 from broker.errors import ConfigError
 from broker.sentences import HANG, counted, printable
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone, Unreachable
+from coordinator.client.contact import NotDone, Unreachable
 from coordinator.jobs.host_paging import known_names
 from coordinator.ui.exit_codes import EXIT_REFUSED
 from coordinator.ui.live import POLL_S, View, watch_option, watching

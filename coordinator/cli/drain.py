@@ -16,7 +16,7 @@ from broker.protocol.messages import AskDrain, AskPause, AskResume, AskSnooze
 from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.cli.serve import become_module
-from coordinator.client.errors import NotDone
+from coordinator.client.contact import NotDone
 from coordinator.jobs.set_aside import begins_again
 from coordinator.ui.candidates import complete_first_host, complete_host
 from coordinator.ui.exit_codes import EXIT_REFUSED

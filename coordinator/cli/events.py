@@ -14,7 +14,7 @@ import click
 
 from broker.protocol.messages import AskEvents
 from broker.system.machine import new_id
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
 from coordinator.ui.candidates import complete_host, complete_job
 from coordinator.ui.options import client_options, json_option
 from coordinator.ui.words import moment as local_moment

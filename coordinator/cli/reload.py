@@ -10,7 +10,7 @@ import click
 from broker.protocol.messages import AskReload
 from broker.sentences import printable
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone
+from coordinator.client.contact import NotDone
 from coordinator.ui.exit_codes import EXIT_REFUSED
 from coordinator.ui.options import client_options, json_option
 from coordinator.ui.words import say

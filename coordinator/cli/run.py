@@ -15,7 +15,7 @@ from broker.protocol.messages import AskRun
 from broker.protocol.topics import Topics
 from broker.sentences import printable
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone
+from coordinator.client.contact import NotDone
 from coordinator.ui.candidates import complete_host, complete_model, models_of_hosts
 from coordinator.ui.exit_codes import EXIT_REFUSED
 from coordinator.ui.options import connect, json_option, timeout_option, where, where_options

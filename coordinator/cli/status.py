@@ -11,7 +11,7 @@ from broker.errors import RemoteError
 from broker.protocol.messages import AskStatus
 from broker.sentences import printable
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone, Unreachable
+from coordinator.client.contact import NotDone, Unreachable
 from coordinator.ui.live import View, viewing
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from broker.errors import RemoteError
 from broker.protocol.messages import AskWhy
 from broker.sentences import counted
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone, Unreachable
+from coordinator.client.contact import NotDone, Unreachable
 from coordinator.scheduler.explanation_layout import alike, no_room, wished
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import job_argument

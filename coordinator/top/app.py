@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import ClassVar, Final
 
 from rich.text import Text
@@ -24,13 +23,13 @@ from broker.errors import FleetError
 from broker.protocol.messages import AskCancel, AskDrain, AskRequeue, AskResume, Command
 from broker.sentences import printable
 from broker.system.machine import new_id, system_clock
-from coordinator.client.watcher import TIMEOUT_S, Unanswered, Watcher
+from coordinator.client.contact import Outage, Unreachable
+from coordinator.client.watcher import TIMEOUT_S, Watcher
 from coordinator.jobs.set_aside import set_aside
 from coordinator.top import headline, host_table, job_table
 from coordinator.top.detail import Detail, HostDetail, JobDetail
 from coordinator.top.dialogs import Confirm, Filter, Help
 from coordinator.top.grid import ABOVE, HOSTS, JOBS, Grid
-from coordinator.top.headline import Connection
 from coordinator.top.host_table import HostLine
 from coordinator.top.job_table import JobLine
 from coordinator.top.keys import Keys
@@ -73,9 +72,8 @@ class Top(OneKeyAtATime):
         self.watcher = watcher
         self.theme = LIGHT if light else DARK
         self._every_s = every_s
-        self._drawn: tuple[int, str, bool] | None = None
+        self._drawn: tuple[int, Outage | None] | None = None
         self._drawn_s = 0.0
-        self._link = self._look_at_link(None)
 
     def compose(self) -> ComposeResult:
         """Two lines, perhaps what is not as usual, two tables, keys."""
@@ -131,7 +129,7 @@ class Top(OneKeyAtATime):
     def _draw_what_is_new(self) -> None:
         if not self.screen_stack:
             return  # it ends
-        now = (self.watcher.version, self.watcher.why, self.watcher.connected)
+        now = (self.watcher.version, self.watcher.outage)
         if now != self._drawn or time.monotonic() - self._drawn_s >= IDLE_EVERY_S:
             self.draw()
 
@@ -141,15 +139,16 @@ class Top(OneKeyAtATime):
             self._draw()
 
     def _draw(self) -> None:
-        link = self._link = self._look_at_link(self._link)
-        seen, now_s = self.watcher.snapshot(), time.monotonic()
-        self._drawn, self._drawn_s = (seen.version, link.why, link.connected), now_s
+        outage, seen = self.watcher.outage, self.watcher.snapshot()
+        self._drawn, self._drawn_s = (seen.version, outage), time.monotonic()
         base = self.screen_stack[0]
         width = self.size.width - 2  # a blank on either side
-        base.query_one("#where", Static).update(self._text(headline.where(seen, link, width)))
+        base.query_one("#where", Static).update(
+            self._text(headline.where(seen, self.watcher, width))
+        )
         base.query_one("#counts", Static).update(self._text(headline.counts(seen, width)))
         for name, words in (
-            ("#banner", headline.trouble(seen, link, now_s)),
+            ("#banner", headline.trouble(seen, outage, self._drawn_s)),
             ("#pause", headline.pause(seen)),
         ):
             banner = base.query_one(name, Static)
@@ -160,15 +159,6 @@ class Top(OneKeyAtATime):
         self._share_the_height()
         if isinstance(self.screen, Detail):
             self.screen.refresh_facts()
-
-    def _look_at_link(self, before: Connection | None) -> Connection:
-        watcher = self.watcher
-        now = Connection(
-            watcher.address, watcher.topics.root, watcher.user, watcher.connected, watcher.why,
-            time.monotonic(), watcher.silent_s(),
-        )  # fmt: skip
-        same = before is not None and before.connected == now.connected
-        return replace(now, since_s=before.since_s) if same and before else now
 
     def _text(self, cells: list[Cell]) -> Text:
         colours = self.theme_variables
@@ -337,7 +327,7 @@ class Top(OneKeyAtATime):
         try:
             await asyncio.wrap_future(self.watcher.ask(command))  # type: ignore[arg-type] # each is
         except FleetError as error:
-            title = "No answer" if isinstance(error, Unanswered) else "Not done"
+            title = "No answer" if isinstance(error, Unreachable) else "Not done"
             # No markup: "[broker]" in it is text.
             said = told(str(error))
             self.notify(said, title=title, severity="error", timeout=12, markup=False)

@@ -118,7 +118,7 @@ class Detail(ModalScreen[None]):
             scroll.scroll_end(animate=False)
 
     async def ask(self, request: Any) -> Any:
-        """Return the data of the coordinator's answer. Raises `AskedInVain`."""
+        """Return the data of the coordinator's answer. Raises `NotDone`."""
         return await asyncio.wrap_future(self.watcher.ask(request))
 
 

@@ -18,7 +18,7 @@ from broker.sentences import printable
 from broker.system.address import parse_addresses, text_of
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
-from coordinator.client.errors import NotDone
+from coordinator.client.contact import NotDone
 from coordinator.ui.ca_files import addresses_of, broker_url
 from coordinator.ui.words import say
 

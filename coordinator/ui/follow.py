@@ -13,7 +13,7 @@ from broker.protocol.messages import JOB_ROW, PROGRESS, AskShow, AskWhy, Progres
 from broker.protocol.topic_table import Kind
 from broker.sentences import printable, span
 from broker.system.machine import new_id
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
 from coordinator.jobs.job_progress import part_of
 from coordinator.jobs.set_aside import BELOW_CHANCE, main_metric, metric_words
 from coordinator.ui.progress import BAR

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import click
 
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
 from coordinator.ui.options import client_options, json_option
 from coordinator.ui.words import print_json, print_json_line, say
 

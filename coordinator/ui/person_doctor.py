@@ -23,7 +23,7 @@ from broker.protocol.messages import AskStatus
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient
-from coordinator.client.errors import NotDone, Unreachable
+from coordinator.client.contact import NotDone, Unreachable
 from coordinator.ui.options import where
 
 TIMEOUT_S: Final = 12.0

@@ -22,7 +22,7 @@ from broker.errors import BadMessage, BadStream, ConfigError, LocalError, plain
 from broker.protocol.messages import MAX_JOBS, AskEach, AskShow
 from broker.sentences import counted, printable
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone, Unreachable
+from coordinator.client.contact import NotDone, Unreachable
 from coordinator.ui.candidates import STATES as SUITABLE
 from coordinator.ui.candidates import complete_job, complete_model
 from coordinator.ui.exit_codes import EXIT_REFUSED, EXIT_UNREACHABLE

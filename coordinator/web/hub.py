@@ -131,7 +131,7 @@ class Hub:
                 self._tell(listener, news)
 
     async def ask(self, request: OperatorRequest) -> Any:
-        """Ask the coordinator. Raises `AskedInVain`, or `ConfigError` for an unusable key.
+        """Ask the coordinator. Raises as `Session.send` does.
 
         A command expires when nobody waits for its answer any more. A coordinator that comes to
         itself within a minute of that carries it out all the same, since it allows that much for

@@ -20,7 +20,7 @@ from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.cli import fleet, main
 from coordinator.client.client import OperatorClient
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
 from tests.harness.brokers import BrokerProcess
 
 END_S = 2.0  # less than any wait that is given up

@@ -22,7 +22,7 @@ from coordinator import cli
 from coordinator.admin import __main__ as maintenance
 from coordinator.cli import reload
 from coordinator.cli.check import problems_to_list
-from coordinator.client.errors import NotDone
+from coordinator.client.contact import NotDone
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.manifest_file import load_manifest
 from coordinator.manifest.problems import ManifestError

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from coordinator.cli.list_ import _draw as draw_jobs
 from coordinator.cli.workers import _draw as draw_hosts
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
 from coordinator.ui import live, words
 from coordinator.ui.columns import Column, fit, make_table
 from coordinator.ui.job_order import by_row

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,17 +22,18 @@ from broker.protocol.messages import (
     encode,
 )
 from broker.protocol.topics import Topics
+from broker.system.settings import BrokerSettings
+from coordinator.client.contact import Outage
 from coordinator.client.mirror import Mirror
 from coordinator.client.seen import Snapshot
+from coordinator.client.watcher import Watcher
 from coordinator.top import detail_pages, headline, host_table, job_table, layout
 from coordinator.top.dialogs import KEYS, MARK, _keys
-from coordinator.top.headline import Connection
 from coordinator.ui import words
 from coordinator.ui.job_order import by_row
 
 TOPICS = Topics()
 GIB = 2**30
-LINK = Connection("mqtt://pi.lan:1883", "fleet", "operator:local", True, "", 0.0)
 
 
 def _id(name: str) -> str:
@@ -129,21 +129,23 @@ def test_a_narrow_window_keeps_what_matters_most() -> None:
     said = ["".join(text for text, _ in headline.counts(fleet.seen, width)) for width in (58, 100)]
     assert said[0] == "hosts 0 online  jobs 1 running 1 pending 1 failed …"
     assert said[1].endswith("1 failed 1 completed 1 cancelled")
-    said = ["".join(text for text, _ in headline.where(fleet.seen, LINK, width))
+    watcher = Watcher(BrokerSettings(url="mqtt://127.0.0.1:1883"))
+    watcher._contact.on_connected()
+    said = ["".join(text for text, _ in headline.where(fleet.seen, watcher, width))
             for width in (24, 38, 58, 100)]  # fmt: skip
     assert said == [
         "fleet top online",
         "fleet top  coordinator online",
-        "fleet top  mqtt://pi.lan:1883  coordinator online",
-        "fleet top  mqtt://pi.lan:1883 fleet  coordinator online  operator:local",
+        "fleet top  mqtt://127.0.0.1:1883  coordinator online",
+        "fleet top  mqtt://127.0.0.1:1883 fleet  coordinator online  operator:local",
     ]
     fleet.hears(TOPICS.summary(), Summary(jobs={}, hosts={}, plan="the summer's trees " * 3))
-    said = ["".join(text for text, _ in headline.where(fleet.seen, LINK, width))
+    said = ["".join(text for text, _ in headline.where(fleet.seen, watcher, width))
             for width in (24, 58, 82)]  # fmt: skip
     assert said == [
         "fleet top online",
         "fleet top  the summer's trees the…  coordinator online",
-        "fleet top  the summer's trees the…  mqtt://pi.lan:1883  coordinator online",
+        "fleet top  the summer's trees the…  mqtt://127.0.0.1:1883  coordinator online",
     ]
 
 
@@ -369,15 +371,15 @@ def test_a_barred_host_says_so() -> None:
 def test_trouble_is_told_and_nothing_else_is() -> None:
     """A coordinator that is away, a broker that is; at the start there is a moment of patience."""
     fleet = _Fleet()
-    assert headline.trouble(fleet.seen, LINK, 1.0) == ""
-    assert "NO COORDINATOR" in headline.trouble(fleet.seen, LINK, 9.0)
+    away = Outage("broker", 0.0, "refused")
+    assert headline.trouble(fleet.seen, away, 1.0) == ""
+    assert "NO COORDINATOR" in headline.trouble(fleet.seen, Outage("answer", 0.0), 9.0)
     fleet.hears(TOPICS.coordinator_status(), _status())
-    assert headline.trouble(fleet.seen, LINK, 9.0) == ""
-    silent = replace(LINK, silent_s=70.0)
-    assert "COORDINATOR SILENT for 70 s" in headline.trouble(fleet.seen, silent, 9.0)
+    assert headline.trouble(fleet.seen, None, 9.0) == ""
+    silent = headline.trouble(fleet.seen, Outage("answer", 0.0), 70.0)
+    assert "COORDINATOR SILENT for 70 s" in silent
     fleet.hears(TOPICS.coordinator_status(), _status("offline", "lost"))
-    assert "COORDINATOR OFFLINE" in headline.trouble(fleet.seen, LINK, 9.0)
-    away = Connection("mqtt://pi.lan:1883", "fleet", "operator:local", False, "refused", 0.0)
+    assert "COORDINATOR OFFLINE" in headline.trouble(fleet.seen, Outage("coordinator", 0.0), 9.0)
     lost = headline.trouble(fleet.seen, away, 9.0)
     assert "NOT CONNECTED to the broker for 9 s (refused)" in lost
 
