@@ -30,7 +30,7 @@ from coordinator.ui.options import (
     where,
     where_options,
 )
-from coordinator.ui.words import say
+from coordinator.ui.words import print_json, say, told
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -235,9 +235,7 @@ def _held(data: dict[str, Any]) -> str:
 
 
 def _say(data: dict[str, Any], text: str, *, as_json: bool) -> None:
-    from coordinator.ui import terminal
-
     if as_json:
-        terminal.print_json(data)
+        print_json(data)
     else:
-        terminal.say(terminal.told(text))
+        say(told(text))

@@ -10,7 +10,7 @@ import click
 from broker.protocol.messages import AskForget
 from broker.system.machine import new_id
 from coordinator.ui.options import client_options, host_argument, json_option
-from coordinator.ui.words import say
+from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -31,8 +31,6 @@ def forget_command(client: OperatorClient, host: str, as_json: bool) -> None:
     expires_at = time.time() + client.timeout_s
     data = client.ask(AskForget(id=new_id(), host=host, expires_at=expires_at))
     if as_json:
-        from coordinator.ui import terminal
-
-        terminal.print_json(data)
+        print_json(data)
     else:
         say(f"{data['host']} is forgotten")

@@ -11,9 +11,10 @@ from broker.protocol.messages import AskReload
 from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone
+from coordinator.ui import reload_lines, terminal
 from coordinator.ui.exit_codes import EXIT_REFUSED
 from coordinator.ui.options import client_options, json_option
-from coordinator.ui.words import say
+from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -32,15 +33,13 @@ def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int
 
     Example: fleet reload
     """
-    from coordinator.ui import terminal
-
     try:
         data = client.ask(AskReload(id=new_id(), expires_at=time.time() + client.timeout_s))
     except NotDone as refusal:
         _complain(refusal, as_json=as_json)
         return EXIT_REFUSED
     if as_json:
-        terminal.print_json({"ok": True, **data})
+        print_json({"ok": True, **data})
     else:
         _print(data, show_all=show_all)
     return 0
@@ -48,7 +47,6 @@ def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int
 
 def _print(data: dict[str, Any], *, show_all: bool) -> None:
     from coordinator.manifest.diff import in_words
-    from coordinator.ui import reload_lines, terminal
 
     out = terminal.console()
     reload_lines.tell(out, data, reload_lines.rows_of(out, show_all=show_all))
@@ -59,11 +57,9 @@ def _print(data: dict[str, Any], *, show_all: bool) -> None:
 
 def _complain(refusal: NotDone, *, as_json: bool) -> None:
     """Print every error of a manifest that was not taken."""
-    from coordinator.ui import terminal
-
     errors = (refusal.data or {}).get("errors", [])
     if as_json:
-        terminal.print_json({"ok": False, "message": str(refusal), "errors": errors})
+        print_json({"ok": False, "message": str(refusal), "errors": errors})
         return
     say(printable(f"error: {refusal}"), err=True)
     for error in errors:

@@ -15,7 +15,7 @@ from coordinator.jobs.set_aside import command, kept_words, set_aside, share_of
 from coordinator.ui.exit_codes import EXIT_REFUSED
 from coordinator.ui.options import client_options, is_confirmed, json_option
 from coordinator.ui.several import Choice, change, choosing, yes_option
-from coordinator.ui.words import say, short, tell_of_namesakes
+from coordinator.ui.words import print_json, say, short, tell_of_namesakes
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -54,9 +54,7 @@ def requeue_command(client: OperatorClient, choice: Choice, yes: bool, as_json: 
     data = client.ask(AskRequeue(id=new_id(), job=job, expires_at=expires_at))
     tell_of_namesakes(data, job)
     if as_json:
-        from coordinator.ui import terminal
-
-        terminal.print_json(data)
+        print_json(data)
         return 0
     told = f"{data['name']} ({data['job_id'][:12]}) is {data['state']}"
     lost = data.get("set_aside")  # a coordinator of another version does not tell

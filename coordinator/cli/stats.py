@@ -15,6 +15,7 @@ import click
 from broker.protocol.messages import AskAttempts
 from broker.system.machine import new_id
 from coordinator.cli.events import moment
+from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
 
 if TYPE_CHECKING:
@@ -98,8 +99,6 @@ def _read(client: OperatorClient, keys: Sequence[str], since_s: float) -> dict[s
 
 
 def _draw(since_s: float, data: dict[str, Any]) -> Iterator[Any]:
-    from coordinator.ui import terminal
-
     total = data["total"]
     if not any([*total["attempts"].values(), *total["jobs"].values()]):
         yield f"nothing has ended since {_local(since_s)}; --since looks further back"
@@ -168,8 +167,6 @@ def _by_day(one: tuple[str, Account]) -> tuple[float, str]:
 
 
 def _cells(name: str, one: Mapping[str, Any], hours: str) -> tuple[Any, ...]:
-    from coordinator.ui import terminal
-
     attempts, success, median_s = one["attempts"], one["success"], one["median_s"]
     return (
         name,

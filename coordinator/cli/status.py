@@ -12,6 +12,7 @@ from broker.protocol.messages import AskStatus
 from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone, Unreachable
+from coordinator.ui import holds, outlook, terminal
 from coordinator.ui.live import View, viewing
 
 if TYPE_CHECKING:
@@ -87,8 +88,6 @@ def _read(client: OperatorClient) -> dict[str, Any]:
 
 
 def _draw(data: dict[str, Any]) -> Iterator[Any]:
-    from coordinator.ui import holds, terminal
-
     yield from holds.paused(data)
     who = data["coordinator"]
     started = terminal.ago(who["started_at"])
@@ -125,8 +124,6 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
 
 def _manifest(who: dict[str, Any]) -> Iterator[Any]:
     """Yield which manifest it is, and what is the matter with it, if anything is."""
-    from coordinator.ui import terminal
-
     if who["plan"]:
         yield _fact("Plan", terminal.printable(who["plan"]))
     yield _fact("Manifest", who["manifest"] or "none")
@@ -165,8 +162,6 @@ def _one_or_more(words: _Words, count: int) -> str:
 
 
 def _fact(title: str, text: str) -> Any:
-    from coordinator.ui import terminal
-
     return terminal.Line(f"{title:<{INDENT}}{text}", indent=INDENT)
 
 
@@ -174,8 +169,6 @@ def _why_nothing_starts(data: dict[str, Any]) -> str:
     if not sum(data["hosts"].values()):
         return "No host is known, so nothing can start: start an agent on each machine."
     if starting := data.get("starting"):
-        from coordinator.ui import outlook
-
         return f"Nothing that is pending can start yet: {outlook.starting(starting)}."
     return "Nothing that is pending can start; `fleet why JOB` says why."
 
@@ -186,8 +179,6 @@ def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | N
     if not left:
         return None
     from datetime import UTC, datetime
-
-    from coordinator.ui import outlook
 
     if left > outlook.BY_THE_WAY:
         return {"text": f"{left} jobs are left; `fleet plan` takes the time to predict them"}

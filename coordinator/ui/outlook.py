@@ -25,6 +25,7 @@ from coordinator.scheduler.estimates import Earlier, Span
 from coordinator.scheduler.feasibility import Waiting
 from coordinator.scheduler.forecast import Forecast, Held, Outlook, forecast
 from coordinator.scheduler.rules import HostView
+from coordinator.ui import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -250,8 +251,6 @@ def say(out: Console, text: str | Text, indent: int = 0, *, hang: int = 0) -> No
 
     What does not fit goes on `hang` blanks further in than it begins.
     """
-    from coordinator.ui import terminal
-
     if isinstance(text, str):
         text = terminal.Text(terminal.told(text))
     line = terminal.Text(" " * indent).append(text)
@@ -263,8 +262,6 @@ def say(out: Console, text: str | Text, indent: int = 0, *, hang: int = 0) -> No
 
 def say_beside(out: Console, title: Text, texts: Sequence[str], indent: int) -> None:
     """Print paragraphs beside a title, each below the other; as `say` does it."""
-    from coordinator.ui import terminal
-
     beside = title.cell_len
     say(out, title + terminal.Text(texts[0]), indent, hang=beside)
     for text in texts[1:]:

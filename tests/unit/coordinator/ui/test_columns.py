@@ -18,9 +18,8 @@ from coordinator.client.contact import Unreachable
 from coordinator.ui import live, words
 from coordinator.ui.columns import Column, fit, make_table
 from coordinator.ui.job_order import by_row
-from coordinator.ui.live import View
+from coordinator.ui.live import View, Window
 from coordinator.ui.terminal import PIPE_WIDTH, Line, drawn, put
-from coordinator.ui.window import Window
 
 JOB = {
     "job_id": "a" * 64, "name": "transformer_ssl-realistic-0027", "state": "running",
