@@ -29,11 +29,11 @@ from coordinator.jobs.set_aside import set_aside
 from coordinator.top import headline, host_table, job_table
 from coordinator.top.detail import Detail, HostDetail, JobDetail
 from coordinator.top.dialogs import Confirm, Filter, Help
-from coordinator.top.grid import ABOVE, HOSTS, JOBS, Grid
 from coordinator.top.host_table import HostLine
 from coordinator.top.job_table import JobLine
 from coordinator.top.keys import Keys
 from coordinator.top.layout import BAD, BUSY, DIM, GOOD, WARN, Cell
+from coordinator.top.table import ABOVE, HOSTS, JOBS, FleetTable
 from coordinator.top.typed import OneKeyAtATime
 from coordinator.ui.terminal import Line
 from coordinator.ui.words import told
@@ -51,7 +51,6 @@ class Top(OneKeyAtATime):
     TITLE = "fleet top"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "show", "Show"),
         Binding("c", "cancel", "Cancel"),
         Binding("r", "requeue", "Requeue"),
         Binding("d", "drain", "Drain"),
@@ -81,24 +80,8 @@ class Top(OneKeyAtATime):
         yield Static(id="counts", markup=False)
         yield Static(id="banner", markup=False)
         yield Static(id="pause", markup=False)
-        yield Grid[HostLine](
-            "hosts",
-            host_table.COLUMNS,
-            host_table.ORDERS,
-            host_table.KINDS,
-            host_table.is_of,
-            host_table.bears,
-            id=HOSTS,
-        )
-        yield Grid[JobLine](
-            "jobs",
-            job_table.COLUMNS,
-            job_table.ORDERS,
-            job_table.KINDS,
-            job_table.is_of,
-            job_table.bears,
-            id=JOBS,
-        )
+        yield FleetTable(host_table.TABLE, id=HOSTS)
+        yield FleetTable(job_table.TABLE, id=JOBS)
         yield Filter(id="filter", placeholder="text to look for", compact=True)
         yield Keys(compact=True, show_command_palette=False)
 
@@ -110,17 +93,17 @@ class Top(OneKeyAtATime):
         self.set_interval(self._every_s, self._draw_what_is_new)
 
     @property
-    def hosts(self) -> Grid[HostLine]:
+    def hosts(self) -> FleetTable[HostLine]:
         """The table of the hosts."""
-        return self.screen_stack[0].query_one(f"#{HOSTS}", Grid)
+        return self.screen_stack[0].query_one(f"#{HOSTS}", FleetTable)
 
     @property
-    def jobs(self) -> Grid[JobLine]:
+    def jobs(self) -> FleetTable[JobLine]:
         """The table of the jobs."""
-        return self.screen_stack[0].query_one(f"#{JOBS}", Grid)
+        return self.screen_stack[0].query_one(f"#{JOBS}", FleetTable)
 
     @property
-    def table(self) -> Grid[HostLine] | Grid[JobLine]:
+    def table(self) -> FleetTable[HostLine] | FleetTable[JobLine]:
         """The table that the keys are for: the one that had the focus last."""
         return self.hosts if self.screen_stack[0].focused is self.hosts else self.jobs
 
@@ -179,13 +162,13 @@ class Top(OneKeyAtATime):
 
     def on_resize(self, _event: events.Resize) -> None:
         """Share the height anew, and say in the first lines what fits."""
-        if self.screen_stack and self.screen_stack[0].query(Grid):
+        if self.screen_stack and self.screen_stack[0].query(FleetTable):
             self.draw()
 
     # Looking
 
-    def on_grid_opened(self) -> None:
-        """A row was clicked twice."""
+    def on_data_table_row_selected(self) -> None:
+        """A row was clicked that was selected before."""
         self.action_show()
 
     def action_show(self) -> None:
