@@ -94,7 +94,7 @@ def config_command(
     from broker.deploy import DATA, Node, Site
     from broker.protocol.topics import Topics
     from broker.system.settings import BrokerSettings, expanded
-    from coordinator.ui.ca_files import home_of
+    from coordinator.ui.ca import home_of
 
     where = ctx.find_root().obj or {}
     settings = BrokerSettings.load(
@@ -138,7 +138,7 @@ def _registered(home: Path | None) -> Registered:
     from broker.deploy.site import FIXED
     from broker.pki.ca import REGISTRY_FILE, issued_in
     from broker.protocol.topics import is_host, is_user
-    from coordinator.ui.ca_files import home_of
+    from coordinator.ui.ca import home_of
 
     folder = home_of(home) / "ca"
     if home is None and not (folder / REGISTRY_FILE).exists():
@@ -200,7 +200,7 @@ def _tell_ports(kind: str, ports: Ports, home: Path | None, settings: BrokerSett
     """Say at which port people are served, and keep it where the CA is, with their addresses."""
     from broker.pki.ca import REGISTRY_FILE
     from broker.system.address import parse_addresses
-    from coordinator.ui.ca_files import home_of, write_ports
+    from coordinator.ui.ca import home_of, write_ports
 
     people = ports.people if kind == "mosquitto" else ports.hosts
     folder = home_of(home)
@@ -229,7 +229,7 @@ def _has_list(folder: Path, home: Path | None) -> bool:
 
     It does where that is in its folder, and where the whole folder has yet to be copied there.
     """
-    from coordinator.ui.ca_files import home_of
+    from coordinator.ui.ca import home_of
 
     if (folder / CRL).is_file() or any((folder / name).exists() for name in _CERTIFICATES):
         return (folder / CRL).is_file()

@@ -15,7 +15,7 @@ from broker.sentences import HANG, counted, printable
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone, Unreachable
 from coordinator.jobs.host_paging import known_names
-from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.live import POLL_S, View, watch_option, watching
 from coordinator.ui.options import json_option, where_options
 from coordinator.ui.words import print_json, say

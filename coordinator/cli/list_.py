@@ -10,10 +10,10 @@ import click
 from coordinator.jobs.set_aside import chance_words
 from coordinator.scheduler.explanation_layout import no_room
 from coordinator.ui import terminal
-from coordinator.ui.job_order import by_row
 from coordinator.ui.live import View, viewing
 from coordinator.ui.several import Choice, model_option, status_option
 from coordinator.ui.terminal import Column
+from coordinator.ui.words import by_row
 
 if TYPE_CHECKING:
     from rich.text import Text

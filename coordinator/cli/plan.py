@@ -18,8 +18,8 @@ from broker.errors import ConfigError
 from broker.protocol.messages import AskStatus, AskTrainers
 from broker.sentences import counted
 from broker.system.machine import machine_name, new_id, system_clock
-from coordinator.ui import outlook, reload_lines, terminal
-from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.cli.reload import announced, rows_of, tell
+from coordinator.ui import EXIT_REFUSED, outlook, terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.words import say, short, told, unread
 
@@ -243,7 +243,7 @@ def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) 
         ],
     }
     if found is not None:
-        data |= reload_lines.announced(found)
+        data |= announced(found)
     return data
 
 
@@ -258,7 +258,7 @@ def _print(
     *,
     show_all: bool,
 ) -> None:
-    rows = reload_lines.rows_of(out, show_all=show_all)
+    rows = rows_of(out, show_all=show_all)
     cut = False
     if found is not None:
         cut |= _print_changes(out, found, rows)
@@ -280,7 +280,7 @@ def _print_changes(out: Any, found: Difference, rows: int) -> bool:
     """Say what would change; return whether that was more than `rows`."""
     from coordinator.manifest.diff import in_words
 
-    cut = reload_lines.tell(out, reload_lines.announced(found), rows)
+    cut = tell(out, announced(found), rows)
     words = in_words(found.counts())
     outlook.say(out, terminal.Text().append("A reload: ", "bold").append(words))
     return cut

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -108,7 +107,7 @@ class OperatorClient(Session):
         where its status says offline), with whether a command may still be done; `ConfigError` for
         an unusable key, or a command to a broker that nobody has named.
         """
-        request = self._let_go(request)
+        self._check_named(request)
         answer = self._ahead.pop(request.id, None) or self.send(request, self.timeout_s)
         return answer.result()
 
@@ -116,16 +115,13 @@ class OperatorClient(Session):
         """Send a question, no command, for whose answer `ask` is to wait later."""
         self._ahead[request.id] = self.send(request, self.timeout_s)
 
-    def _let_go(self, request: OperatorRequest) -> OperatorRequest:
-        """Return a request that may be sent: it does not expire while somebody thinks about it."""
+    def _check_named(self, request: OperatorRequest) -> None:
+        """Have a change confirmed where nobody has named the fleet; raise unless it is."""
         if self.named or not isinstance(request, Command):
-            return request
+            return
         if self._unnamed is None:
             raise ConfigError(f"{text_of(self.addresses)}: is that the fleet? say so by --broker")
-        asked_s = time.monotonic()
         self._unnamed(self.addresses[0], True)
-        expires_at = request.expires_at and request.expires_at + time.monotonic() - asked_s
-        return request.model_copy(update={"expires_at": expires_at})
 
     def silence(self) -> str:
         """Say which of the two does not answer, and what may help."""

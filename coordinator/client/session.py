@@ -141,12 +141,14 @@ class Session:
         """Ask the coordinator; the future bears its data, `NotDone` or `Unreachable`.
 
         Commands are signed where there is an operator key, anew at each repetition: a signature
-        holds for a minute. Of the answers to them the one counts that the key has signed. Raises
-        `ConfigError` for an unusable key.
+        holds for a minute. They expire when nobody waits any more. Of the answers to them the one
+        counts that the key has signed. Raises `ConfigError` for an unusable key.
         """
         # Whoever only looks needs no key, and may have no right to read it.
         key = self._settings.operator_key() if isinstance(request, Command) else None
         now = self._clock()
+        if isinstance(request, Command) and request.expires_at is None:
+            request = request.model_copy(update={"expires_at": now.wall_s + timeout_s})
         grace_s = OFFLINE_S if timeout_s <= USUAL_S else math.inf
         end_s = now.mono_s + timeout_s
         asked = _Asked(request, Future(), key, end_s, grace_s, self._changes)

@@ -22,19 +22,18 @@ from textual.widgets import Input, Static
 from broker.errors import FleetError
 from broker.protocol.messages import AskCancel, AskDrain, AskRequeue, AskResume, Command
 from broker.sentences import printable
-from broker.system.machine import new_id, system_clock
+from broker.system.machine import new_id
 from coordinator.client.contact import Outage, Unreachable
-from coordinator.client.watcher import TIMEOUT_S, Watcher
+from coordinator.client.watcher import Watcher
 from coordinator.jobs.set_aside import set_aside
 from coordinator.top import headline, host_table, job_table
 from coordinator.top.detail import Detail, HostDetail, JobDetail
 from coordinator.top.dialogs import Confirm, Filter, Help
 from coordinator.top.host_table import HostLine
 from coordinator.top.job_table import JobLine
-from coordinator.top.keys import Keys
+from coordinator.top.keys import Keys, OneKeyAtATime
 from coordinator.top.layout import BAD, BUSY, DIM, GOOD, WARN, Cell
 from coordinator.top.table import ABOVE, HOSTS, JOBS, FleetTable
-from coordinator.top.typed import OneKeyAtATime
 from coordinator.ui.terminal import Line
 from coordinator.ui.words import told
 
@@ -244,7 +243,7 @@ class Top(OneKeyAtATime):
         at = f" It is {line.row.state} on {line.row.host}." if line.row.host else ""
         self._confirm(
             f"Cancel {name}?{at}", "Cancel it", f"{name} is cancelled",
-            lambda: AskCancel(id=new_id(), job=line.key, expires_at=_soon()),
+            lambda: AskCancel(id=new_id(), job=line.key),
         )  # fmt: skip
 
     def action_requeue(self) -> None:
@@ -261,7 +260,7 @@ class Top(OneKeyAtATime):
             at += " It is kept for a while: `fleet show` says how it is fetched."
         self._confirm(
             f"Requeue {name}?{at}", "Requeue it", f"{name} is in the queue again",
-            lambda: AskRequeue(id=new_id(), job=line.key, expires_at=_soon()),
+            lambda: AskRequeue(id=new_id(), job=line.key),
         )  # fmt: skip
 
     def action_drain(self) -> None:
@@ -276,13 +275,13 @@ class Top(OneKeyAtATime):
             self._confirm(
                 f"Give {name} jobs again? It is\n{why}", "Resume it",
                 f"{name} is given jobs again",
-                lambda: AskResume(id=new_id(), host=name, expires_at=_soon()),
+                lambda: AskResume(id=new_id(), host=name),
             )  # fmt: skip
         else:
             self._confirm(
                 f"Drain {name}? It gets no new jobs; what it runs is finished there.", "Drain it",
                 f"{name} is drained",
-                lambda: AskDrain(id=new_id(), host=name, expires_at=_soon()),
+                lambda: AskDrain(id=new_id(), host=name),
             )  # fmt: skip
 
     def _job(self) -> JobLine | None:
@@ -317,7 +316,3 @@ class Top(OneKeyAtATime):
         else:
             self.notify(done)
             self.draw()
-
-
-def _soon() -> float:
-    return system_clock().wall_s + TIMEOUT_S

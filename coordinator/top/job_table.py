@@ -16,8 +16,7 @@ from coordinator.jobs.set_aside import BELOW_CHANCE
 from coordinator.scheduler import explanation_layout
 from coordinator.top.layout import BAD, BUSY, DIM, GOOD, PLAIN, WARN, Cell, Column, bar, spark
 from coordinator.top.table import Kind
-from coordinator.ui.job_order import by_activity
-from coordinator.ui.words import NO_HOST, first_line, score, seconds
+from coordinator.ui.words import NO_HOST, by_activity, first_line, score, seconds
 from coordinator.ui.words import took as took_by
 
 STYLES: Final = {

@@ -12,8 +12,8 @@ import click
 
 from broker.errors import ConfigError
 from coordinator.client.contact import USUAL_S
+from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.candidates import complete_host, complete_job
-from coordinator.ui.exit_codes import EXIT_REFUSED
 
 if TYPE_CHECKING:
     from broker.system.address import Address

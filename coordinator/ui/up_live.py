@@ -20,8 +20,7 @@ from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient
 from coordinator.jobs.set_aside import chance_words
-from coordinator.ui import terminal
-from coordinator.ui.exit_codes import EXIT_NOTHING_RAN, EXIT_REFUSED
+from coordinator.ui import EXIT_NOTHING_RAN, EXIT_REFUSED, terminal
 from coordinator.ui.job_board import Board, Row, note
 from coordinator.ui.progress import waiting
 from coordinator.ui.terminal import Column

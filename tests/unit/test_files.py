@@ -128,7 +128,7 @@ from agent.process.orphans import record
 from agent.trainer.data.schema import TensorsIndex, write_json
 from broker.deploy.write import write
 from broker.system.machine import system_clock
-from coordinator.cli.operator_key import operator_key_command
+from coordinator.cli.init import operator_key_command
 folder = Path(sys.argv[1])
 index = TensorsIndex(rows=1, groups=(), episodes=())
 key = ["-o", str(folder / "operator.key")]

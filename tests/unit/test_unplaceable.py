@@ -20,7 +20,7 @@ from coordinator.core.effects import AnswerWithEvents, ManifestRead
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 from coordinator.top import job_table, layout
 from coordinator.ui import terminal, up_live, words
-from coordinator.ui.job_order import by_row
+from coordinator.ui.words import by_row
 from coordinator.web.rows import job_row
 from tests.harness.coordinator import Fleet, spec
 

@@ -30,7 +30,7 @@ from coordinator.client.watcher import Watcher
 from coordinator.top import detail_pages, headline, host_table, job_table, layout
 from coordinator.top.dialogs import KEYS, MARK, _keys
 from coordinator.ui import words
-from coordinator.ui.job_order import by_row
+from coordinator.ui.words import by_row
 
 TOPICS = Topics()
 GIB = 2**30

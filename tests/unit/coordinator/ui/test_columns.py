@@ -17,9 +17,9 @@ from coordinator.cli.workers import _draw as draw_hosts
 from coordinator.client.contact import Unreachable
 from coordinator.ui import live, words
 from coordinator.ui.columns import Column, fit, make_table
-from coordinator.ui.job_order import by_row
 from coordinator.ui.live import View, Window
 from coordinator.ui.terminal import PIPE_WIDTH, Line, drawn, put
+from coordinator.ui.words import by_row
 
 JOB = {
     "job_id": "a" * 64, "name": "transformer_ssl-realistic-0027", "state": "running",
