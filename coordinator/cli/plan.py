@@ -19,6 +19,7 @@ from broker.protocol.messages import AskStatus, AskTrainers
 from broker.sentences import counted
 from broker.system.machine import machine_name, new_id, system_clock
 from coordinator.cli.reload import announced, rows_of, tell
+from coordinator.client.forecast import Picture, look
 from coordinator.ui import EXIT_REFUSED, outlook, terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.words import say, short, told, unread
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from coordinator.manifest.diff import Difference
     from coordinator.manifest.problems import ManifestError
     from coordinator.scheduler.forecast import Forecast, Outlook
-    from coordinator.ui.outlook import Picture
 
 EXIT_CHANGES: Final = 4
 WIDE: Final = 110  # columns of a window with room for what a prediction rests on
@@ -132,11 +132,11 @@ def _prepare(
     if manifest is None:
         who = client.ask(AskStatus(id=new_id()))["coordinator"]
         file = _manifest_here(who)
-        picture = outlook.look(client) if file is None else outlook.look(client, ())
+        picture = look(client) if file is None else look(client, ())
         warnings = _by_its_word(who) if file is None else _since(client, file, picture)
         return picture, None, picture.forecast(), warnings
     plan = load_manifest(manifest, _trainers(client))
-    picture = outlook.look(client, ())
+    picture = look(client, ())
     found = after_reload(picture, plan)
     warnings = of_plan(plan, picture.known)
     return replace(picture, name=plan.name), found, _after(picture, found, plan), warnings

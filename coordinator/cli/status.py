@@ -13,6 +13,7 @@ from broker.protocol.messages import AskStatus
 from broker.sentences import counted, printable
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone, Unreachable
+from coordinator.client.forecast import look
 from coordinator.scheduler.explanation_layout import no_room
 from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing
@@ -190,7 +191,7 @@ def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | N
         )
         return {"text": text}
     try:
-        found = outlook.look(client).forecast()
+        found = look(client).forecast()
     except (NotDone, RemoteError, Unreachable):
         return None  # the coordinator is of another version: the counts are what was asked for
     return outlook.summary_to_dict(found, datetime.now(UTC), data.get("starting", 0))

@@ -14,6 +14,7 @@ from broker.protocol.messages import AskWhy
 from broker.sentences import counted
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone, Unreachable
+from coordinator.client.forecast import look
 from coordinator.scheduler.explanation_layout import alike, no_room, wished
 from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing
@@ -99,7 +100,7 @@ def _told(state: str, summary: str) -> str:
 
 def _forecast(client: OperatorClient) -> Forecast | None:
     try:
-        return outlook.look(client).forecast()
+        return look(client).forecast()
     except (NotDone, RemoteError, Unreachable):
         return None  # of another version: the reasons are what was asked for
 

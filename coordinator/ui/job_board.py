@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
 from rich.live import Live
-from rich.table import Table
 
 from broker.errors import BadMessage
 from broker.protocol.messages import PROGRESS, Progress, decode
 from broker.sentences import printable, span
 from coordinator.jobs.job_progress import part_of
 from coordinator.ui import terminal
+from coordinator.ui.columns import Table
 from coordinator.ui.terminal import Column
 from coordinator.ui.words import say
 
@@ -134,7 +134,6 @@ def live_table(
     made = terminal.table(columns, cells)
     more = f", {len(rows) - room} more jobs not shown" if len(rows) > room else ""
     made.caption = f"{caption}{more}"
-    made.caption_justify = "left"
     return made
 
 
