@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -62,24 +62,7 @@ _SERVICES = {
 @click.option("--force", is_flag=True, help="Overwrite files that somebody else made.")
 @click.pass_context
 def config_command(
-    ctx: click.Context,
-    *,
-    kind: str,
-    output: Path,
-    at: str | None,
-    root: str | None,
-    people: tuple[str, ...],
-    hosts: tuple[str, ...],
-    home: Path | None,
-    nodes: tuple[str, ...],
-    port: int | None,
-    people_port: int | None,
-    websocket: int | None,
-    origins: tuple[str, ...],
-    certificates: str,
-    data: str | None,
-    loopback: bool,
-    force: bool,
+    ctx: click.Context, /, kind: str, output: Path, home: Path | None, **options: Any
 ) -> int:
     """Write the files of a broker that lets everybody do what is theirs, and nothing else.
 
@@ -99,25 +82,26 @@ def config_command(
     where = ctx.find_root().obj or {}
     settings = BrokerSettings.load(
         Path(where["config"]) if where.get("config") else None,
-        {"topic_root": root or where.get("root")},
+        {"topic_root": options["root"] or where.get("root")},
     )
-    folder, output = expanded(Path(certificates)).absolute(), expanded(output)
+    folder, output = expanded(Path(options["certificates"])).absolute(), expanded(output)
     known = _registered(home)
+    nodes = tuple(map(Node.parse, options["nodes"]))
     site = Site(
-        folder=Path(at) if at else _usual(kind, output, cluster=bool(nodes)),
+        folder=Path(options["at"]) if options["at"] else _usual(kind, output, cluster=bool(nodes)),
         certificates=folder,
-        state=Path(data).absolute() if data else Path(DATA[kind]),
+        state=Path(options["data"]).absolute() if options["data"] else Path(DATA[kind]),
         topics=Topics(settings.topic_root),
-        people=(*people, *known.people),
-        hosts=(*hosts, *known.hosts),
+        people=(*options["people"], *known.people),
+        hosts=(*options["hosts"], *known.hosts),
         denied=known.denied,
-        loopback=loopback,
+        loopback=options["loopback"],
         revoked=_has_list(folder, home),
-        ports=_ports(kind, port, people_port, websocket),
-        origins=origins,
-        nodes=tuple(map(Node.parse, nodes)),
+        ports=_ports(kind, options["port"], options["people_port"], options["websocket"]),
+        origins=options["origins"],
+        nodes=nodes,
     )
-    _write(kind, site, output, force=force)
+    _write(kind, site, output, force=options["force"])
     _remark(kind, site)
     _tell_ports(kind, site.ports, home, settings)
     _tell_steps(kind, site, home_of(home) / "broker", output)

@@ -29,7 +29,7 @@ from coordinator.ui.options import (
     where,
     where_options,
 )
-from coordinator.ui.words import print_json, say, told
+from coordinator.ui.words import answer, say
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -61,7 +61,7 @@ def drain_command(client: OperatorClient, host: str, now: bool, yes: bool, as_js
         return EXIT_REFUSED
     data = client.ask(AskDrain(id=new_id(), host=host, now=now))
     lifts = f"; `fleet resume {data['host']}` lifts it"
-    _say(data, f"{data['host']} is drained{_held(data)}{lifts}", as_json=as_json)
+    answer(data, f"{data['host']} is drained{_held(data)}{lifts}", as_json=as_json)
     return 0
 
 
@@ -131,7 +131,7 @@ def snooze_command(
             raise
     ends = f"; `fleet resume {data['host']}` ends it"
     text = f"{data['host']} is snoozed until {data['until']}{_held(data)}{ends}"
-    _say(data, text, as_json=as_json)
+    answer(data, text, as_json=as_json)
     return 0
 
 
@@ -167,7 +167,7 @@ def resume_command(
     text = f"{data['host']} is given jobs again"
     if data.get("refuses"):
         text = f"{data['host']} may have jobs again, but takes none now: {data['refuses']}"
-    _say(data, f"{text}; it was {' and '.join(data['was'])}", as_json=as_json)
+    answer(data, f"{text}; it was {' and '.join(data['was'])}", as_json=as_json)
     return 0
 
 
@@ -187,7 +187,7 @@ def pause_command(client: OperatorClient, off: bool, as_json: bool) -> None:
     given = "jobs are given out again"
     if data["was_so"]:
         paused, given = paused.format(" already"), "the fleet is not paused: jobs are given out"
-    _say(data, paused.format("") if data["paused"] else given, as_json=as_json)
+    answer(data, paused.format("") if data["paused"] else given, as_json=as_json)
 
 
 def _end_snooze(host: str, timeout_s: float, at: dict[str, Any], *, as_json: bool) -> int:
@@ -198,7 +198,7 @@ def _end_snooze(host: str, timeout_s: float, at: dict[str, Any], *, as_json: boo
     if data["was"]:
         text = f"{data['host']} is no longer {data['was'][0]}"
     takes = f", but takes no jobs: {'; '.join(data['refuses'])}" if data["refuses"] else ""
-    _say(data, text + takes, as_json=as_json)
+    answer(data, text + takes, as_json=as_json)
     return 0
 
 
@@ -228,13 +228,6 @@ def _held(data: dict[str, Any]) -> str:
     return f"; it finishes {jobs} (--now has it given back)"
 
 
-def _say(data: dict[str, Any], text: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(data)
-    else:
-        say(told(text))
-
-
 @click.command("forget")
 @host_argument
 @json_option
@@ -248,7 +241,4 @@ def forget_command(client: OperatorClient, host: str, as_json: bool) -> None:
     Example: fleet forget old-laptop
     """
     data = client.ask(AskForget(id=new_id(), host=host))
-    if as_json:
-        print_json(data)
-    else:
-        say(f"{data['host']} is forgotten")
+    answer(data, f"{data['host']} is forgotten", as_json=as_json)

@@ -29,7 +29,7 @@ from coordinator.ui.several import (
     one_by_one,
     some,
 )
-from coordinator.ui.words import print_json, say, short, tell_of_namesakes
+from coordinator.ui.words import answer, print_json, say, short, tell_of_namesakes
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -165,10 +165,7 @@ def cancel_command(client: OperatorClient, choice: Choice, yes: bool, as_json: b
         return change(client, "cancel", choice, yes=yes, as_json=as_json)
     data = client.ask(AskCancel(id=new_id(), job=choice.only))
     tell_of_namesakes(data, choice.only)
-    if as_json:
-        print_json(data)
-    else:
-        say(f"{data['name']} ({data['job_id'][:12]}) is {data['state']}")
+    answer(data, f"{data['name']} ({short(data['job_id'])}) is {data['state']}", as_json=as_json)
     return 0
 
 

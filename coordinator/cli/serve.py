@@ -139,9 +139,7 @@ def _folder_options(function: F) -> F:
 @json_option
 @_folder_options
 @click.pass_context
-def backup_command(
-    ctx: click.Context, file: Path, *, as_json: bool, state: str | None, config: str | None
-) -> int:
+def backup_command(ctx: click.Context, /, file: Path, **options: Any) -> int:
     """Copy the ledger to FILE, check the copy, and say what is in it.
 
     Runs on the coordinator's machine, while the coordinator runs or not. FILE must not exist.
@@ -149,7 +147,7 @@ def backup_command(
 
     Example: fleet backup /backup/ledger-$(date +%F).db
     """
-    return _become(ctx, "backup", [str(file.absolute()), *_flags(as_json=as_json)], state, config)
+    return _care(ctx, "backup", [str(file.absolute())], options)
 
 
 @click.command("fsck")
@@ -157,9 +155,7 @@ def backup_command(
 @json_option
 @_folder_options
 @click.pass_context
-def fsck_command(
-    ctx: click.Context, *, repair: bool, as_json: bool, state: str | None, config: str | None
-) -> int:
+def fsck_command(ctx: click.Context, /, *, repair: bool, **options: Any) -> int:
     """Compare ledger, history, artifacts, index and part files; read every artifact.
 
     Runs on the coordinator's machine. Each finding is a line that says what --repair would do about
@@ -167,21 +163,11 @@ def fsck_command(
 
     Example: fleet fsck --repair
     """
-    flags = [*(["--repair"] if repair else []), *_flags(as_json=as_json)]
-    return _become(ctx, "fsck", flags, state, config)
+    return _care(ctx, "fsck", ["--repair"] if repair else [], options)
 
 
-def _flags(*, as_json: bool) -> list[str]:
-    return ["--json"] if as_json else []
-
-
-def _become(
-    ctx: click.Context, verb: str, arguments: list[str], state: str | None, config: str | None
-) -> int:
-    from coordinator.ui.processes import become
-
-    config = config or (ctx.obj or {}).get("config")
-    for name, value in (("--state", state), ("--config", config)):
-        if value is not None:
-            arguments += [name, value]
-    return become("coordinator.admin", [verb, *arguments])
+def _care(ctx: click.Context, verb: str, flags: Sequence[str], options: dict[str, Any]) -> int:
+    """Become the program that takes care of the state folder."""
+    options["json"] = options.pop("as_json") or None
+    options["config"] = options["config"] or (ctx.obj or {}).get("config")
+    return become_module("coordinator.admin", options, [verb, *flags])

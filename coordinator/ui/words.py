@@ -48,6 +48,14 @@ def print_json(data: Any) -> None:
     click.echo(json_text(data, indent=2 if sys.stdout.isatty() else None))
 
 
+def answer(data: Any, text: str, *, as_json: bool) -> None:
+    """Print what came of a command: as JSON, or in words."""
+    if as_json:
+        print_json(data)
+    else:
+        say(told(text))
+
+
 def ago(at: str | None, now: datetime | None = None) -> str:
     """Return an RFC 3339 time as people say it: `3 min ago`; nothing for none."""
     if not at:
