@@ -100,7 +100,7 @@ from agent.service.status import Contact
 from agent.trainer.data.schema import TensorsIndex, write_json
 from broker.deploy.site import write
 from broker.system.machine import system_clock
-from coordinator.cli.operator_key import operator_key_command
+from coordinator.cli.init import operator_key_command
 folder = Path(sys.argv[1])
 index = TensorsIndex(rows=1, groups=(), episodes=())
 key = ["-o", str(folder / "operator.key")]

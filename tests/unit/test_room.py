@@ -11,6 +11,7 @@ from rich.console import Console
 import broker.protocol.messages as m
 from broker.protocol.topic_table import Kind
 from broker.stream.ranges import RangeSet
+from coordinator.cli import status as verb
 from coordinator.cli import why
 from coordinator.cli.list_ import _draw as draw_jobs
 from coordinator.client.mirror import Snapshot
@@ -20,7 +21,6 @@ from coordinator.faces.homeassistant_states import fleet_state
 from coordinator.faces.metrics import Inbox, Tally
 from coordinator.scheduler.forecast import Held
 from coordinator.top import headline
-from coordinator.ui import holds
 from tests.harness.coordinator import HEX, Fleet, spec
 from tests.unit.test_forecast import host, named, whole
 
@@ -105,10 +105,9 @@ def test_people_are_told_in_words(scene: Scene) -> None:
     data = {**scene.asks(m.AskWhy(id="w", job="job")), "forecast": None, "advice": []}
     assert f"Its result {WORDS}." in _text(why._draw(data))
     status = scene.asks(m.AskStatus(id="s"))
-    assert f"1 finished job {WORDS}" in _text(holds.disk(status))
+    assert f"1 finished job {WORDS}" in _text(verb._disk(status))
     seen = Snapshot(1, {}, {}, {}, {}, scene.summary(), _birth(), {}, {})
-    link = headline.Connection("mqtt://x", "fleet", "operator:me", True, "", 0.0)
-    assert headline.trouble(seen, link, 1.0) == f"LOW DISK: 1 finished job {WORDS}"
+    assert headline.trouble(seen, None, 1.0) == f"LOW DISK: 1 finished job {WORDS}"
     world = scene.fleet.core.world
     assert fleet_state(world).problems == (f"1 finished job {WORDS}",)
     readings = metrics.read(world, Tally(), Inbox({}, {}, connected=True), scene.fleet.now)

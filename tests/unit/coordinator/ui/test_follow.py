@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from broker.protocol.events import Outgoing
 from broker.protocol.loglines import encode_lines
 from broker.protocol.messages import JobRow, Progress, encode
-from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic, Topics
+from broker.system.settings import BrokerSettings
 from coordinator.cli.logs import Follower
-from coordinator.ui.follow import _heard, _Screen, in_fields, outcome
+from coordinator.client.client import OperatorClient
+from coordinator.ui.follow import in_fields, until_over
+from coordinator.ui.job_board import Board
 
 TOPICS = Topics()
 
@@ -26,76 +30,74 @@ def _row(state: str, attempt: int, **more: Any) -> JobRow:
     return JobRow(**(fields | more))
 
 
-def _shown(capsys: pytest.CaptureFixture[str], answered: JobRow, *heard: JobRow) -> list[str]:
-    """What is printed when rows are heard after an answer."""
-    screen = _Screen(quiet=False)
-    row: dict[str, Any] = answered.model_dump(mode="json")
-    screen.show(row, None)
-    for one in heard:
-        row = _heard(Kind.JOB, encode(one), row, screen)
-    screen.close()
-    return capsys.readouterr().out.splitlines()
+@pytest.fixture
+def followed(
+    where: BrokerSettings, topics: Topics, peer: Any, says: Any, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[str]]:
+    """`followed(answered, *heard)`: what is printed when rows are heard after an answer."""
+
+    def follow(answered: JobRow, *heard: JobRow, **more: Any) -> list[str]:
+        row = answered.model_dump(mode="json")
+        told = [Outgoing(topics.job(one.job_id), encode(one)) for one in heard]
+        coordinator = peer(lambda ask, client: [says(client, ask.id, row), *told])
+        with OperatorClient(where, watch=[topics.job("+")]) as client:
+            until_over(client, answered.job_id, quiet=False, **more)
+        coordinator.stop()
+        return capsys.readouterr().out.splitlines()
+
+    return follow
 
 
-def test_a_row_that_an_answer_has_overtaken_is_not_told(capsys: Any) -> None:
+DONE = "gbt completed on lap; `fleet get gbt` fetches it"
+
+
+def test_a_row_that_an_answer_has_overtaken_is_not_told(followed: Any) -> None:
     """The broker's copy comes later than the answer, and is older."""
-    running = _row("running", 1)
-    said = _shown(capsys, running, _row("pending", 0), _row("claimed", 1), running)
-    assert said == ["gbt running on lap"]
-    done = _row("completed", 1)
-    assert _shown(capsys, done, running) == ["gbt completed on lap; `fleet get gbt` fetches it"]
+    running, done = _row("running", 1), _row("completed", 1)
+    said = followed(running, _row("pending", 0), _row("claimed", 1), running, done)
+    assert said == ["gbt running on lap", DONE]
+    assert followed(done, running) == [DONE]
 
 
-def test_a_job_that_is_given_back_is_told(capsys: Any) -> None:
+def test_a_job_that_is_given_back_is_told(followed: Any) -> None:
     """It waits again, and is then at another attempt."""
-    said = _shown(capsys, _row("running", 1), _row("pending", 1), _row("claimed", 2))
-    assert said == ["gbt running on lap", "gbt pending", "gbt claimed on lap"]
+    said = followed(
+        _row("running", 1), _row("pending", 1), _row("running", 2), _row("completed", 2)
+    )
+    assert said == ["gbt running on lap", "gbt pending", "gbt running on lap", DONE]
 
 
-def test_the_last_word_is_what_came_of_it_and_what_comes_next(capsys: Any) -> None:
+def test_the_last_word_is_what_came_of_it_and_what_comes_next(followed: Any) -> None:
     """State, training time, main score; and in fields for scripts, from the same row."""
     running = _row("running", 1)
     done = _row("completed", 1, ran_s=108.0, metrics={"auroc": 0.9456, "f1": 0.5})
-    assert _shown(capsys, running, done) == [
+    assert followed(running, done) == [
         "gbt running on lap",
         "gbt completed on lap: trained for 2 min, AUROC 0.946; `fleet get gbt` fetches it",
     ]
-    row = done.model_dump(mode="json")
-    assert outcome(row, fetches=True).endswith("AUROC 0.946"), "it is fetched anyway"
-    told = in_fields(row)
+    assert followed(done, fetches=True)[-1].endswith("AUROC 0.946"), "it is fetched anyway"
+    told = in_fields(done.model_dump(mode="json"))
     assert (told["score"], told["next"]) == ({"name": "auroc", "value": 0.9456}, "fleet get gbt")
     failed = _row("failed", 1, ran_s=12.0, error="no memory")
-    assert _shown(capsys, running, failed)[1:] == [
+    assert followed(running, failed)[1:] == [
         "gbt failed on lap: trained for 12 s; `fleet logs gbt` shows its output"
     ]
     cancelled = _row("cancelled", 0, host=None)
-    assert _shown(capsys, cancelled) == ["gbt cancelled; `fleet requeue gbt` brings it back"]
+    assert followed(cancelled) == ["gbt cancelled; `fleet requeue gbt` brings it back"]
     assert in_fields(cancelled.model_dump(mode="json"))["score"] is None
-
-
-def test_why_it_waits_is_said_once(capsys: Any) -> None:
-    """A count of seconds is no news."""
-    screen = _Screen(quiet=False)
-    for why in ("it waits: 293 s more", "it waits: 283 s more", ""):
-        screen.say(why)
-    assert capsys.readouterr().err.splitlines() == [
-        "it waits: 293 s more",
-        "Ctrl-C stops waiting, the job stays",
-    ]
 
 
 def test_in_a_pipe_it_is_said_now_and_then_how_far_it_is(capsys: Any) -> None:
     """Not at each epoch; and nothing to a script that reads JSON."""
     times = [0.0]
+    row: dict[str, Any] = _row("running", 1).model_dump(mode="json")
     for quiet in (False, True):
-        screen = _Screen(quiet=quiet, clock=lambda: times[-1])
-        row: dict[str, Any] = _row("running", 1).model_dump(mode="json")
-        screen.show(row, None)
+        board = Board(quiet=quiet, clock=lambda: times[-1])
+        board.show([row], {})
         for epoch in range(1, 61):
             times.append(times[-1] + 1.0)
             said = Progress(attempt=1, epoch=epoch, epochs=80, val_loss=0.5, eta_s=240.0 - epoch)
-            _heard(Kind.PROGRESS, encode(said), row, screen)
-        screen.close()
+            board.show([row], {row["job_id"]: said})
         told = [
             "gbt running on lap",
             "gbt running on lap: 25%, epoch 20/80, loss 0.5000, 4 min left",

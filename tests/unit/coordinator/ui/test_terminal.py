@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from broker.sentences import printable
-from coordinator.ui import outlook, terminal, up_live
+from coordinator.ui import job_board, outlook, terminal
 from coordinator.ui.terminal import Text
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
@@ -211,9 +211,9 @@ def test_the_live_table_shows_how_far_a_job_is(monkeypatch: pytest.MonkeyPatch, 
         "attempt": 1,
     }  # fmt: skip
     rows = [*({**job, "job_id": str(n), "state": "pending"} for n in range(40)), job]
-    progress = {job["job_id"]: up_live.Progress(attempt=1, epoch=3, epochs=6, val_loss=0.25)}
-    status = {"jobs": {"running": 1, "pending": 40, "failed": 0}}
-    text = _print(up_live.live_table(rows, progress, status, 30), 160 if wide else 80)
+    progress = {job["job_id"]: job_board.Progress(attempt=1, epoch=3, epochs=6, val_loss=0.25)}
+    counts = "1 running, 40 pending"
+    text = _print(job_board.live_table(rows, progress, counts, 30), 160 if wide else 80)
     assert "━━━━━━╌╌╌╌╌╌ 3/6" in text
     assert ("0.2500" in text) == wide
     assert "1 running, 40 pending, 11 more jobs not shown" in text

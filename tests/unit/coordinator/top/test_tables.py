@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,17 +22,18 @@ from broker.protocol.messages import (
     encode,
 )
 from broker.protocol.topics import Topics
+from broker.system.settings import BrokerSettings
+from coordinator.client.contact import Outage
 from coordinator.client.mirror import Mirror
 from coordinator.client.seen import Snapshot
+from coordinator.client.watcher import Watcher
 from coordinator.top import detail_pages, headline, host_table, job_table, layout
 from coordinator.top.dialogs import KEYS, MARK, _keys
-from coordinator.top.headline import Connection
 from coordinator.ui import words
-from coordinator.ui.job_order import by_row
+from coordinator.ui.words import by_row
 
 TOPICS = Topics()
 GIB = 2**30
-LINK = Connection("mqtt://pi.lan:1883", "fleet", "operator:local", True, "", 0.0)
 
 
 def _id(name: str) -> str:
@@ -129,21 +129,23 @@ def test_a_narrow_window_keeps_what_matters_most() -> None:
     said = ["".join(text for text, _ in headline.counts(fleet.seen, width)) for width in (58, 100)]
     assert said[0] == "hosts 0 online  jobs 1 running 1 pending 1 failed …"
     assert said[1].endswith("1 failed 1 completed 1 cancelled")
-    said = ["".join(text for text, _ in headline.where(fleet.seen, LINK, width))
+    watcher = Watcher(BrokerSettings(url="mqtt://127.0.0.1:1883"))
+    watcher._contact.on_connected()
+    said = ["".join(text for text, _ in headline.where(fleet.seen, watcher, width))
             for width in (24, 38, 58, 100)]  # fmt: skip
     assert said == [
         "fleet top online",
         "fleet top  coordinator online",
-        "fleet top  mqtt://pi.lan:1883  coordinator online",
-        "fleet top  mqtt://pi.lan:1883 fleet  coordinator online  operator:local",
+        "fleet top  mqtt://127.0.0.1:1883  coordinator online",
+        "fleet top  mqtt://127.0.0.1:1883 fleet  coordinator online  operator:local",
     ]
     fleet.hears(TOPICS.summary(), Summary(jobs={}, hosts={}, plan="the summer's trees " * 3))
-    said = ["".join(text for text, _ in headline.where(fleet.seen, LINK, width))
+    said = ["".join(text for text, _ in headline.where(fleet.seen, watcher, width))
             for width in (24, 58, 82)]  # fmt: skip
     assert said == [
         "fleet top online",
         "fleet top  the summer's trees the…  coordinator online",
-        "fleet top  the summer's trees the…  mqtt://pi.lan:1883  coordinator online",
+        "fleet top  the summer's trees the…  mqtt://127.0.0.1:1883  coordinator online",
     ]
 
 
@@ -154,20 +156,18 @@ def _shown(what: Any, window: int) -> str:
 
 
 def test_a_history_is_read_in_any_window() -> None:
-    """Words that do not fit go on below themselves; in a narrow window, below their row."""
+    """Words that do not fit go on below themselves; a narrow window leaves columns out."""
     why = "its certificate was revoked by operator:alice, and it is given nothing more"
     event = {"at": "2026-01-02T12:00:00Z", "event": "released", "host": "media-box-4", "why": why,
              "who": "operator:root"}  # fmt: skip
     history = detail_pages.history({"events": [event]})
-    head, *body = _shown(history, 90).splitlines()
-    indent = head.index("WHY")
-    assert body[0].index("its certificate") == indent
-    assert body[1].startswith(" " * indent + "operator:alice")
-    head, *body = _shown(history, 51).splitlines()[2:]
-    assert head.startswith("0"), "a row begins at the edge"
-    assert body[0].startswith("     operator:root  its certificate")
-    assert all(line.startswith("     ") for line in body)
-    assert " ".join(" ".join(body).split()) == f"operator:root {why}"
+    for window in (51, 90):
+        head, _, *body = _shown(history, window).splitlines()
+        indent = head.index("WHY")
+        assert body[0].index("its certificate") == indent
+        assert body[1].startswith(" " * indent)
+        assert " ".join(" ".join(line[indent:] for line in body).split()) == why
+        assert ("BY" in head) == (window == 90)
 
 
 @pytest.mark.parametrize("window", [51, 70])
@@ -369,15 +369,15 @@ def test_a_barred_host_says_so() -> None:
 def test_trouble_is_told_and_nothing_else_is() -> None:
     """A coordinator that is away, a broker that is; at the start there is a moment of patience."""
     fleet = _Fleet()
-    assert headline.trouble(fleet.seen, LINK, 1.0) == ""
-    assert "NO COORDINATOR" in headline.trouble(fleet.seen, LINK, 9.0)
+    away = Outage("broker", 0.0, "refused")
+    assert headline.trouble(fleet.seen, away, 1.0) == ""
+    assert "NO COORDINATOR" in headline.trouble(fleet.seen, Outage("answer", 0.0), 9.0)
     fleet.hears(TOPICS.coordinator_status(), _status())
-    assert headline.trouble(fleet.seen, LINK, 9.0) == ""
-    silent = replace(LINK, silent_s=70.0)
-    assert "COORDINATOR SILENT for 70 s" in headline.trouble(fleet.seen, silent, 9.0)
+    assert headline.trouble(fleet.seen, None, 9.0) == ""
+    silent = headline.trouble(fleet.seen, Outage("answer", 0.0), 70.0)
+    assert "COORDINATOR SILENT for 70 s" in silent
     fleet.hears(TOPICS.coordinator_status(), _status("offline", "lost"))
-    assert "COORDINATOR OFFLINE" in headline.trouble(fleet.seen, LINK, 9.0)
-    away = Connection("mqtt://pi.lan:1883", "fleet", "operator:local", False, "refused", 0.0)
+    assert "COORDINATOR OFFLINE" in headline.trouble(fleet.seen, Outage("coordinator", 0.0), 9.0)
     lost = headline.trouble(fleet.seen, away, 9.0)
     assert "NOT CONNECTED to the broker for 9 s (refused)" in lost
 

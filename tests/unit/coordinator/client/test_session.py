@@ -19,8 +19,7 @@ from broker.protocol.topics import Topics
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient
-from coordinator.client.errors import Unreachable
-from coordinator.client.patience import OFFLINE_S, USUAL_S, Patience
+from coordinator.client.contact import USUAL_S, Unreachable
 from tests.harness.brokers import BrokerProcess, embedded
 from tests.harness.secure import House
 
@@ -122,32 +121,6 @@ def test_a_coordinator_that_is_known_to_be_offline_is_not_waited_for_to_the_end(
         pytest.raises(Unreachable, match=r"did in 2 s: it is offline \(it was stopped\)"),
     ):
         client.ask(AskStatus(id=new_id()))
-
-
-def test_patience_is_short_while_the_coordinator_is_offline() -> None:
-    """Long again once it is back; and as long as was asked for, where that is more than usual."""
-    patience = Patience(USUAL_S, 100.0)
-    assert patience.end_s == 105.0
-    patience.on_status(is_offline=True, now_s=101.0)
-    patience.on_status(is_offline=True, now_s=102.0)  # as it was
-    assert patience.end_s == 101.0 + OFFLINE_S
-    patience.on_status(is_offline=False, now_s=102.5)
-    assert patience.end_s == 105.0
-    patience.on_status(is_offline=True, now_s=104.5)
-    assert patience.end_s == 105.0
-    patience.end_by(104.6)
-    assert patience.end_s == 104.6
-    patient = Patience(60.0, 100.0)
-    patient.on_status(is_offline=True, now_s=100.0)
-    assert patient.end_s == 160.0
-
-
-def test_nothing_is_asked_again_when_nobody_could_answer_any_more() -> None:
-    """So that who is told of the end knows whether the last question was heard."""
-    patience = Patience(60.0, 100.0)
-    assert patience.repeat_s(158.0, 1.0) == 159.0
-    assert patience.repeat_s(159.0, 1.0) == 160.0
-    assert patience.repeat_s(158.7, 1.0) == 160.0
 
 
 def test_no_broker_is_told_at_once() -> None:

@@ -30,7 +30,7 @@ from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.cli import main
 from coordinator.client.client import OperatorClient
-from coordinator.client.errors import NotDone
+from coordinator.client.contact import NotDone
 from tests.harness.peer import DEADLINE_S
 
 RUN = ("run", "--model", "gbt", "--mode", "oracle")
