@@ -106,7 +106,7 @@ def floors(arguments: argparse.Namespace, seed: int) -> Iterator[Found]:
     for mode in MODES:
         loaded = loaded_for(arguments, mode, seed)
         job = loaded.job
-        features = load_features(job.summary, loaded.schema, mode, len(loaded.index)).astype(float)
+        features = load_features(job.summary, loaded.schema, mode).astype(float)
         for name, floor in (("threshold", threshold_floor), ("logistic", logistic_floor)):
             begun_s = time.perf_counter()
             score, probable = floor(loaded, features)

@@ -35,8 +35,13 @@ from pydantic import BaseModel
 from agent.trainer.common.arguments import at_least, default_threads
 from agent.trainer.common.arrays import Floats
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.common.progress import Progress, as_json, claim_stdout, run_reported
-from agent.trainer.common.signals import Interruption
+from agent.trainer.common.progress import (
+    Interruption,
+    Progress,
+    as_json,
+    claim_stdout,
+    run_reported,
+)
 from agent.trainer.data.raw_file import RawFile
 from agent.trainer.data.schema import Channel, RawSchema, read_json
 from agent.trainer.data.windows import Labelling, cut_windows

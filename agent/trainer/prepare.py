@@ -32,8 +32,7 @@ from typing import Any, Final
 from agent.trainer.common.arguments import at_least
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.files import check_folders
-from agent.trainer.common.progress import Progress, claim_stdout, run_reported
-from agent.trainer.common.signals import Interruption
+from agent.trainer.common.progress import Interruption, Progress, claim_stdout, run_reported
 from agent.trainer.data.raw_file import UNLABELLED, Outline, RawFile
 from agent.trainer.data.schema import (
     SCHEMA_FILE,
@@ -102,14 +101,16 @@ def prepare(
     with (
         series,
         IndexSink(out_dir / VALIDATION_FILE, window) as index,
-        SummarySink(out_dir / SUMMARY_FILE, schema) as summary,
+        SummarySink(out_dir / SUMMARY_FILE, schema, raw) as summary,
     ):
+        done = 0
         for block in cut_windows(file.rows(outline, labelling.classes), window, stride, labelling):
             series.append(block.fresh)
             index.append(block)
             summary.append(block)
-            if block.crosses(_LOG_EVERY_ROWS):
-                log(f"{block.rows_so_far} of {outline.rows} rows")
+            before, done = done, done + len(block.fresh)
+            if done // _LOG_EVERY_ROWS > before // _LOG_EVERY_ROWS:
+                log(f"{done} of {outline.rows} rows")
 
     written = FeatureSchema(
         **_of_raw(schema, outline),
