@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from agent.trainer.common import config
 from tests.harness import forked
-from tests.unit.trainer.test_resume import AT_STEP
+from tests.unit.agent.trainer.training.test_resume import AT_STEP
 
 pytestmark = pytest.mark.system
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.trainer.prepare import prepare
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
+DATA = Path(__file__).parents[5] / "shared" / "data"
 
 pytestmark = [
     pytest.mark.slow,

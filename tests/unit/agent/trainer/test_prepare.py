@@ -48,7 +48,7 @@ def test_windows_lie_where_the_index_says(raw: Any) -> None:
     hidden = series.parts[0][:, 0]
     assert series.channels == ("hidden", "seen")
     assert np.allclose(hidden, [row["hidden"] for row in rows])
-    features = load_features(data / "features_window_v1.parquet", schema, "oracle", len(index))
+    features = load_features(data / "features_window_v1.parquet", schema, "oracle")
     mean = schema.features_of("oracle").index("hidden__mean")
     expected = [hidden[at : at + 10].mean() for at in index.offset]
     assert np.allclose(features[:, mean], expected)

@@ -19,8 +19,7 @@ from agent.trainer import run
 from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
 from agent.trainer.common.checkpoint import FILE, Checkpoint, Keeper
-from agent.trainer.common.progress import Progress
-from agent.trainer.common.signals import Interruption
+from agent.trainer.common.progress import Interruption, Progress
 from tests.harness import forked
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from agent.trainer.data.dataset import WindowIndex
-from agent.trainer.data.weighting import unweighted
+from agent.trainer.data.features import unweighted
 from agent.trainer.evaluation.bootstrap import (
     Resamples,
     binary_intervals,

@@ -15,8 +15,7 @@ import pytest
 from agent.trainer import run, run_ssl
 from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
-from agent.trainer.common.progress import Progress
-from agent.trainer.common.signals import Interruption
+from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.prepare import prepare
 from agent.trainer.simulate import simulate
 

@@ -18,8 +18,7 @@ import torch
 from agent.trainer import run
 from agent.trainer.common import config
 from agent.trainer.common.errors import BadInputError, DivergedError
-from agent.trainer.common.progress import Progress, run_reported
-from agent.trainer.common.signals import Interruption
+from agent.trainer.common.progress import Interruption, Progress, run_reported
 from agent.trainer.evaluation.metrics import MULTICLASS_METRICS
 
 QUICK = ("--epochs", "2", "--n-resamples", "100")
