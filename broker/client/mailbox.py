@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
@@ -45,18 +45,11 @@ def lane_of(event: LinkEvent) -> tuple[Lane, str | None]:
     return Lane.CONTROL, None
 
 
-def _as_it_is(event: LinkEvent) -> LinkEvent:
-    return event
-
-
-def feed(mailbox: Mailbox[Any], shorten: Callable[[LinkEvent], LinkEvent] = _as_it_is) -> Inbox:
-    """Return a function that puts link events into `mailbox`, each in its lane.
-
-    `shorten` may put a shorter event of the same topic in the place of each.
-    """
+def feed(mailbox: Mailbox[Any]) -> Inbox:
+    """Return a function that puts link events into `mailbox`, each in its lane."""
 
     def put(*events: LinkEvent) -> None:
-        mailbox.put_all([_letter(shorten(event)) for event in events])
+        mailbox.put_all([_letter(event) for event in events])
 
     return put
 
@@ -94,7 +87,7 @@ DEFAULT_LIMITS: Final[Mapping[Lane, int]] = {
     Lane.BULK: 4096,
 }
 # Of CONTROL: ten thousand reports that bear their bundles. Of LATEST: births of 16,000 hosts, 16 KB
-# each, all of them unread; a coordinator has those shortened.
+# each, all of them unread.
 LIMITS_BYTES: Final[Mapping[Lane, int]] = {
     Lane.CONTROL: 128 * 1024 * 1024,
     Lane.PATIENT: 16 * 1024 * 1024,

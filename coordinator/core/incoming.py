@@ -51,7 +51,7 @@ def on_message(world: World, topic: Topic, message: Incoming, now: Now) -> None:
             status = decode(STATUS, payload)
             presence.on_status(world, topic.host, status, now, retained=message.retained)
         case Kind.CAPABILITY:
-            presence.on_capability(world, topic.host, message, now)
+            presence.on_capability(world, topic.host, payload, now)
         case Kind.HEARTBEAT:
             presence.on_heartbeat(world, topic.host, decode(HEARTBEAT, payload), now)
         case Kind.RESPONSE:

@@ -42,7 +42,7 @@ def take_plan(world: World, plan: Plan, now: Now, who: str) -> Difference:
     for step in found.steps:
         if step.action in {"orphaned", "replaced"}:
             _leave(world, step, now, who)
-    world.plan = plan
+    world.plan = replace(plan, jobs=())  # the book has them
     world.timers.set(("summary",), now.mono_s + 0.2)
     host_rules.on_plan(world, now)
     world.unsettled = True
@@ -147,7 +147,6 @@ def _take(world: World, step: Step, now: Now, who: str) -> None:
     if step.changes:
         names = ", ".join(name for name, *_ in step.changes)
         world.move(job, Event.CHANGED, now, who, names, spec=spec)
-    world.book.share(spec)
 
 
 def _leave(world: World, step: Step, now: Now, who: str) -> None:

@@ -32,7 +32,7 @@ from broker.protocol.signing import OperatorKey
 from broker.protocol.topics import Topics
 from broker.stream.stream import Receiver, Sender
 from coordinator.core.effects import Effect, Warn
-from coordinator.jobs.hosts import Host
+from coordinator.jobs.hosts import Host, TrainerSets
 from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
@@ -44,7 +44,6 @@ from coordinator.jobs.records import (
     RequestKey,
     Revocation,
 )
-from coordinator.jobs.sharing import SharedTrainers
 from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.scheduler.queue import Board
 
@@ -181,7 +180,7 @@ class World:
     book: JobBook
     stored: dict[str, int]
     hosts: dict[str, Host] = field(default_factory=dict)
-    trainers: SharedTrainers = field(default_factory=SharedTrainers)
+    trainers: TrainerSets = field(default_factory=TrainerSets)
     plan: Plan | None = None
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
     births: dict[str, float] = field(default_factory=dict)  # awaited since when, oldest first

@@ -211,12 +211,6 @@ class JobBook:
         """Return the jobs that `host` holds."""
         return [self._jobs[job_id] for job_id in self._held.get(host, ())]
 
-    def share(self, spec: JobSpec) -> None:
-        """Have a job hold this very spec in the place of one that is equal to it."""
-        job = self._jobs[spec.job_id]
-        if job.spec is not spec and job.spec == spec:
-            self._jobs[spec.job_id] = replace(job, spec=spec)
-
     def take_moved(self) -> list[Job]:
         """Return the jobs that were added, moved or changed since the last call.
 

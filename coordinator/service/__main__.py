@@ -27,7 +27,7 @@ from broker.client.mailbox import Lane, Mailbox
 from broker.client.options import add_options
 from broker.clock import Now, Randomness
 from broker.errors import ConfigError, StorageError, plain
-from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import Holder
 from broker.protocol.signing import OperatorKey
 from broker.protocol.topic_table import Role
@@ -184,7 +184,7 @@ class Service:
                 name=access.name,
                 if_twin="is another coordinator at this broker? stop one of them",
             ),
-            feed(self.mailbox, self._shorten),
+            feed(self.mailbox),
             will=self._will,
             new_id=new_id,
             rng=rng,
@@ -314,10 +314,6 @@ class Service:
         # That an artifact is a file, too, is soon enough known with what comes next.
         if not (isinstance(event, BundleFiled) and self.mailbox.put(event, Lane.PATIENT)):
             self.mailbox.put(event)
-
-    def _shorten(self, event: LinkEvent) -> LinkEvent:
-        # On the link's thread. Births of 10,000 hosts that wait to be read were 140 MB.
-        return self._shell.core.world.trainers.shorten(event)
 
     def _read_journal(self, now: Now) -> None:
         news = None if self._journal is None else self._journal.news(now.mono_s)

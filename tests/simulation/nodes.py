@@ -13,7 +13,7 @@ from broker.client.link import feed
 from broker.client.mailbox import Mailbox
 from broker.clock import Now
 from broker.errors import StorageError
-from broker.protocol.events import LinkEvent, Outgoing
+from broker.protocol.events import Outgoing
 from broker.protocol.topics import Topics
 
 from .disk import SimDisk
@@ -130,7 +130,7 @@ class Node(ABC):
 
     def from_link(self, generation: int) -> Callable[[Any], None]:
         """Return the inbox of this process's link."""
-        deliver = feed(self.mailbox, self.shorten)
+        deliver = feed(self.mailbox)
 
         def inbox(event: Any) -> None:
             if generation == self.generation and self.up:
@@ -138,10 +138,6 @@ class Node(ABC):
                 self.wake(self.machine.rng.random() * self.run.scenario.batch_s)
 
         return inbox
-
-    def shorten(self, event: LinkEvent) -> LinkEvent:
-        """What waits in the mailbox for an event of the link."""
-        return event
 
     def background(self, call: Callable[[], None]) -> None:
         """Have a slow function run on another thread."""
