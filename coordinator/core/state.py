@@ -45,7 +45,7 @@ from coordinator.jobs.records import (
     Revocation,
 )
 from coordinator.jobs.states import FINAL, Event, JobState
-from coordinator.scheduler.queue import Board
+from coordinator.scheduler.queue import Queue
 
 MAX_HOSTS: Final = 20_000
 MAX_ANSWERS: Final = 4096
@@ -223,8 +223,8 @@ class World:
     unsaid: dict[str, None] = field(default_factory=dict)  # jobs whose rows are to be published
     rows: dict[str, None] = field(default_factory=dict)  # of these jobs, in this turn
     out: list[Effect] = field(default_factory=list)
-    board: Board = field(default_factory=Board)
-    changed_hosts: dict[str, None] = field(default_factory=dict)  # since the board saw them
+    queue: Queue = field(default_factory=Queue)
+    changed_hosts: dict[str, None] = field(default_factory=dict)  # since the queue saw them
     unsettled: bool = True
 
     def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:

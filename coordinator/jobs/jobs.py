@@ -188,6 +188,10 @@ class JobBook:
         """Return the job, or none."""
         return self._jobs.get(job_id)
 
+    def known(self, job_id: str) -> Job:
+        """Return the job, which is known to be there: jobs do not leave the book."""
+        return self._jobs[job_id]
+
     def all(self) -> Iterator[Job]:
         """Every job, in no particular order."""
         return iter(self._jobs.values())

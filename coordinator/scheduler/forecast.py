@@ -20,10 +20,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from coordinator.jobs.plan_entries import JobSpec
-from coordinator.scheduler.awaiting import What
 from coordinator.scheduler.durations import Expected, History
 from coordinator.scheduler.estimates import QUANTILES, Earlier, Estimate, Span
-from coordinator.scheduler.feasibility import Conditions, Fate, Sorter, Waiting
+from coordinator.scheduler.feasibility import Conditions, Fate, Sorter, Waiting, What
 from coordinator.scheduler.rules import HostView, choose
 
 MEDIAN: Final = 1  # in QUANTILES

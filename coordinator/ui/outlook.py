@@ -19,10 +19,9 @@ from broker.sentences import span as words_of_span
 from broker.system.machine import new_id
 from coordinator.jobs import host_paging
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, policy_from_dict, spec_from_dict
-from coordinator.scheduler.awaiting import MOST_HOSTS, ORDER, What
 from coordinator.scheduler.durations import History, default_epochs
 from coordinator.scheduler.estimates import Earlier, Span
-from coordinator.scheduler.feasibility import Waiting
+from coordinator.scheduler.feasibility import MOST_HOSTS, ORDER, Waiting, What
 from coordinator.scheduler.forecast import Forecast, Held, Outlook, forecast
 from coordinator.scheduler.rules import HostView
 
