@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
 from broker.clock import Now
-from broker.protocol.messages import AskRun, OperatorResponse
+from broker.protocol.messages import AskRun
 from broker.protocol.topics import user_of
 from coordinator.core import host_rules
-from coordinator.core.authority import given, refusal
+from coordinator.core.authority import Data, RequestRefused
 from coordinator.core.effects import Warn
 from coordinator.core.state import World
 from coordinator.jobs.jobs import Job
@@ -164,7 +164,7 @@ def _leave(world: World, step: Step, now: Now, who: str) -> None:
 MOST_ERRORS: Final = 100  # in the answer, which a packet has to hold
 
 
-def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse:
+def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
     """Add a job, unless it is there already."""
     try:
         spec = read_job(ask.job, known_trainers(world))
@@ -172,9 +172,9 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse
         errors: list[JsonValue] = [
             {"key": one.key, "message": one.message} for one in error.problems[:MOST_ERRORS]
         ]
-        return refusal(ask.id, "bad_request", "the job has errors", {"errors": errors})
+        raise _errors(*errors) from None
     if unknown := _unknown_hosts(world, spec):
-        return refusal(ask.id, "bad_request", "the job has errors", {"errors": unknown})
+        raise _errors(*unknown)
     job, who = world.book.get(spec.job_id), user_of(client)
     if job is None or not job.in_plan:
         if job is not None and "name" not in ask.job:
@@ -183,29 +183,29 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse
         namesake = next((one for one in named if one.in_plan and one.job_id != spec.job_id), None)
         if namesake is not None:
             message = f"{spec.name!r} is the name of job {namesake.job_id[:12]}; choose another"
-            return refusal(
-                ask.id, "bad_request", "the job has errors",
-                {"errors": [{"key": "name", "message": message}]},
-            )  # fmt: skip
+            raise _errors({"key": "name", "message": message})
     if job is None:
         job = world.book.add(spec, now, who, submitted_by=who)
         world.pending_since_s[job.job_id] = now.mono_s
         world.unsettled = True
         world.announce(job, now)
-        return _said(ask, job, added=True)
+        return _said(job, added=True)
     if job.in_plan:
-        return _said(ask, job, differs=_what_differs(ask, job, spec))
+        return _said(job, differs=_what_differs(ask, job, spec))
     job = world.move(
         job, Event.ADOPTED, now, who, "asked for beside the manifest", in_plan=True,
         submitted_by=who, spec=spec,
     )  # fmt: skip
-    return _said(ask, job, added=True)
+    return _said(job, added=True)
 
 
-def outcome(response: OperatorResponse) -> str:
+def _errors(*errors: JsonValue) -> RequestRefused:
+    return RequestRefused("the job has errors", "bad_request", {"errors": [*errors]})
+
+
+def outcome(data: Data) -> str:
     """Say in words what the answer to such a command holds; nothing where the job tells."""
-    data: Any = response.data
-    if isinstance(data, dict) and data.get("added") is False:
+    if data["added"] is False:
         return f"{data['name']} is there already, {data['state']}"
     return ""
 
@@ -237,11 +237,9 @@ def _what_differs(ask: AskRun, job: Job, spec: JobSpec) -> list[str]:
     return [name for name, *_ in spec_changes(job.spec, spec) if name in ask.job]
 
 
-def _said(
-    ask: AskRun, job: Job, *, added: bool = False, differs: list[str] | None = None
-) -> OperatorResponse:
+def _said(job: Job, *, added: bool = False, differs: list[str] | None = None) -> Data:
     host = job.host if job.is_held else None
-    data: dict[str, JsonValue] = {
+    return {
         "job_id": job.job_id,
         "name": job.spec.name,
         "state": job.state.value,
@@ -249,4 +247,3 @@ def _said(
         "added": added,
         "differs": [*(differs or [])],
     }
-    return given(ask.id, data)

@@ -35,7 +35,7 @@ from coordinator.core import (
     store_space,
     uploads,
 )
-from coordinator.core.commands import certificate_commands, host_commands, job_commands
+from coordinator.core.commands import certificate_commands, host_commands, requests
 from coordinator.core.effects import (
     ArtifactLost,
     BundleFiled,
@@ -263,7 +263,7 @@ class Core:
             what, is_news = _faults(event), True
             self.world.manifest_fault = what
         if event.client:
-            job_commands.on_reloaded(self.world, event.client, response, now, what)
+            requests.on_reloaded(self.world, event.client, response, now, what)
         elif is_news:
             outcome: Literal["done", "refused"] = "done" if response.ok else "refused"
             self.world.remember(Action(now.text(), who, "reload", outcome, what))
@@ -325,9 +325,7 @@ class Core:
 
     def _publish_summary(self) -> None:
         world = self.world
-        hosts = {
-            str(key): int(str(count)) for key, count in job_commands.host_counts(world).items()
-        }
+        hosts = {str(key): int(str(count)) for key, count in requests.host_counts(world).items()}
         summary = Summary(
             jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
             paused=world.fleet.paused, no_room=store_space.of_all(world), plan=world.plan_name(),

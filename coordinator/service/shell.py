@@ -21,7 +21,7 @@ from broker.protocol.messages import OperatorResponse, encode
 from broker.protocol.topics import Topics
 from broker.system.address import IS_IT_THERE
 from broker.system.files import Disk
-from coordinator.core.authority import refusal
+from coordinator.core.authority import RequestRefused
 from coordinator.core.effects import (
     AppendIndex,
     AppendLog,
@@ -366,7 +366,7 @@ class Shell:
             response = OperatorResponse(id=request_id, ok=True, data=self._lookups.data(effect))
         except StorageError as error:
             log.error("%s", error)
-            response = refusal(request_id, "refused", str(error))
+            response = RequestRefused(str(error)).response(request_id)
         topic = self._around.topics.operator_response(client)
         self._around.publish(Outgoing(topic, encode(response)))
 

@@ -24,7 +24,7 @@ from broker.protocol.messages import (
     OperatorResponse,
 )
 from coordinator.core import authority
-from coordinator.core.commands import job_commands
+from coordinator.core.commands import requests
 from coordinator.core.state import World
 from coordinator.jobs.records import HostRecord
 from coordinator.jobs.states import JobState
@@ -104,12 +104,12 @@ def _requeue(world: World, now: Now) -> None:
 
 def _carry_out(world: World, ask: Command, now: Now) -> None:
     if _is_admitted(world, now):
-        job_commands.carry_out(world, CLIENT, ask, now)
+        requests.carry_out(world, CLIENT, ask, now)
 
 
 def _refuse(world: World, ask: Command, message: str, now: Now) -> None:
     if _is_admitted(world, now):
-        response = OperatorResponse(id=ask.id, ok=False, code="refused", message=message)
+        response = authority.RequestRefused(message).response(ask.id)
         authority.settle(world, CLIENT, ask, response, now)
 
 

@@ -23,7 +23,7 @@ PAGE_BYTES: Final = 150_000
 MOST_BYTES: Final = 255_000  # of one row, with the trainers that it alone has
 
 
-def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
+def on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
     """Return a page of `workers` by name, their `total`, where the `next` page begins.
 
     `trainers` are the sets of trainers that the rows refer to, by number: see `hostpages`. Where

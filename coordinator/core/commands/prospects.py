@@ -13,12 +13,12 @@ from itertools import islice
 from typing import Any, Final
 
 from pydantic import JsonValue
-from pydantic_core import to_json
 
 from broker.clock import Now
 from broker.protocol.messages import AskPlan, WaitsFor
 from coordinator.core import earlier_attempts
 from coordinator.core.assignment import bring_up_to_date
+from coordinator.core.authority import Data, fitting, paged
 from coordinator.core.host_views import explain, host_views, refusals, retry_wait_s, waited
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
@@ -27,9 +27,8 @@ from coordinator.jobs.plan_entries import JobSpec, spec_to_dict
 from coordinator.jobs.states import JobState
 from coordinator.scheduler import explanation, unknown_hosts
 from coordinator.scheduler.feasibility import What, soonest, waits_for
-from coordinator.scheduler.rules import HostView, kind_of, reasons
+from coordinator.scheduler.rules import HostView, Reason, kind_of, reasons
 
-PAGE_BYTES: Final = 150_000
 MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
 _OPTIONAL: Final = (
     "train_hosts", "allowed_hosts", "denied_hosts", "timeout_s", "stall_timeout_s"
@@ -93,7 +92,7 @@ def _judged(
         yield alike, soonest(against)
 
 
-def told(world: World, found: Chances, now: Now) -> dict[str, JsonValue]:
+def told(world: World, found: Chances, now: Now) -> Data:
     """Return as JSON values how many are `unplaceable`, or `waiting`, and the first of them."""
     first = nsmallest(MOST_NAMES, found.wait, key=claim_order)
     known = _marks(world, first, now)
@@ -135,11 +134,11 @@ def _marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | 
     return found
 
 
-def _name(job: Job) -> dict[str, JsonValue]:
+def _name(job: Job) -> Data:
     return {"job_id": job.job_id, "name": job.spec.name}
 
 
-def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
+def on_plan(world: World, _client: str, ask: AskPlan, now: Now) -> Data:
     """Return a page of `jobs` in claim order, their `total`, where the `next` page begins.
 
     With it comes `grace_s`, for how long a job that prefers CUDA waits, as `plans_grace_s` where it
@@ -148,19 +147,13 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
     """
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
     handed_over = {one.job_id for one in world.expected.values()}
-    rows: list[JsonValue] = []
-    size_bytes = 0
-    for job in jobs[ask.offset : ask.offset + ask.limit]:
-        row = _row(world, job, now, uses_slot=job.job_id not in handed_over)
-        size_bytes += len(to_json(row))
-        if rows and size_bytes > PAGE_BYTES:
-            break
-        rows.append(row)
-    end = ask.offset + len(rows)
+    rows, following = paged(
+        jobs, ask, lambda job: _row(world, job, now, uses_slot=job.job_id not in handed_over)
+    )
     return {
         "jobs": rows,
         "total": len(jobs),
-        "next": end if end < len(jobs) else None,
+        "next": following,
         "grace_s": world.grace_s(),
         "plans_grace_s": world.plans_grace_s(),
         "name": world.plan_name(),
@@ -168,7 +161,7 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
     }
 
 
-def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
+def why(world: World, job: Job, now: Now) -> Data:
     """Return what speaks against each host, clause by clause, and what would have to change.
 
     `known`, how many hosts were looked at, is there for a job that waits for one. `hopeless`: none
@@ -214,18 +207,15 @@ def _nearest(found: explanation.Explained) -> list[JsonValue]:
 
     Of more than that, those with the least against them; by name, as they come, all the same.
     """
-    rows: dict[str, JsonValue] = {}
-    size_bytes = 0
     ranked = sorted(found, key=lambda one: sum(1 if r.passing else 100 for r in one[1]))
-    for view, against in ranked:
-        ordered = sorted(against, key=lambda reason: reason.passing)  # first what no waiting ends
-        reasons: list[JsonValue] = [reason.text for reason in ordered]
-        row: JsonValue = {"host": view.host, "eligible": not against, "reasons": reasons}
-        size_bytes += len(to_json(row))
-        if rows and size_bytes > PAGE_BYTES:
-            break
-        rows[view.host] = row
-    return [rows[view.host] for view, _ in found if view.host in rows]
+    rows: list[Any] = fitting(_against(view.host, against) for view, against in ranked)
+    by_host = {row["host"]: row for row in rows}
+    return [by_host[view.host] for view, _ in found if view.host in by_host]
+
+
+def _against(host: str, against: Sequence[Reason]) -> Data:
+    ordered = sorted(against, key=lambda reason: reason.passing)  # first what no waiting ends
+    return {"host": host, "eligible": not against, "reasons": [one.text for one in ordered]}
 
 
 def _misnamed(world: World, job: Job) -> list[str]:
@@ -255,8 +245,8 @@ def _revoked(world: World, job: Job) -> list[str]:
     ]
 
 
-def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> dict[str, JsonValue]:
-    row: dict[str, JsonValue] = {
+def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> Data:
+    row: Data = {
         "spec": _compact(job.spec),
         "state": job.state.value,
         "in_plan": job.in_plan,
@@ -286,7 +276,7 @@ def _compact(spec: JobSpec) -> dict[str, Any]:
     return found
 
 
-def _progress(world: World, job: Job) -> dict[str, JsonValue]:
+def _progress(world: World, job: Job) -> Data:
     """Return how much of its training a job has done, and how long its trainer says it takes."""
     host = world.hosts.get(job.host or "")
     if host is None:
