@@ -107,10 +107,7 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
 def catch_up(
     world: World, host: str, job_id: str, attempt: int, said: str, now: Now
 ) -> None:  # fmt: skip
-    """Take over an assignment that the ledger has lost: its host shows the receipt for it.
-
-    Only of a job that nobody has: who was given it since has the newer word.
-    """
+    """Take over an assignment that a restored ledger has lost, if its host shows the receipt."""
     job = world.book.get(job_id)
     if job is None or job.state is not JobState.PENDING or attempt <= job.attempt:
         return
@@ -284,10 +281,7 @@ def lose(world: World, job: Job, now: Now, who: str, why: str, **changes: Any) -
 
 
 def put_back(world: World, job: Job, now: Now, why: str) -> None:
-    """The process that was given an attempt has it no more, and did not say what became of it.
-
-    The job is not at fault where another coordinator may have told that process to stop.
-    """
+    """The agent dropped an attempt without a report: it is lost, unless a rival stopped it."""
     who = f"host:{job.host}"
     if world.has_rival:
         why = f"{why}; another coordinator may have stopped it"

@@ -28,10 +28,7 @@ IDLE_S: Final = 60.0
 
 
 def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> Data | None:
-    """Tell a client what it will get; its grants draw the chunks.
-
-    What only the ledger knows is looked up first: `on_results` answers then.
-    """
+    """Tell a client what it will get; none: the ledger is asked first, see `on_results`."""
     artifact_id = job.artifact_id
     size_bytes = world.stored.get(artifact_id or "", 0)  # 0: its file was emptied
     if artifact_id and size_bytes and ask.attempt in {None, job.attempt}:

@@ -31,11 +31,7 @@ TRAINERS_BYTES: Final = 200_000  # of their schemas, in the answer to whoever as
 
 
 def take_plan(world: World, plan: Plan, now: Now, who: str) -> Difference:
-    """Make `plan` the running one, and return what that has changed.
-
-    A job's state is never touched. What its id is made of cannot have changed; the rest (name,
-    priority, constraints) is updated in place.
-    """
+    """Make `plan` the running one, and return what that has changed; no job changes its state."""
     found = _difference(world, plan)
     for step in found.steps:
         _take(world, step, now, who)
@@ -60,10 +56,7 @@ def _difference(world: World, plan: Plan) -> Difference:
 
 
 def told(found: Difference) -> dict[str, JsonValue]:
-    """Return as JSON values what a reload has done: all counts, and as many names as an answer has.
-
-    Answers are kept, and a packet holds only so much; whatever is not named is counted.
-    """
+    """Return what a reload has done as JSON: all counts, and as many names as an answer holds."""
     return {
         "changes": {**found.counts()},
         "steps": [*_some(step.to_dict() for step in found.told())],
@@ -88,10 +81,7 @@ def _some(rows: Iterable[dict[str, JsonValue]]) -> Iterator[dict[str, JsonValue]
 
 
 def doubts(world: World, plan: Plan) -> dict[str, JsonValue]:
-    """Return and log the `warnings` about a manifest that is sound; nothing where there are none.
-
-    Hosts that it names and that nobody knows.
-    """
+    """Return and log the `warnings` about a sound manifest: hosts that nobody knows."""
     warnings = unknown_hosts.of_plan(plan, world.known_hosts())
     for text in warnings:
         world.do(Warn(f"the manifest: {text}"))
@@ -99,12 +89,7 @@ def doubts(world: World, plan: Plan) -> dict[str, JsonValue]:
 
 
 def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
-    """Return the schema of each model's hyperparameters.
-
-    Those that the hosts announce; where hosts differ, any of theirs will do, and matchmaking finds
-    out whose. Then what is known without any host. A model that only the ledger knows may have
-    any: its hosts have yet to come.
-    """
+    """Return each model's schema: announced by hosts, else built in, else anything."""
     announced: dict[str, list[dict[str, JsonValue]]] = {}
     for host in sorted(world.hosts.values(), key=lambda host: host.name):
         for model, trainer in (host.capability.trainers if host.capability else {}).items():
@@ -211,10 +196,7 @@ def outcome(data: Data) -> str:
 
 
 def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
-    """Return an error for each host that the job would wait for, and that nobody knows of.
-
-    One that is yet to come is in the manifest.
-    """
+    """Return an error for each host in `allowed_hosts` that neither fleet nor manifest knows."""
     if not spec.allowed_hosts:
         return []  # to know every host takes a look at every job
     declared = world.plan.hosts.keys() if world.plan else ()

@@ -152,10 +152,7 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
 
 
 def _grant(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> None:
-    """Renew the lease of what a host lists and still has, and tell it so.
-
-    A heartbeat that was overtaken is a sign of life, too.
-    """
+    """Renew the lease of what a host lists and still has, and tell it so."""
     leased: list[Job] = []
     for held in heartbeat.jobs:
         job = world.book.get(held.job_id)

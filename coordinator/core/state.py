@@ -314,10 +314,7 @@ class World:
             self.earlier[job.job_id] = (*(one for one in before if one.attempt == kept), *said)
 
     def announce(self, job: Job, now: Now) -> None:
-        """Publish a job's row at the end of the turn, once, and have the summary follow.
-
-        Of many rows at once most follow later: a broker, and our queue for it, hold only so many.
-        """
+        """Publish a job's row once at the end of the turn, or later if there are many."""
         self.unsaid.pop(job.job_id, None)
         if len(self.rows) < ROWS_AT_ONCE:
             self.rows[job.job_id] = None
@@ -329,11 +326,7 @@ class World:
             self.timers.set(("summary",), now.mono_s + 0.2)
 
     def take_out(self) -> list[Effect]:
-        """Return what the shell is to do: say what somebody waits for, then the jobs' rows.
-
-        What is for the disk comes last, and nobody waits for that: what is to be durable before
-        anything is said is in the ledger.
-        """
+        """Return the effects: messages first, then the jobs' rows, then work for the disk."""
         out, self.out = self.out, []
         rows, self.rows = self.rows, {}
         for job_id in rows:

@@ -26,10 +26,7 @@ LAST_WORDS_S: Final = 2.0
 
 
 class TrainerSets:
-    """Keep equal sets of trainers once: a set takes 90 KB of memory, the rest of a host 5 KB.
-
-    Those of one release are the same on every host.
-    """
+    """Keep equal sets of trainers once: a set takes 90 KB of memory, the rest of a host 5 KB."""
 
     def __init__(self) -> None:
         """Start without any."""
@@ -68,10 +65,7 @@ class Host:
     replaced_alive_s: float | None = None
 
     def has_joined(self) -> bool:
-        """Return whether its present process has said what it is, and what it holds.
-
-        Until then it is given nothing: it may hold the very job that is pending.
-        """
+        """Return whether its present process has sent capability and heartbeat."""
         said = self.capability is not None and self.capability.instance == self.instance
         return said and self.heartbeat is not None and self.heartbeat.session == self.session
 
@@ -123,11 +117,7 @@ class Host:
         self.last_seen_at = now.text()
 
     def on_status(self, status: Status, now: Now, *, retained: bool) -> bool:
-        """Take a status message; return whether presence changed.
-
-        A retained loss of a host that is online is the will that a broker published as it ended,
-        and kept: it says nothing of the host. Silence will tell.
-        """
+        """Take a status message; return whether presence changed. A retained will is no news."""
         was = (self.online, self.session)
         if status.state == "online":
             self._replaced_by(status, now)
@@ -144,11 +134,7 @@ class Host:
         return was != (self.online, self.session)
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: Now) -> bool:
-        """Take a heartbeat; return false when it is of a session that this host did not announce.
-
-        A heartbeat of the present session that was overtaken by a newer one is taken as a sign of
-        life, and nothing else.
-        """
+        """Take a heartbeat; return false when it is of a session that was not announced."""
         self.seen(now)
         self.early = None
         if heartbeat.session != self.session:
@@ -173,10 +159,7 @@ class Host:
         return "asleep" if self.may_sleep() else word
 
     def doubt(self, now: Now) -> bool:
-        """Our own connection has ended: a loss that was told just before says nothing of it.
-
-        Return whether it is there again.
-        """
+        """Our connection has ended: undo a loss that was told just before; return whether."""
         is_lost = not self.online and self.offline_why == "lost" and self.ended_s is not None
         is_doubtful = is_lost and now.mono_s - (self.ended_s or 0.0) < LAST_WORDS_S
         if is_doubtful:

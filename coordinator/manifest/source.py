@@ -48,10 +48,7 @@ class PlanFile:
     def first(
         self, trainers: Trainers, *, may_fall_back: bool
     ) -> tuple[Plan | None, tuple[Problem, ...]]:
-        """Return the plan to begin with, and what is wrong with the manifest if it is an older one.
-
-        Raises `ManifestError` for a faulty manifest without a good one before it.
-        """
+        """Return the plan to begin with, and the errors if it is the last good one. May raise."""
         try:
             return self.read(trainers), ()
         except ManifestError as error:

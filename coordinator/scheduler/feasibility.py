@@ -37,10 +37,7 @@ def what(reasons: Iterable[Reason]) -> What | None:
 
 
 def soonest(found: Iterable[tuple[str, Iterable[Reason]]]) -> tuple[What | None, list[str]]:
-    """Return what a job waits for, by what is against each host, and the hosts.
-
-    None: no host can ever take it. Once a host needs no more than time, no other is looked at.
-    """
+    """Return what a job waits for, and the hosts; none: no host can ever take it."""
     hosts: dict[What, list[str]] = {}
     for host, against in found:
         if (one := what(against)) is not None:

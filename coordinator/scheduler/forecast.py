@@ -124,11 +124,7 @@ def forecast(
     history: History,
     grace_s: float,
 ) -> Forecast:
-    """Return what is to be expected of all jobs.
-
-    Slots are counted by `held`, not by the views. Claim order is that of the coordinator: priority,
-    then age, then name.
-    """
+    """Return what is to be expected of all jobs; slots are counted by `held`."""
     hosts = {view.host: _with_room(view) for view in views}
     at_work = Counter(job.host for job in held if job.uses_slot)
     sorter = Sorter(hosts, at_work, grace_s)

@@ -34,10 +34,7 @@ Order = tuple[int, str, str, str]  # a job's place in the claim order; the last 
 
 @dataclass(slots=True)
 class Lane:
-    """Hosts that judge jobs alike, and a heap of the jobs that they may take.
-
-    What has left the line since is still in the heap.
-    """
+    """Hosts that judge jobs alike, and a heap of jobs; some may have left the line since."""
 
     jobs: list[Order]
     hosts: dict[str, Rank] = field(default_factory=dict)
@@ -118,10 +115,7 @@ class Queue:
         yield from ([job_id] for job_id in self._later if job_id not in self._at)
 
     def place(self, job: Job, ready_s: float, grace_over_s: float, now_s: float) -> None:
-        """Put a pending job where it belongs: it may be tried at `ready_s` (a retry waits).
-
-        If it prefers CUDA, it waits for that until `grace_over_s`.
-        """
+        """Put a pending job where it belongs: a retry, or a CUDA job in its grace, waits."""
         self.remove(job.job_id)
         if ready_s > now_s:
             self._later.set(job.job_id, ready_s)

@@ -124,10 +124,7 @@ def prefers_cuda(job: JobSpec) -> bool:
 
 
 def kind_of(job: JobSpec, *, waits: bool) -> Hashable:
-    """Return what jobs have in common for which `of_kind` says the same of every host.
-
-    `waits`: the job waits for a CUDA host, and its grace is not over.
-    """
+    """Return what jobs have in common for which `of_kind` says the same of every host."""
     return job.model, job.needs, job.allowed_hosts, job.denied_hosts, waits
 
 

@@ -64,10 +64,7 @@ def host_of(ask: AskIdentity) -> str | None:
 
 
 def what_came(who: str, ask: AskIdentity, jobs: Sequence[str], now: Now) -> str:
-    """Return an entry in words, for the record.
-
-    The record's own time is that of now: what happened is told in the order in which it was heard.
-    """
+    """Return an entry in words, for the record, with its own time if that is long ago."""
     parts = [] if host_of(ask) or ask.action == "init" else [ask.name]
     if ask.who and ask.who != who:
         parts.append(f"by {ask.who}")

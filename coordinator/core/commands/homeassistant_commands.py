@@ -36,10 +36,7 @@ _OF_COORDINATOR: Final = frozenset({"requeue", "reload"})
 
 
 def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
-    """Carry out what a switch or a button of `node` asks for; it is recorded like any command.
-
-    Raises `BadMessage` for a command that such a node does not have.
-    """
+    """Carry out a switch or a button of `node`. Raises `BadMessage` if it has no such command."""
     if (node == COORDINATOR) != (command.type in _OF_COORDINATOR):
         raise BadMessage(f"{command.type} is no command of this node")
     if not world.settings.home_commands:

@@ -189,10 +189,7 @@ def restraints(world: World, host: Host) -> list[JsonValue]:
 
 
 def restrained(world: World) -> list[JsonValue]:
-    """Return the first hosts that are given no jobs, each with every reason.
-
-    As many as an answer bears beside the rest: their owners may say much.
-    """
+    """Return the first hosts that are given no jobs, each with every reason."""
     names = sorted(name for name, host in world.hosts.items() if _may_be(world, host))
     found = ((name, restraints(world, world.hosts[name])) for name in names)
     rows: Iterator[Data] = ({"host": name, "reasons": why} for name, why in found if why)

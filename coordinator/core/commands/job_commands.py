@@ -294,10 +294,7 @@ def others(world: World, job: Job) -> list[JsonValue]:
 
 
 def away(world: World, job: Job, now: Now) -> str:
-    """Return what is to be expected of a held job whose host is away; empty for any other job.
-
-    A claim that is not answered yet is none: it is taken back within seconds.
-    """
+    """Say what becomes of a running job whose host is away; empty for any other job."""
     host = world.hosts.get(job.host or "")
     lost_at_s = world.timers.when_s(("lease", job.job_id))
     if job.state is not JobState.RUNNING or host is None or host.online or lost_at_s is None:

@@ -109,10 +109,7 @@ def told(world: World, found: Chances, now: Now) -> Data:
 
 
 def marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | None]:
-    """Return by id what those of these jobs, a page of them, wait for that no host could run now.
-
-    None: no known host ever could.
-    """
+    """Return by id what jobs wait for that no host could run now; none: no host ever could."""
     waiting = [job for job in jobs if job.state is JobState.PENDING and job.in_plan]
     return _marks(world, waiting, now) if waiting else {}
 
@@ -203,10 +200,7 @@ def why(world: World, job: Job, now: Now) -> Data:
 
 
 def _nearest(found: explanation.Explained) -> list[JsonValue]:
-    """Return the hosts with what speaks against each, as many as an answer bears.
-
-    Of more than that, those with the least against them; by name, as they come, all the same.
-    """
+    """Return the hosts by name with the reasons against each; if too many, those with the least."""
     ranked = sorted(found, key=lambda one: sum(1 if r.passing else 100 for r in one[1]))
     rows: list[Any] = fitting(_against(view.host, against) for view, against in ranked)
     by_host = {row["host"]: row for row in rows}
@@ -227,10 +221,7 @@ def _misnamed(world: World, job: Job) -> list[str]:
 
 
 def _revoked(world: World, job: Job) -> list[str]:
-    """Say which hosts were revoked before they could say what they are, so that none judges them.
-
-    So it is of all that are revoked once the coordinator has started again.
-    """
+    """Say which revoked hosts might take the job: what they are is not known any more."""
     allowed, denied = job.spec.allowed_hosts, job.spec.denied_hosts
     names = [
         name

@@ -105,10 +105,7 @@ def _response(world: World, client: str, ask: Ask, now: Now) -> OperatorResponse
 def on_reloaded(
     world: World, client: str, response: OperatorResponse, now: Now, what: str
 ) -> None:  # fmt: skip
-    """Answer a reload that was asked for; `what` came of it.
-
-    The manifest may have been read twice for it, where the ledger refused what came of the first.
-    """
+    """Answer a reload that was asked for, once; `what` came of it."""
     ask = AskReload(id=response.id)
     known = world.answers.get(authority.key_of(client, ask))
     if known is None or known.response is None:
