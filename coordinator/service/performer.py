@@ -16,7 +16,7 @@ from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing, 
 from broker.protocol.messages import OperatorResponse, encode
 from broker.protocol.topics import Topics
 from broker.system.files import RealDisk
-from coordinator.core.authority import refusal
+from coordinator.core.authority import RequestRefused
 from coordinator.core.effects import (
     AppendIndex,
     AppendLog,
@@ -192,7 +192,7 @@ class Performer:
             response = OperatorResponse(id=request_id, ok=True, data=self._lookups.data(effect))
         except StorageError as error:
             log.error("%s", error)
-            response = refusal(request_id, "refused", str(error))
+            response = RequestRefused(str(error)).response(request_id)
         topic = self._around.topics.operator_response(client)
         self._around.publish(Outgoing(topic, encode(response)))
 

@@ -17,7 +17,7 @@ from broker.client.access import Access
 from broker.client.link import Link, LinkSettings
 from broker.client.mailbox import Mailbox, feed
 from broker.clock import Now, Randomness
-from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import Holder
 from broker.protocol.signing import OperatorKey
 from broker.protocol.topic_table import Role
@@ -143,7 +143,7 @@ class Service:
                 name=access.name,
                 if_twin="is another coordinator at this broker? stop one of them",
             ),
-            feed(self.mailbox, topics, self._shorten),
+            feed(self.mailbox, topics),
             will=self._will,
             new_id=new_id,
             rng=rng,
@@ -283,10 +283,6 @@ class Service:
         if self._reloading:
             self._reloading = False
             self._manager.ready()
-
-    def _shorten(self, event: LinkEvent) -> LinkEvent:
-        # On the link's thread. Births of 10,000 hosts that wait to be read were 140 MB.
-        return self._shell.core.world.trainers.shorten(event)
 
     def _read_journal(self, now: Now) -> None:
         news = None if self._journal is None else self._journal.news(now.mono_s)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.sentences import counted
 from broker.sentences import span as words_of_span
-from coordinator.scheduler.awaiting import MOST_HOSTS, ORDER, What
 from coordinator.scheduler.estimates import Span
+from coordinator.scheduler.feasibility import MOST_HOSTS, ORDER, What
 from coordinator.scheduler.forecast import Forecast, Outlook
 from coordinator.ui import terminal
 
